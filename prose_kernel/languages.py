@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from prose_kernel.language.diagnostics import Diagnostic, Profile
-    from prose_kernel.language.fixes import Fix
+    from prose_kernel.language.fixes import Edit, Fix
     from prose_kernel.language.flow import Step
     from prose_kernel.language.source import Source, Span
     from prose_kernel.language.symbols import Index
@@ -122,6 +122,10 @@ class Language:
     `elsewhere`: programs may come from a registry or URL.
 
     `flow` is what a program is made of, for pictures of it; `stops` is where it can be held, statement by statement.
+    `merged` gives the changes that make a text, which was several cells, one program: what only cells may do, such as
+    declare a name again, is written as programs do it. `ends` are the statements that end a program before its last
+    line without an error: in a cell they end the cell alone. `change_directory` is the statement that does what `%cd`
+    does, "" where there is none.
 
     `report` is what `prose compile` prints for a program without errors, `refusal` what stands above the errors of
     another one; `contract` is a dataclass of what a program says about itself: what it takes and gives, its names.
@@ -153,6 +157,9 @@ class Language:
     index: Callable[[Any, Source], Index] = field(repr=False)
     fixes: Callable[[Any, Diagnostic], Iterable[Fix]] = field(repr=False)
     known_in: Callable[[Any, Callable[[str], Any]], Any] = field(repr=False)
+    merged: Callable[[Any], Iterable[Edit]] = field(repr=False, default=lambda compiled: ())
+    ends: Callable[[Any], Iterable[Span]] = field(repr=False, default=lambda program: ())
+    change_directory: Callable[[str], str] = field(repr=False, default=lambda directory: "")
     completeness: Callable[[str], tuple[Literal["complete", "incomplete", "invalid"], str]] = field(repr=False)
     words: Callable[[], Words] = field(repr=False)
     grammar: Callable[[], dict[str, Any]] = field(repr=False, default=dict)
@@ -222,6 +229,9 @@ OPENPROSE: Final = Language(
     stops=_later("language.openprose.flow:stops"),
     index=_later("language.openprose.symbols:index"),
     fixes=_later("language.openprose.fixes:fixes"),
+    merged=_later("language.openprose.fixes:merged"),
+    ends=_later("language.openprose.flow:ends"),
+    change_directory=_later("language.openprose.literals:change_directory"),
     known_in=_later("language.openprose.contract:known_in"),
     completeness=_later("language.openprose.completion:completeness"),
     complete=_later("language.openprose.completion:complete"),

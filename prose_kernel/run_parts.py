@@ -7,6 +7,9 @@ without tasks never loads tasks.
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -323,3 +326,10 @@ def session_services(
         before=before,
         is_answered=is_answered,
     )
+
+
+def offer_commands() -> None:
+    """`prose` is found by `exec` wherever the kernel is installed: its directory comes last, and hides nothing."""
+    own = str(Path(sys.executable).parent)
+    if shutil.which("prose") is None and Path(own, "prose").exists():
+        os.environ["PATH"] = os.pathsep.join(filter(None, (os.environ.get("PATH", os.defpath), own)))

@@ -94,6 +94,7 @@ class Settings:
     - `cassette_realtime`: whether a replay takes as long as the recorded session did.
     - `cassette_stale`: what a replay does if a file that a session read has changed: `warn`, `fail` or `ignore`; None
       means `fail` if `CI` is set, else `warn`.
+    - `offline`: whether model servers and CLI agents are never called; a session that would call one fails.
     - `autodetect`: whether an API key in the environment is used if no provider is chosen; only if a person is
       present to see the notice.
     - `max_parallel`: how many sessions may run at once; None means 8 with models, 4 with CLI agents.
@@ -167,6 +168,7 @@ class Settings:
     cassette_private: bool = False
     cassette_realtime: bool = False
     cassette_stale: Stale | None = None
+    offline: bool = False
     autodetect: bool = True
     max_parallel: int | None = None
     tool_rounds: int = 50
@@ -249,6 +251,7 @@ class Settings:
                 self.vvm_memory_facts,
                 patience=self.vvm_memory_wait,
             ),
+            offline=self.offline,
             autodetect=self.autodetect,
             tool_rounds=self.tool_rounds,
         )

@@ -88,11 +88,12 @@ from traitlets.config import Application
 Application.launch_instance = classmethod(lambda cls, argv=None, **options: print(cls.__name__))
 start.main()
 print("IPython" in sys.modules, "ipykernel.kernelbase" in sys.modules)
+print([name for name in sys.modules if "debug" in name and name.startswith("prose_kernel")])
 import IPython
 print(IPython.get_ipython())
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert ran.stdout.splitlines() == ["ProseApp", "False True", "None"], ran.stderr
+    assert ran.stdout.splitlines() == ["ProseApp", "False True", "[]", "None"], ran.stderr
 
 
 ORDINARY = 'let a = exec "echo 1"\nif **a is "1"**:\n  output b = a'

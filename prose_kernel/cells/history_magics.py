@@ -67,7 +67,11 @@ async def history(call: Call) -> None:
     return None
 
 
-@magic("%back CELL", "go back to the state after a cell of %history, as a new branch of the run; files stay")
+@magic(
+    "%back CELL|STATEMENT",
+    "go back to the state after a cell of %history (2), or before what a statement of one asked (c2/4), as a new branch"
+    " of the run; files stay",
+)
 async def back(call: Call) -> None:
     use(call, back, 1, 1)
     from prose_kernel.run_journal import branch, resumption
@@ -75,6 +79,8 @@ async def back(call: Call) -> None:
     from prose_kernel.state.layout import new_run_id
 
     journal = journal_of(call)
+    if journal is not None and "/" in call.words[0]:
+        return await _back_into(call, journal, call.words[0])
     number = call.words[0].removeprefix("c")
     if journal is None or not number.isdecimal() or not 1 <= int(number) <= len(journal.texts):
         _no_such_cell(call.words[0], journal)
@@ -89,6 +95,21 @@ async def back(call: Call) -> None:
     await call.cells.restore(resumption(new))
     head = f"The run is as it was after cell {number}. Files, and what commands did outside, are not undone."
     call.show(_restored(call.cells, head, new.head.run))
+    return None
+
+
+async def _back_into(call: Call, journal: JournalRead, at: str) -> None:
+    """Before what was asked at a path of %history: the cell there has not ended then."""
+    from prose_kernel.run_journal import branch, point_of, resumption
+    from prose_kernel.runtime.clock import SystemClock
+    from prose_kernel.state.layout import new_run_id
+
+    clock = SystemClock()
+    new = branch(journal, point_of(journal, at), new_run_id(clock), clock.now())
+    await call.cells.end()
+    await call.cells.restore(resumption(new))
+    head = f"The run is as it was before {at}. Files, and what commands did outside, are not undone."
+    call.show(_restored(call.cells, head, new.head.run, new.texts[-1].record))
 
 
 def _no_such_cell(word: str, journal: JournalRead | None) -> NoReturn:

@@ -14,6 +14,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from prose_kernel.cells import (
+    export_magics,
     freshness_magics,
     history_magics,
     inspection,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MAGICS",
     "cell_magics",
+    "export_magics",
     "find",
     "freshness_magics",
     "history_magics",

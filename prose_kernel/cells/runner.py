@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from prose_kernel import languages
 from prose_kernel.cells.provenance import Cell, Opening, Provenance
 from prose_kernel.cells.registry import in_cell, statement
-from prose_kernel.cells.scan import Segment, own_language, segments
+from prose_kernel.cells.scan import Segment, has_statements, looks_ahead, own_language, segments
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.presentation.display import Display, Output, Problem
 from prose_kernel.presentation.stage import Stage, announced
@@ -38,8 +39,18 @@ if TYPE_CHECKING:
 
 _CHANGE_ALL = (["run"], ["reset"], ["provider"], ["restore"], ["back"])
 """Magics after which other names are known than before."""
+_ENDS_THE_RUN = re.compile(r"^%(?:reset|restore|back)\b.*$", re.MULTILINE)
 _LAST_WORDS = 0.5
 """Seconds that cards of tasks have at the end to show how their tasks ended."""
+
+
+@dataclass(slots=True)
+class Ran:
+    """A cell of the current run: its text when it last finished (None: it never did), and when it was last tried."""
+
+    language: Language
+    text: str | None = None
+    tried: str = ""
 
 
 class GoesBack(Protocol):
@@ -78,6 +89,7 @@ class Cells:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._in_program = False
         self._record: RunRecord | None = None
+        self.ran: dict[object, Ran] = {}  # by cell, in the order in which they first ran
         self.provenance = Provenance()
         self.outside: Callable[[Cell, str], bool] = lambda cell, name: True
         """Whether a Python variable is still what went into a cell."""
@@ -195,6 +207,11 @@ class Cells:
         self.provenance = Provenance(self.provenance)
         self.provenance.listen(workspace)
         self._in_program = True
+        self.ran = {
+            text.record.number: Ran(languages.LANGUAGES[text.record.language], text.record.text)
+            for text in how.journal.texts
+            if text.ended is not None and text.ended.status == "done"
+        }
         try:
             await workspace.restore()
             self.provenance.settle()
@@ -207,14 +224,14 @@ class Cells:
     async def end(self) -> None:
         """End the run and every process of it; the next cell starts a new one."""
         workspace, self._workspace = self._workspace, None
-        self._record, self.provenance = None, Provenance(self.provenance)
+        self._record, self.provenance, self.ran = None, Provenance(self.provenance), {}
         if workspace is not None:
             self.last_journal = workspace.journal or self.last_journal
             await workspace.close()
 
     async def reset(self) -> None:
         """End the run and forget every name; the next cell starts anew in the notebook's directory."""
-        self._record, former = None, self.provenance
+        self._record, self.ran, former = None, {}, self.provenance
         if self._workspace is not None:
             self.last_journal = self._workspace.journal or self.last_journal
             self._workspace.remove_listener(former)
@@ -299,7 +316,8 @@ class Cells:
         token = in_cell.set(True)
         view: CellView | None = None
         failed = True
-        self.provenance.begin(opening or Opening.of(code, None, None))
+        opening = opening or Opening.of(code, None, None)
+        self.provenance.begin(opening)
         try:
             panel = self._panel(Stage(output)) if live else None
             output = panel.stage if panel is not None else output
@@ -326,9 +344,19 @@ class Cells:
             return problem
         finally:
             self.provenance.end(failed=failed)
+            self.remember(opening, language, failed=failed)
             in_cell.reset(token)
             self._task = self._view = self._announced.stage = None
         return None
+
+    def remember(self, opening: Opening, language: Language | None, *, failed: bool) -> None:
+        """A cell of the run is over. One that runs again takes its own place; without an id every cell is another."""
+        key = object() if opening.key.startswith("text:") else opening.key
+        code = _ENDS_THE_RUN.split(opening.code)[-1]  # what stands above belongs to a run that is over
+        ran = self.ran.setdefault(key, Ran(language or self.language))
+        ran.tried = code
+        if not failed:
+            ran.language, ran.text = language or self.language, code
 
     def _panel(self, stage: Stage) -> LivePanel:
         """What somebody who watches a cell sees of what is under way."""
@@ -384,7 +412,7 @@ class Cells:
             hint = f'exec "{begins[1:].strip().partition(chr(10))[0]}"'
             raise UsageError("`!` does not run a command here", hint=statement(hint, language))
         pieces = segments(code, language)
-        if pieces[0].magic and _looks_ahead(pieces):
+        if pieces[0].magic and looks_ahead(pieces):
             await self._preview(pieces, output, view)
             return None
         if page := _help_wanted(code):
@@ -587,24 +615,6 @@ class Cells:
         if found is None:
             raise UsageError(f"there is no help for {word}", hint="%help lists all magics, %bindings all names")
         return found
-
-
-def has_statements(text: str) -> bool:
-    """False for blank lines and comments, which need no machine."""
-    return any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n"))
-
-
-_LOOK_AHEAD = frozenset({"prompt", "plan", "graph", "explain"})
-"""Magics which alone on the first line look at the program below them, so that it does not run."""
-
-
-def _looks_ahead(pieces: list[Segment]) -> bool:
-    """Whether a cell begins with such a magic alone, or with a statement behind it whose body stands below."""
-    word, _, statement = pieces[0].text.partition(" ")
-    if word not in _LOOK_AHEAD:
-        return False
-    below = next((line for piece in pieces[1:] for line in piece.text.split("\n") if line.strip()), "")
-    return not statement.strip() or (word not in ("graph", "explain") and below[:1].isspace())
 
 
 def _help_wanted(code: str) -> str | None:

@@ -81,3 +81,24 @@ def segments(code: str, language: Language | None = None) -> list[Segment]:
     if code[at:].strip():
         pieces.append(Segment(False, "\n" * (line - 1) + code[at:], line))
     return pieces
+
+
+# ---------------------------------------------------------------- what a cell is
+
+
+def has_statements(text: str) -> bool:
+    """False for blank lines and comments, which need no machine."""
+    return any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n"))
+
+
+_LOOK_AHEAD = frozenset({"prompt", "plan", "graph", "explain"})
+"""Magics which alone on the first line look at the program below them, so that it does not run."""
+
+
+def looks_ahead(pieces: list[Segment]) -> bool:
+    """Whether a cell begins with such a magic alone, or with a statement behind it whose body stands below."""
+    word, _, statement = pieces[0].text.partition(" ")
+    if word not in _LOOK_AHEAD:
+        return False
+    below = next((line for piece in pieces[1:] for line in piece.text.split("\n") if line.strip()), "")
+    return not statement.strip() or (word not in ("graph", "explain") and below[:1].isspace())

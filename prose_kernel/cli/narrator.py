@@ -91,6 +91,7 @@ class Narrator:
         if self._screen.redraws:
             self._live = LiveRun(self._clock.now, workspace.loops, workspace.answering)
             self._live.own = self._is_printed
+            self._live.tells_results = False  # they are printed
             self.kinds |= LiveRun.kinds
 
     def _is_printed(self, work: Work) -> bool:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prose_kernel import languages
+from prose_kernel.cells.provenance import Opening
 from prose_kernel.cells.runner import Cells
 from prose_kernel.cells.scan import segments, spoken
 from prose_kernel.cli import files
@@ -38,6 +39,34 @@ def read_cells(name: str) -> tuple[list[Cell], Language]:
 
     Raises `UsageError` when the file is no notebook, or has no cells to run.
     """
+    book, whole = _read(name)
+    cells = [
+        Cell(text, f"cell {number}", MAY_FAIL in cell.metadata.get("tags", ()))
+        for number, cell in enumerate((cell for cell in book.cells if cell.cell_type == "code"), 1)
+        if (text := cell.source if whole is not None else of_magic(cell.source)) is not None
+    ]
+    if not cells:
+        raise _without_cells(name)
+    return cells, whole or languages.default()
+
+
+def read_book(name: str) -> tuple[Any, Language | None]:
+    """A notebook as nbformat reads it, and the language of cells that name none; None for one of another kernel.
+
+    Raises `UsageError` when the file is no notebook, or has no cells to run.
+    """
+    book, whole = _read(name)
+    if whole is None and not any(of_magic(cell.source) for cell in book.cells if cell.cell_type == "code"):
+        raise _without_cells(name)
+    return book, whole
+
+
+def _without_cells(name: str) -> UsageError:
+    magics = ", ".join(f"%%{language.magic}" for language in languages.LANGUAGES.values())
+    return UsageError(f"{name} has no cells for Prose: it is neither a Prose notebook nor does it use {magics}")
+
+
+def _read(name: str) -> tuple[Any, Language | None]:
     import nbformat
 
     try:
@@ -46,18 +75,10 @@ def read_cells(name: str) -> tuple[list[Cell], Language]:
         raise UsageError(f"{name} is not a notebook: {str(problem).splitlines()[0]}") from None
     names = ((book.metadata.get(part) or {}).get(key) for part, key in _KERNEL)
     whole = next((found for name in names if isinstance(name, str) and (found := languages.of_magic(name))), None)
-    cells = [
-        Cell(text, f"cell {number}", MAY_FAIL in cell.metadata.get("tags", ()))
-        for number, cell in enumerate((cell for cell in book.cells if cell.cell_type == "code"), 1)
-        if (text := cell.source if whole is not None else _of_magic(cell.source)) is not None
-    ]
-    if not cells:
-        magics = ", ".join(f"%%{language.magic}" for language in languages.LANGUAGES.values())
-        raise UsageError(f"{name} has no cells for Prose: it is neither a Prose notebook nor does it use {magics}")
-    return cells, whole or languages.default()
+    return book, whole
 
 
-def _of_magic(source: str) -> str | None:
+def of_magic(source: str) -> str | None:
     """A cell that begins with `%%prose` or `%%vvm`; None for another one."""
     text = source.lstrip()
     first = text.partition("\n")[0].strip()
@@ -137,14 +158,28 @@ class NotebookCells(Cells):
 
     async def feed(self, cell: Cell) -> None:
         """Run one cell. Raises `CompileError`, `RunError` and `UsageError`."""
-        await self._run(cell.text, self._output, CellView(self._output, live=False, limits=self.limits))
+        failed = True
+        try:
+            await self._run(cell.text, self._output, CellView(self._output, live=False, limits=self.limits))
+            failed = False
+        finally:
+            self.remember(Opening.of(cell.text, cell.name, None), None, failed=failed)
 
     async def program(self, text: str, view: CellView, name: str = "cell", language: Language | None = None) -> Value:
         """Programs of cells, and of `%run`."""
         run = self._told_by
         language = run.narrator.language = language or self.language
         compiled = run.compile(text, run.text_name if name == "cell" else name, language)
-        return await self.workspace.run(compiled, language=language)
+        record, workspace = self.record, self.workspace
+        record.begin(compiled.source, language)
+        workspace.add_listener(record)
+        view.language = language
+        try:
+            with self._watched(workspace, view):
+                return await workspace.run(compiled, language=language)
+        finally:
+            workspace.remove_listener(record)
+            record.end()
 
 
 class TextOutput:

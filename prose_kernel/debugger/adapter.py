@@ -192,6 +192,8 @@ class Adapter:
 
     def _disconnect(self, arguments: Arguments) -> None:
         """The client leaves: the program goes on without breakpoints; with `terminateDebuggee` the cell is ended."""
+        if self.debugger.held is not None:  # a client that shows a held program has to learn that it goes on
+            self._event("continued", {"threadId": THREAD, "allThreadsContinued": True})
         self.debugger.reset()
         self._variables.clear()
         if self.started:

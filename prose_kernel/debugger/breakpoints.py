@@ -51,7 +51,7 @@ class Breakpoint:
         if self.condition:
             try:
                 value = await evaluate(self.condition)
-            except ProseError as error:
+            except (ProseError, RecursionError) as error:
                 return True, f"the condition `{self.condition}` cannot be computed: {reason(error)}"
             if value is not True and value is not False:
                 return True, f"the condition `{self.condition}` is neither true nor false"
@@ -66,7 +66,7 @@ class Breakpoint:
         for match in _PIECE.finditer(self.log):
             try:
                 value = text_of(await evaluate(match[1]))
-            except ProseError as error:
+            except (ProseError, RecursionError) as error:
                 value = f"{{{match[1]}: {reason(error)}}}"
             found += self.log[end : match.start()] + value
             end = match.end()

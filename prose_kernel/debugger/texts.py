@@ -54,9 +54,11 @@ class Stop:
 
 def stops_in(source: Source, language: Language) -> list[Stop]:
     """The statements of a text where it can be held, in order, outer ones first."""
-    spans = sorted(
-        language.stops(language.compile(source, cell=True).program), key=lambda span: (span.start, -span.end)
-    )
+    try:
+        spans = language.stops(language.compile(source, cell=True).program)
+    except RecursionError:  # a text that is nested too deeply to be looked at is still run
+        return []
+    spans.sort(key=lambda span: (span.start, -span.end))
     lines = [source.line_column(span.start)[0] for span in spans]
     found = []
     for at, span in enumerate(spans):

@@ -13,7 +13,6 @@ import errno
 import gc
 import logging
 import os
-import shutil
 import signal
 import sys
 from contextlib import suppress
@@ -37,6 +36,7 @@ from zmq.eventloop.zmqstream import ZMQStream
 
 from prose_kernel import languages
 from prose_kernel.notebook.kernel import ProseKernel
+from prose_kernel.run_parts import offer_commands
 
 _LINGER = 1000
 """Milliseconds that a closing socket may take to get its last messages out."""
@@ -74,7 +74,7 @@ class ProseApp(Application, ConnectionFileMixin):
         """Everything up to the first message. Raises `SystemExit` when the connection file is unusable."""
         super().initialize(argv)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # until the kernel brings its own handler
-        _offer_commands()
+        offer_commands()
         self._connection()
         self._sockets()
         self._write_connection()
@@ -204,10 +204,3 @@ class ProseApp(Application, ConnectionFileMixin):
         self.cleanup_connection_file()
         with suppress(OSError):
             self.cleanup_ipc_files()
-
-
-def _offer_commands() -> None:
-    """`prose` is found by `exec` wherever the kernel is installed: its directory comes last, and hides nothing."""
-    own = str(Path(sys.executable).parent)
-    if shutil.which("prose") is None and Path(own, "prose").exists():
-        os.environ["PATH"] = os.pathsep.join(filter(None, (os.environ.get("PATH", os.defpath), own)))

@@ -11,8 +11,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from prose_kernel.cells.runner import has_statements
-from prose_kernel.cells.scan import own_language, segments, spoken
+from prose_kernel.cells.scan import has_statements, own_language, segments, spoken
 from prose_kernel.debugger.adapter import Adapter
 from prose_kernel.errors import UsageError
 from prose_kernel.presentation.cards import value_display

@@ -4,8 +4,9 @@ A question goes to the front end that has sent the cell, over a channel that no 
 end can answer it. Its metadata holds the form of the question (`runtime/forms.py`): the JupyterLab extension makes
 buttons and fields of it, any other front end shows its input box; the answer is the same `input_reply` in both cases.
 
-A page that is loaded anew is a new client. The metadata of a question therefore holds a key, which the extension keeps
-for its tab: with it, the same tab asks on the control channel (`prose_question_request`) to be asked once more.
+A page that is loaded anew is a new client. The metadata of a question therefore holds a key of its cell, which the
+extension keeps for its tab: with it, the same tab asks on the control channel (`prose_question_request`) to be asked
+instead of the page that it was.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from prose_kernel.presentation.safety import markdown, visible
 from prose_kernel.runtime.forms import Form
 
 AGAIN = "prose_question_request"
-"""The request of a page that has a key: `{"key": ...}`, answered by `{"waiting": true}` if that question is open."""
+"""The request of a page that has a key: `{"key": ...}`. The answer says whether the key is `known`, and if so whether
+a question is `waiting`."""
 _POLL_SECONDS = 0.02
 _SENT_SECONDS = 1.0
 
@@ -34,15 +36,23 @@ Address = tuple[Any, Any]
 
 
 @dataclass(slots=True)
+class _Page:
+    """Who is asked in one cell: the front end that has sent it, or that which has shown the key. `address` is replaced
+    as a whole, by the control thread too."""
+
+    request: object
+    address: Address
+    key: str = field(default_factory=lambda: secrets.token_urlsafe(16))
+
+
+@dataclass(slots=True)
 class _Open:
-    """A question that waits. `moved` is where it is to be asked instead; set on the control thread."""
+    """A question that waits, where it was asked, and the id of the message that asks it."""
 
     prompt: str
     form: Form | None
     address: Address
-    key: str = field(default_factory=lambda: secrets.token_urlsafe(16))
     asked: str = ""
-    moved: Address | None = None
 
     @property
     def first(self) -> bytes | None:
@@ -69,6 +79,7 @@ class StdinChannel:
         self._current = current
         self._show = show
         self._turn: asyncio.Lock | None = None
+        self._page: _Page | None = None
         self._open: _Open | None = None
         self.available = False
 
@@ -97,13 +108,14 @@ class StdinChannel:
             while True:  # answers to questions that were withdrawn
                 self._kernel.stdin_socket.recv_multipart(zmq.NOBLOCK)
         await self._outputs_are_sent()
-        question = self._open = _Open(prompt, form, self._current())
-        self._put(question)
+        page = self._asked_page()
+        question = self._open = _Open(prompt, form, page.address)
+        self._put(question, page)
         try:
             while (value := self._answer(question)) is None:
                 await asyncio.sleep(_POLL_SECONDS)
-                if question.moved is not None:
-                    self._move(question, question.moved)
+                if page.address is not question.address:
+                    self._move(question, page)
         except BaseException:
             self._withdraw(question)
             raise
@@ -124,10 +136,16 @@ class StdinChannel:
 
     # ------------------------------------------------------------ asking and withdrawing
 
-    def _put(self, question: _Open) -> None:
+    def _asked_page(self) -> _Page:
+        address = self._current()
+        if self._page is None or self._page.request != _id(address[1]):
+            self._page = _Page(_id(address[1]), address)
+        return self._page
+
+    def _put(self, question: _Open, page: _Page) -> None:
         ident, parent = question.address
         content = {"prompt": question.prompt, "password": False}
-        metadata = {} if question.form is None else {"prose": described(question.form) | {"key": question.key}}
+        metadata = {} if question.form is None else {"prose": described(question.form) | {"key": page.key}}
         sent = self._kernel.session.send(
             self._kernel.stdin_socket, "input_request", content, parent, ident=ident, metadata=metadata
         )
@@ -151,20 +169,21 @@ class StdinChannel:
     # ------------------------------------------------------------ a page that was loaded anew
 
     def asked_again(self, stream: Any, ident: Any, parent: Any) -> None:
-        """Answer `prose_question_request`; called on the control thread. Whoever has the key of the open question is
-        the tab that was asked, under a new identity: it is asked again, and its old identity no more."""
+        """Answer `prose_question_request`; called on the control thread. Whoever has the key of the cell is the tab
+        that was asked, under a new identity: what waits is asked again there, and its old identity is asked no more."""
         content = parent.get("content")
         key = str(content.get("key", "")) if isinstance(content, dict) else ""
-        question = self._open
-        waiting = question is not None and hmac.compare_digest(key.encode("utf-8", "replace"), question.key.encode())
-        if waiting and question is not None:
-            question.moved = (ident, parent)
-        self._kernel.session.send(stream, "prose_question_reply", {"status": "ok", "waiting": waiting}, parent, ident)
+        page = self._page
+        known = page is not None and hmac.compare_digest(key.encode("utf-8", "replace"), page.key.encode())
+        if known and page is not None:
+            page.address = (ident, parent)
+        said = {"status": "ok", "known": known, "waiting": known and self._open is not None}
+        self._kernel.session.send(stream, "prose_question_reply", said, parent, ident)
 
-    def _move(self, question: _Open, address: Address) -> None:
+    def _move(self, question: _Open, page: _Page) -> None:
         self._withdraw(question)
-        question.address, question.moved = address, None
-        self._put(question)
+        question.address = page.address
+        self._put(question, page)
         self._kernel._publish_status("busy", "shell", parent=self._current()[1])  # the request has published an idle
 
     # ------------------------------------------------------------ the answer

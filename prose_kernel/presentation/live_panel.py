@@ -121,7 +121,7 @@ def _block(line: Line) -> str:
     beside = "".join(f" · {html_text(part)}" for part in (*line.about, line.time) if part)
     name = f"<code>{html_text(line.name)}</code>" if line.mark.strip() else html_text(line.name)
     last = f"<div {QUIET}>{html_text(line.last)}</div>" if line.last else ""
-    return f"<div>{bar}{name}<span {QUIET}>{beside}</span>{last}</div>"
+    return f"<div><small>{bar}{name}<span {QUIET}>{beside}</span>{last}</small></div>"
 
 
 def _row(line: Line) -> str:

@@ -9,6 +9,7 @@ say is volatile: they are shown while somebody watches and never kept.
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ from prose_kernel.runtime.events import (
 )
 from prose_kernel.runtime.open_loops import OpenLoop
 from prose_kernel.runtime.ports import SessionRequest
+from prose_kernel.runtime.values import Value
 
 ROWS: Final = 12
 """Rows of one parallel construct that are shown; the rest is counted."""
@@ -50,6 +52,8 @@ EVIDENCE: Final = 3
 _TITLE: Final = 60
 _LINE: Final = 100
 _TAIL: Final = 2_000
+_MODIFIERS: Final = re.compile(r" \([a-z-]+: [^()]*\)?…?\Z")
+"""What a heading says of failures and strategies, which takes the room of its items."""
 
 Branches = tuple[BranchStep, ...]
 
@@ -105,6 +109,7 @@ class _Fork:
     failed: int = 0
     cancelled: int = 0
     failures: dict[int, str] = field(default_factory=dict)
+    results: dict[int, Value] = field(default_factory=dict)  # of few branches
 
     @property
     def ended(self) -> int:
@@ -146,6 +151,8 @@ class LiveRun:
         """Whether what it prints is shown elsewhere, as it comes."""
         self.apart: Callable[[Work], bool] = lambda work: False
         """Whether it is shown elsewhere altogether."""
+        self.tells_results = True
+        """Whether values of branches that have ended are shown, where there are few."""
         self.language = languages.default()
         self.consumed = Consumed()
         self._work: dict[object, Work] = {}
@@ -286,6 +293,8 @@ class LiveRun:
                 fork.failures[event.index] = branch_text(event.value, event.error, self.language)
         elif event.status == "done":
             fork.done += 1
+            if fork.event.count <= ROWS:
+                fork.results[event.index] = event.value
         else:
             fork.cancelled += 1
             self._leave(steps)
@@ -377,7 +386,7 @@ class LiveRun:
         counts = [f"{fork.ended:,} of {event.count:,}", f"{fork.failed:,} failed" if fork.failed else ""]
         if event.iterations and fork.ended >= min(fork.widest, event.count - fork.ended):
             counts.append(estimate(fork.ended, event.count - fork.ended, now - fork.began))
-        heading = head_line(event.place.source.slice(event.place.span))
+        heading = _MODIFIERS.sub("", head_line(event.place.source.slice(event.place.span)))
         yield Line(heading, _some(counts), time=span(now - fork.began), done=(fork.ended, event.count))
         for index in sorted(fork.failures):
             yield Line(fork.names[index], _some([fork.failures[index]]), mark="✗", depth=1)
@@ -386,6 +395,9 @@ class LiveRun:
         room = max(1, rows - len(fork.failures))
         for index in sorted(fork.running)[:room]:
             yield self._row(fork, index, doing.get(index), now)
+        for index in sorted(fork.results):
+            text = branch_text(fork.results[index], None, self.language) if self.tells_results else ""
+            yield Line(fork.names[index], _some([text]), mark="✓", depth=1)
         hidden = len(fork.running) - room
         waiting = event.count - fork.ended - len(fork.running)
         rest = [

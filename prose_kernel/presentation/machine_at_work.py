@@ -224,7 +224,7 @@ class MachineAtWork:
     def _table(self, lane: _Lane, branch: str) -> Iterator[tuple[str, str, str, str]]:
         for row in lane.rows:
             line = row.source.location(row.span.start).line
-            other = "" if row.source.name == "cell" else f"{row.source.name} "
+            other = "" if row.source.name == "cell" else f"{row.source.name}:"
             text = row.source.text[row.span.start : row.span.end].partition("\n")[0]
             notes = "; ".join(row.notes) + (f"; … {row.more:,} more" if row.more else "")
             yield f"{other}{line}{branch}", clip(text, 2 * _VALUE), "; ".join(row.reads), notes

@@ -53,6 +53,7 @@ class Unused:
     line: int
     type: str
     at: str
+    raw: bytes = b""
 
 
 def no_tools(request: SessionRequest) -> tuple[str, ...]:
@@ -120,7 +121,7 @@ class Cassettes:
         """Records of the cassettes in use that this run has not needed, in file order."""
         if self._opened is None:
             return ()
-        return tuple(Unused(e.file, e.line, e.record.t, e.record.at) for e in self._opened.unused())
+        return tuple(Unused(e.file, e.line, e.record.t, e.record.at, e.raw) for e in self._opened.unused())
 
     def used(self) -> frozenset[tuple[str, bytes]]:
         """The lines that this run has used, each with the path of its cassette: what `prose cassette prune` keeps."""

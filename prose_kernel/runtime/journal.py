@@ -120,6 +120,7 @@ class Journal:
         self._number = 0
         self._under_way, self._again = under_way, again
         self._on_live = on_live
+        self._unwritten = False
         self._parked: dict[str, _Parked] = {}
         self._cancelled: dict[str, None] = {}
         self._mark = turns.looks
@@ -182,10 +183,11 @@ class Journal:
             if failed and (failure := _failure(kind)) is not None:
                 return self._given_up(described, failure)
         again = self.now() if parked is not None and parked.known else 0
-        return await self._live_answer(described, kind, ask, kept, at_once=parked is None, again=again)
+        return await self._live_answer(s, described, kind, ask, kept, at_once=parked is None, again=again)
 
     async def _live_answer(
         self,
+        s: ExecutionContext,
         described: Described,
         kind: type[T],
         ask: Callable[[], Awaitable[T]],
@@ -196,6 +198,9 @@ class Journal:
     ) -> T:
         """Ask the outside. `at_once`: the branch has not waited for that. `again`: when what was under way before is
         asked once more."""
+        if self._unwritten:  # what the replay has bound: the outside may look at it
+            self._unwritten = False
+            await s.run.store.flush()
         turns, key = self._turns, described.key
         wait = Suspension(ask(), turns.ends)
         aside = Aside(key, self._place)
@@ -359,6 +364,7 @@ class Journal:
         """The records are at their end. What was under way is asked again, and what is asked meanwhile behind it: one
         request whenever all branches stand still, so that the next resumed run finds the same order."""
         self._known, self._turns.stop_at = None, 0
+        self._unwritten = True
         under_way = [one.asked for one in self._parked.values() if one.asked.kind != "wait"]
         self._is_drained()
         if self._on_live is not None:

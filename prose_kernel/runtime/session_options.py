@@ -117,7 +117,8 @@ class SessionOptions:
     part behind the colon is the model) or a CLI agent (`acp:opencode`). `script` is the file of `scripted`.
     `permissions` are the host's rules where a program states none (exec-and-tasks.md 3.12). `max_parallel` caps live
     sessions (None: 8 for models, 4 for agents). `memory` bounds the memories of agents. `autodetect` lets a key in the
-    environment be used where a person is there to be told. `tool_rounds` bounds the requests of one session.
+    environment be used where a person is there to be told. `tool_rounds` bounds the requests of one session. `offline`:
+    no model server and no CLI agent is ever called.
     """
 
     provider: str | None = None
@@ -129,6 +130,7 @@ class SessionOptions:
     permissions: Mapping[str, Rule] = field(default_factory=dict)
     max_parallel: int | None = None
     memory: MemoryLimits = MemoryLimits()
+    offline: bool = False
     autodetect: bool = True
     tool_rounds: int = 50
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prose_kernel.errors import PermissionDenied
+from prose_kernel.errors import NoProvider, PermissionDenied
 from prose_kernel.permissions.policy import PermissionDesk, Policy
 from prose_kernel.runtime.ports import Clock, Judge, SessionProgress, SessionRequest, SessionResult, Sessions
 from prose_kernel.runtime.services import Guard, Terminals
@@ -86,6 +86,7 @@ class LiveProviders:
 
     def sessions(self, choice: Choice) -> Sessions:
         """Return the provider for `choice`, a model or an agent. Raises `ProviderError` if it is unavailable."""
+        self._check(choice)
         if choice.kind == "agent":
             return self._agent(choice.name)
         found = self._sessions.get(choice)
@@ -95,6 +96,7 @@ class LiveProviders:
 
     def judge(self, choice: Choice, model: str | None) -> Judge:
         """Return the judge for `choice`; `model` overrides its model."""
+        self._check(choice)
         if choice.kind == "agent":
             from prose_kernel.sessions.providers.agent_judge import AgentJudge
 
@@ -103,6 +105,14 @@ class LiveProviders:
         if found is None:
             found = self._judges[choice, model] = self._model_judge(choice, model)
         return found
+
+    def _check(self, choice: Choice) -> None:
+        if self._means.options.offline:
+            name = f"acp:{choice.name}" if choice.kind == "agent" else choice.name
+            raise NoProvider(
+                f"{name} is not called: this run is offline",
+                hint="record the answer first, or let a test call providers: prose test --live",
+            )
 
     async def close(self) -> None:
         """End the agents' processes and the connections. A second call does nothing."""

@@ -39,7 +39,7 @@ def test_branches_are_watched_and_end_as_one_card(lab: Lab, pictures: Pictures) 
         'parallel:\n  docs = exec "echo 12 pages"\n  unit = exec "cat results"\n  lint = exec "echo no remarks"'
     )
     notebook.start(0)
-    notebook.shows(0, "parallel, 3 branches: 2 done, 1 running")
+    notebook.shows(0, "2 of 3")
     assert notebook.cell(0).locator("progress").get_attribute("value") == "2"
     pictures.take("parallel", notebook.cell(0))
     (lab.server.root / "results").write_text("48 tests pass\n")
@@ -52,6 +52,39 @@ def test_branches_are_watched_and_end_as_one_card(lab: Lab, pictures: Pictures) 
         ["✓", "unit", "48 tests pass"],
         ["✓", "lint", "no remarks"],
     ]
+
+
+def test_what_is_under_way_is_seen_and_leaves_no_trace(lab: Lab, pictures: Pictures) -> None:
+    code = """exec "echo before"
+parallel for city in ["oslo", "paris", "rome"] (on-fail: "continue"):
+  exec "test $CITY != oslo && echo compiling $CITY && while [ ! -e one ]; do sleep 0.05; done"
+    env: { CITY: city }
+repeat 3 as i:
+  let log = exec "echo fetching $N; while [ ! -e two ]; do sleep 0.05; done"
+    env: { N: i }
+"""
+    notebook = lab.notebook(code, kernel="prose")
+    notebook.start(0)
+    cell = notebook.cell(0)
+    for text in ("1 of 3", "1 failed", "exit code 1", "compiling paris", "compiling rome"):
+        notebook.shows(0, text)
+    assert [row.split("\t")[:2] for row in cell.locator("tr").all_inner_texts()] == [
+        ["✗", "oslo"],
+        ["▸", "paris"],
+        ["▸", "rome"],
+    ]
+    pictures.take("live-branches", cell)
+    (lab.server.root / "one").touch()
+    notebook.shows(0, "pass 1 of 3")
+    notebook.shows(0, "fetching 0")
+    pictures.take("live-loop", cell)
+    (lab.server.root / "two").touch()
+    notebook.finish(0)
+    notebook.shows(0, "bound 3 times")
+    assert cell.locator("progress").count() == 0
+    outputs = notebook.save().cells[0].outputs
+    assert [output.output_type for output in outputs] == ["stream", "display_data", "stream", "display_data"]
+    assert outputs[0].text == "before\n"
 
 
 def test_tab_offers_names_and_keywords(lab: Lab, pictures: Pictures) -> None:

@@ -32,7 +32,9 @@ PROSE = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import ma
 
 
 def blocks(page: str, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", (DOCS / f"{page}.md").read_text(encoding="utf-8"), re.DOTALL)
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    text = re.sub(r"^````\w.*?^````$", "", text, flags=re.MULTILINE | re.DOTALL)  # whole files, fences and all
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
 SETTINGS = [(page, number) for page in PAGES for number in range(len(blocks(page, "toml")))]
@@ -108,7 +110,7 @@ def test_the_commands_print_what_the_page_says(tmp_path: Path, stub: StubServer)
     page = "testing-your-workflow"
     for name, content in named_files(page):
         (tmp_path / name).write_text(content)
-    (tmp_path / "replies.yaml").write_text(blocks(page, "yaml")[0])
+    (tmp_path / "replies.yaml").write_text(next(text for text in blocks(page, "yaml") if text.startswith("sessions:")))
     (tmp_path / "prose.toml").write_text(
         f'provider = "gateway"\n[providers.gateway]\nkind = "openai"\nbase_url = "{stub.openai_url}"\nkey = ""\n'
         'model = "ok-0"\n[models.gateway]\nhaiku = "ok-0"\n'
@@ -126,7 +128,8 @@ def commands(console: str) -> list[str]:
 def named_files(page: str) -> list[tuple[str, str]]:
     """The files that a page shows below their names."""
     text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
-    return re.findall(r"^`([\w.-]+)`:\n\n```\w+[^\n]*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^`([\w.-]+)`:\n\n(`{3,})\w+[^\n]*\n(.*?)^\2$", text, re.MULTILINE | re.DOTALL)
+    return [(name, content) for name, _, content in found]
 
 
 def printed(command: str, directory: Path, *, remarks: bool = True) -> str:

@@ -158,3 +158,11 @@ def test_answers_are_told_once_whichever_language_asks_whom(capfd: pytest.Captur
     assert main(["run", "b.ipynb", "--provider", "scripted", "--script", "s.yaml"]) == 0
     told = [line.split(" = ")[0] for line in capfd.readouterr().err.splitlines() if " = " in line]
     assert told == ["s", "t", "u", "v", "a", "local", "b"]
+
+
+def test_magics_that_look_at_what_ran_see_it(capfd: pytest.CaptureFixture[str]) -> None:
+    write(Path("b.ipynb"), PROSE, '%step on\nlet x = exec "echo hi"', "%step off\n%graph")
+    assert main(["run", "b.ipynb"]) == 0
+    out = capfd.readouterr().out
+    assert "cell 1:2  let x = exec" in out and "ran `echo hi`; x := hi" in out
+    assert "$ echo hi → x  [✓ done]" in out

@@ -344,6 +344,7 @@ def test_reload_while_held_and_a_client_that_leaves(notebook: Lab) -> None:
     notebook.body("setBreakpoints", source={"path": path}, breakpoints=[{"line": 2}], sourceModified=False)
     assert notebook.body("stackTrace", threadId=1)["totalFrames"] == 1
     notebook.body("disconnect", restart=False, terminateDebuggee=False)
+    notebook.event("continued")
     assert notebook.finish(cell)["status"] == "ok"
     info = notebook.body("debugInfo")
     assert (info["isStarted"], info["breakpoints"], info["stoppedThreads"]) == (False, [], [])
@@ -389,6 +390,92 @@ def test_a_client_that_sends_nonsense_gets_one_refusal_each(notebook: Lab) -> No
     unknown = notebook.body("setBreakpoints", source={"path": "/tmp/old/1.prose"}, breakpoints=[{"line": 4}])
     assert [(p["verified"], p["line"]) for p in unknown["breakpoints"]] == [(False, 4)]
     assert notebook.client.run("let fine = 1").status == "ok"
+
+
+def test_shutdown_and_restart_while_held(tmp_path: Path) -> None:
+    code = "try:\n  let a = 1\nfinally:\n  let b = 2\n"
+    with lab(tmp_path) as notebook:
+        notebook.start()
+        notebook.set(code, 2)
+        notebook.run(code)
+        notebook.stopped(2)
+        notebook.client.manager.restart_kernel()
+        notebook.client.channels.wait_for_ready(timeout=30)
+        assert notebook.body("debugInfo")["isStarted"] is False
+        notebook.start()
+        points = notebook.set(code, 2)  # what JupyterLab does for each cell that had breakpoints
+        assert points[0]["verified"]
+        cell = notebook.run(code)
+        notebook.stopped(2)
+        notebook.go_on()
+        assert notebook.finish(cell)["status"] == "ok"
+
+
+def test_a_large_value_is_listed_in_parts(notebook: Lab) -> None:
+    notebook.start()
+    code = "%%vvm\nrows = range(250)\nlast = 1\n"
+    notebook.set(code, 3)
+    cell = notebook.run(code)
+    notebook.stopped(3)
+    (scope,) = notebook.body("scopes", frameId=1)["scopes"]
+    names = notebook.body("variables", variablesReference=scope["variablesReference"])["variables"]
+    rows = next(one for one in names if one["name"] == "rows")
+    assert rows["value"] == "[0, 1, 2, 3, 4, 5, …] (250)"
+    listed = notebook.body("variables", variablesReference=rows["variablesReference"])["variables"]
+    assert (len(listed), listed[-1]["name"], listed[-1]["value"]) == (101, "…", "150 more")
+    more = notebook.body("variables", variablesReference=listed[-1]["variablesReference"])["variables"]
+    assert (more[0]["name"], more[-1]["value"]) == ("[100]", "50 more")
+    notebook.go_on()
+    assert notebook.finish(cell)["status"] == "ok"
+    assert "gone on" in notebook.refused("variables", variablesReference=rows["variablesReference"])
+
+
+def test_a_debugged_run_has_the_journal_of_one_that_is_not(notebook: Lab) -> None:
+    code = 'let n = 0\nrepeat 3:\n  n = n + 1\nlet x = exec "echo {n}"\nlet m = n\n'
+    kept = []
+    for debugged in (True, False):
+        assert notebook.client.run("%reset").status == "ok"
+        if debugged:
+            notebook.start()
+            notebook.set(code, 3, 5)
+            cell = notebook.run(code)
+            for line in (3, 3, 3, 5):
+                notebook.stopped(line)
+                notebook.go_on()
+            assert notebook.finish(cell)["status"] == "ok"
+            notebook.body("disconnect")
+        else:
+            assert notebook.client.run(code).status == "ok"
+        (display,) = notebook.client.run("%history").displays
+        kept.append(display)
+    assert kept[0] == kept[1]
+
+
+LOOPS = {
+    "prose": ("let n = 0\nlet m = 0\nloop:\n  n = n + 1\n  if n > 10:\n    m = n\n", "let at = [n, m]\noutput at\n"),
+    "flat": ("let n = 0\nloop:\n  n = n + 1\n", "output n\n"),
+    "vvm": ("%%vvm\nn = 0\nm = 0\nwhile true:\n  n = n + 1\n  if n > 10:\n    m = n\n", "%%vvm\n[n, m]\n"),
+}
+
+
+@pytest.mark.parametrize("kind", LOOPS)
+def test_where_a_debugged_loop_was_interrupted_is_found_again_without_a_debugger(notebook: Lab, kind: str) -> None:
+    code, ask = LOOPS[kind]
+    notebook.start()
+    notebook.client.run('let before = exec "true"')
+    cell = notebook.run(code)
+    notebook.client.until(cell, lambda message: message["msg_type"] == "execute_input")
+    notebook.body("pause", threadId=1)
+    notebook.event("stopped")
+    notebook.go_on()
+    notebook.client.ask("interrupt_request", {}, "control")
+    assert notebook.finish(cell)["ename"] == "KeyboardInterrupt"
+    notebook.body("disconnect")
+    then = notebook.client.run(ask).displays
+    notebook.client.run("%reset")
+    assert notebook.client.run("%restore").status == "ok"
+    now = notebook.client.run(ask).displays
+    assert now == then != []
 
 
 # ---------------------------------------------------------------- going to a line, and back
@@ -495,6 +582,27 @@ def test_vvm_closures_steps_and_evaluation(vvm: Lab) -> None:
     vvm.stopped(6, "step")
     vvm.go_on("stepOut")
     vvm.stopped(8, "step")
+    vvm.go_on()
+    assert vvm.finish(cell)["status"] == "ok"
+
+
+def test_vvm_modules_while_they_are_imported(vvm: Lab) -> None:
+    Path(vvm.client.directory, "tools.vvm").write_text("base = 5\ndef add(x):\n  return x + base\nexport add\n")
+    vvm.start()
+    code = 'from "./tools.vvm" import add\nr = add(1)\n'
+    path = vvm.body("setBreakpoints", source={"path": "tools.vvm"}, breakpoints=[{"line": 1}])
+    assert path["breakpoints"][0]["verified"] is False
+    vvm.set(code, 2)
+    cell = vvm.run(code)
+    frames = vvm.stopped(None)
+    if frames[0]["source"]["name"].endswith("tools.vvm"):
+        assert [f["line"] for f in frames] == [1, 1]
+        vvm.go_on()
+        frames = vvm.stopped(2)
+    vvm.go_on("stepIn")
+    frames = vvm.stopped(3, "step")
+    assert [f["name"] for f in frames] == ["add", "cell"]
+    assert vvm.value("x + base") == "6"
     vvm.go_on()
     assert vvm.finish(cell)["status"] == "ok"
 

@@ -17,6 +17,7 @@ from notebook.kernels import TIMEOUT, Client, Message, Ran, kernel, specificatio
 from prose_kernel.notebook.stdin import described
 from prose_kernel.runtime.forms import Button, Field, Form
 
+GATES = 'gate one:\n  prompt: "One?"\ngate two:\n  prompt: "Two?"'
 GATE = 'gate deploy:\n  prompt: "Deploy?"\nexec "echo deployed"'
 
 
@@ -264,19 +265,24 @@ def reloaded(client: Client, cell: str) -> Ran:
         assert withdrawn(client, request) == question["header"]["msg_id"]
         answer(client.channels, question, "approve")  # the page that was left is asked no more
         settled(page) if client.manager.kernel_spec.language == "prose" else None
-        answer(page, again, "reject: from the new page")
+        answer(page, again, "approve: from the new page")
+        second = asked(page)  # and so is what the cell asks later
+        answer(page, second, "reject: seen")
         ran = client.finish(request)
         assert control(page, "prose_question_request", {"key": key})["content"]["waiting"] is False
     return ran
 
 
 def test_a8_a_page_that_was_loaded_anew_is_asked_again(client: Client) -> None:
-    ran = reloaded(client, GATE)
+    ran = reloaded(client, GATES)
     assert ran.error["ename"] == "GateRejected" and "from the new page" in ran.displays[0]
+    request = client.send(GATE, allow_stdin=True)  # the next cell asks who has sent it
+    answer(client.channels, asked(client.channels), "approve")
+    assert client.finish(request).text() == "deployed\n"
 
 
 def test_a8_a_prose_cell_in_python_asks_a_page_again(python: Client) -> None:
-    ran = reloaded(python, f"%%prose\n{GATE}")
+    ran = reloaded(python, f"%%prose\n{GATES}")
     assert ran.error["ename"] == "GateRejected"
 
 

@@ -110,6 +110,13 @@ def test_going_back_makes_a_branch(directory: Path) -> None:
         assert client.run("%back 9").error["evalue"] == "%back: the run has no cell 9"
         assert client.run("%back 2").error["evalue"] == "%back: cell 2 is the last one"
         assert len(list((directory / ".prose" / "runs").iterdir())) == 2
+        into = client.run("%back c1/1").displays[0]
+        assert into.startswith("The run is as it was before c1/1. ")
+        assert "This cell had not ended. Run it again: it goes on where it was." in into
+        again = client.run('let n = exec "echo x >> ran; wc -l < ran"')
+        assert again.status == "ok"
+        assert (directory / "ran").read_text() == "x\nx\nx\n"
+        assert "asked nothing at c1/7" in client.run("%back c1/7").error["evalue"]
 
 
 def test_which_run_a_notebook_restores(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,7 +97,12 @@ def test_branches_are_named_by_their_items_with_times_and_an_estimate_from_what_
         "    4 wait",
     ]
     world.happens(one[2], two[1], two[2], done(0), done(1), seconds=4)
-    assert world.seen[0] == "▸ parallel for city in cities · 8 s · 2 of 6"  # two are no evidence
+    assert world.seen == [
+        "▸ parallel for city in cities · 8 s · 2 of 6",  # two are no evidence
+        "  ✓ oslo · 0",
+        "  ✓ paris · 1",
+        "    4 wait",
+    ]
     world.happens(done(2), seconds=1.1)
     assert world.seen[0] == "▸ parallel for city in cities · 9 s · 3 of 6 · a few seconds left"
 

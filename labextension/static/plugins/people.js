@@ -118,7 +118,7 @@ const makeSigns = (NAME) => {
   return signs;
 };
 
-/* The tab's key of the question that a kernel waits with: what a page needs to be asked again after it was loaded anew. */
+/* The tab's key of the cell that a kernel runs and that has asked: what a page needs to be asked again after it was loaded anew. */
 const keys = {
   keep(kernel, entry) {
     try {
@@ -304,7 +304,6 @@ const formClass = (Widget, signs, rendermime) =>
     rest() {
       window.clearInterval(this.timer);
       signs.end(this);
-      if (this.kernel) keys.drop(this.kernel.id, this.question.key);
     }
 
     withdraw() {
@@ -340,7 +339,13 @@ const install = (OutputArea, QuestionForm) => {
       if (metadata && metadata.prose && metadata.prose.withdrawn === request.header.msg_id) end();
       return true;
     });
-    if (future.msg.header.msg_type === 'execute_request') future.done.then(end, end);
+    if (future.msg.header.msg_type === 'execute_request') {
+      const over = () => {
+        end();
+        if (form.kernel) keys.drop(form.kernel.id, question.key); // the cell has ended
+      };
+      future.done.then(over, over);
+    }
   };
 };
 
@@ -361,7 +366,7 @@ const resume = async (services, panel, kernel) => {
     message.metadata.prose.cell = kept.cell;
     cell.outputArea.onInputRequest(message, future);
   };
-  future.onReply = ({ content: { waiting } }) => waiting || keys.drop(kernel.id, kept.key);
+  future.onReply = ({ content: { known } }) => known || keys.drop(kernel.id, kept.key);
 };
 
 export default async ({ NAME, shared }) => {

@@ -40,6 +40,25 @@ def fixes(compiled: Compiled[Program], diagnostic: Diagnostic) -> Iterator[Fix]:
         yield from _safe_command(compiled.program, source, diagnostic)
 
 
+def merged(compiled: Compiled[Program]) -> Iterator[Edit]:
+    """What makes a program of several cells: a name that is declared again is assigned, so it is no `const`; an import
+    that is repeated word for word stands there once."""
+    source = compiled.source
+    for found in compiled.diagnostics:
+        if found.code in ("E019", "E024"):
+            yield from (edit for fix in _assign(source, found) for edit in fix.edits)
+        elif found.code == "E130":
+            name = re.escape(source.slice(found.span))
+            declared = re.search(rf"^const(?=[ \t]+{name}\b)", source.text, re.MULTILINE)
+            if declared is not None:
+                yield Edit(Span(*declared.span()), "let")
+        elif found.code == "E010":
+            first = source.text.find(source.line_text(found.line))
+            start = source.line_starts[found.line - 1]
+            if first < start:
+                yield Edit(Span(start, start), "# ")
+
+
 def _declare(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
     start = diagnostic.span.start
     yield change(Span(start, start), "let ", f"Declare it: `let {source.slice(diagnostic.span)}`")

@@ -278,3 +278,13 @@ def stops(program: tree.Program) -> list[Span]:
         if isinstance(node, _STATEMENTS) and not isinstance(node, _DECLARED) and id(node) not in inside:
             found.append(node.span)
     return found
+
+
+def ends(program: tree.Program) -> Iterator[Span]:
+    """Statements that end the program with success wherever they stand: `return`, and an output without a name."""
+    inside = [node for block in walk(program) if isinstance(block, tree.Block) for node in walk(block)]
+    left_out = set(map(id, inside))
+    for node in walk(program):
+        returns = isinstance(node, tree.Return) or (isinstance(node, tree.Output) and node.name is None)
+        if returns and id(node) not in left_out:
+            yield node.span

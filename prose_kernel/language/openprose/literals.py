@@ -40,3 +40,10 @@ def expression(value: object, what: str) -> str:
                 f"{what}: a {type(value).__name__} has no counterpart in Prose",
                 hint="text, numbers, booleans, None, lists, and dicts whose keys are names can be given",
             )
+
+
+def change_directory(directory: str) -> str:
+    """The statement that changes the directory of the commands below it."""
+    import shlex
+
+    return f"exec {expression(f'cd {shlex.quote(directory)}', 'the directory')}"

@@ -151,7 +151,8 @@ async def _execute_module(s: Context, by: tree.ModuleImport, imported: modules.M
     module = Module(s.run)
     inner = Context(s.run, module, imported.source, s.cwd, s.at("program"))
     inner.race_gate, inner.cancellation, inner.branches = s.race_gate, s.cancellation, s.branches
-    inner.goes_on_for(s).statement = by
+    inner.goes_on_for(s)
+    outer, s.statement = s.statement, by
     start = inner.path
     try:
         for item in imported.program.items:
@@ -169,6 +170,8 @@ async def _execute_module(s: Context, by: tree.ModuleImport, imported: modules.M
         reached = f"in module {imported.source.name}, reached by the import at line {line.line} of {line.source}"
         error.call_stack = (*error.call_stack, reached)
         raise
+    finally:
+        s.statement = outer
     s.run.modules[imported] = module
 
 

@@ -1,0 +1,80 @@
+"""The magic `%export`: the notebook so far as one program."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prose_kernel.cells.registry import Call, below, magic, read_program, use
+from prose_kernel.errors import UsageError
+from prose_kernel.presentation.display import Display, paragraph
+from prose_kernel.presentation.safety import fenced, inline_code, visible
+
+if TYPE_CHECKING:
+    from prose_kernel.cells.exporting import Part
+    from prose_kernel.cells.runner import Cells
+    from prose_kernel.languages import Language
+
+
+@magic(
+    "%export [FILE] [--force]",
+    "write the notebook so far as one program that does the same; without FILE show it",
+)
+async def export(call: Call) -> None:
+    from prose_kernel.cells.exporting import as_program
+
+    words = [word for word in call.words if word != "--force"]
+    use(call, export, 0, 2)
+    if len(words) > 1 or any(word.startswith("-") for word in words):
+        raise UsageError(f"%export: too many words: {' '.join(words)}", hint=f"usage: {export.usage}")
+    name = words[0] if words else ""
+
+    def read(file: str) -> tuple[str, Language]:
+        source, language = read_program(call, file, export)
+        return source.text, language
+
+    made = as_program(parts(call.cells), call.cells.language, read)
+    if not made.text.strip():
+        return call.show(paragraph("No cell of this run has finished yet."))
+    if not name:
+        remarks = "".join(f"\n\n{visible(remark)}" for remark in made.remarks)
+        markdown = fenced(made.text.rstrip("\n"), made.language.magic) + remarks
+        return call.show(Display({"text/markdown": markdown, "text/plain": made.text.rstrip("\n") + remarks}))
+    write(call, name, made.text, made.language, force="--force" in call.words)
+    said = f"{inline_code(name)} is written: {inline_code(' '.join(('prose run', *made.options, name)))} runs it."
+    return call.show(paragraph("\n\n".join((said, *map(visible, made.remarks)))))
+
+
+def parts(cells: Cells) -> list[Part]:
+    """The cells of the run, each as it was when it last finished; one that never finished is left out.
+
+    Their order is that of the notebook, where the front end tells it (a cell that was deleted is none of them then),
+    else that in which they first ran.
+    """
+    from prose_kernel.cells.exporting import Part
+
+    ran = dict(cells.ran)
+    if order := cells.provenance.order:
+        ran = {key: ran[key] for key in order if key in ran}
+    found = []
+    for number, cell in enumerate(ran.values(), 1):
+        text = cell.text if cell.text is not None else cell.tried
+        magic = f"%%{cell.language.magic}\n" if cell.language is not cells.language else ""
+        if text.strip() and not text.lstrip().startswith("%export"):
+            left_out = "" if cell.text is not None else "it failed"
+            found.append(Part(magic + text, f"cell {number}", left_out=left_out))
+    return found
+
+
+def write(call: Call, name: str, text: str, language: Language, *, force: bool) -> None:
+    """Raises `UsageError` for a name that does not fit, or that something else has."""
+    from prose_kernel.state.atomic import write_whole
+
+    if not name.endswith(language.suffixes):
+        raise UsageError(f"%export: the name of a program in {language.title} ends with {language.suffixes[0]}")
+    path = below(call.cells, name)
+    try:
+        if path.exists() and not force and path.read_text(encoding="utf-8", errors="replace") != text:
+            raise UsageError(f"%export: {name} exists", hint=f"to replace it: %export {name} --force")
+        write_whole(path, text)
+    except OSError as problem:
+        raise UsageError(f"%export: {name} cannot be written: {(problem.strerror or 'unknown').lower()}") from None

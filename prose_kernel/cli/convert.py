@@ -1,0 +1,97 @@
+"""`prose export NOTEBOOK` and `prose notebook PROGRAM`: a notebook as one program, a program as a notebook."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from prose_kernel.errors import CompileError, UsageError
+
+STDOUT = "-"
+
+
+@click.command(short_help="Write a notebook as one program.")
+@click.argument("notebook", metavar="NOTEBOOK")
+@click.option("-o", "--output", metavar="FILE", default=STDOUT, help="The file to write.  [default: print it]")
+@click.option("--force", is_flag=True, help="Replace the file.")
+def export(notebook: str, output: str, force: bool) -> int:
+    """Write the cells of a notebook as one program that runs the same; nothing is run.
+
+    Words become comments, magics become comments and options of prose run. Cells that are expected to fail are left
+    out. Cells of two languages cannot be one program.
+    """
+    from prose_kernel.cells.exporting import Part, as_program
+    from prose_kernel.cli import files
+    from prose_kernel.cli.notebook_file import MAY_FAIL, of_magic, read_book
+    from prose_kernel.languages import Language, default, of_file
+
+    book, language = read_book(notebook)
+    parts, number = list[Part](), 0
+    for cell in book.cells:
+        gap = cell.metadata.get("prose", {}).get("gap", 1 if parts else 0)
+        if cell.cell_type == "code":
+            number += 1
+            left_out = "it is expected to fail" if MAY_FAIL in cell.metadata.get("tags", ()) else ""
+            if language is None and of_magic(cell.source) is None:
+                left_out = "it is in another language"
+            parts.append(Part(cell.source, f"cell {number}", left_out=left_out, gap=gap))
+        elif cell.cell_type == "markdown" and cell.source.strip():
+            parts.append(Part(cell.source, "words", words=True, gap=gap))
+
+    def read(name: str) -> tuple[str, Language]:
+        return files.read_source(str(Path(notebook).parent / name)).text, of_file(name)
+
+    made = as_program(parts, language or default(), read)
+    if output != STDOUT and not output.endswith(made.language.suffixes):
+        raise UsageError(f"the name of a program in {made.language.title} ends with {made.language.suffixes[0]}")
+    _write(output, made.text, force=force)
+    for remark in made.remarks:
+        click.echo(remark, err=True)
+    return 0
+
+
+@click.command(short_help="Make a notebook of a program.")
+@click.argument("program", metavar="PROGRAM")
+@click.option("-o", "--output", metavar="FILE", help="The file to write; - prints it.  [default: beside PROGRAM]")
+@click.option("--force", is_flag=True, help="Replace the file.")
+def notebook(program: str, output: str | None, force: bool) -> int:
+    """Make a notebook of a program: comments between its statements become words, statements become cells.
+
+    The notebook runs the same, and prose export gives the program back. Nothing is run: prose test --update saves
+    the outputs.
+    """
+    from prose_kernel import languages
+    from prose_kernel.cells.exporting import as_cells, notebook_data
+    from prose_kernel.cli.compile import compile_file
+    from prose_kernel.language.source import Source
+
+    found = compile_file(program, "default")
+    if found.program is None or not found.ok:
+        raise CompileError(found.diagnostics)
+    language = languages.of_file(program)
+    data = notebook_data(as_cells(found.program, Source.of(found.text), language), language)
+    name = output or str(Path(program).with_suffix(".ipynb"))
+    if name != STDOUT and not name.endswith(".ipynb"):
+        raise UsageError("the name of a notebook ends with .ipynb")
+    _write(name, json.dumps(data, indent=1, ensure_ascii=False) + "\n", force=force)
+    return 0
+
+
+def _write(name: str, text: str, *, force: bool) -> None:
+    from prose_kernel.state.atomic import write_whole
+
+    if name == STDOUT:
+        click.echo(text, nl=False)
+        return
+    path = Path(name).expanduser()
+    try:
+        if path.exists() and not force:
+            if path.read_text(encoding="utf-8", errors="replace") == text:
+                return
+            raise UsageError(f"{name} exists", hint="--force replaces it")
+        write_whole(path, text)
+    except OSError as problem:
+        raise UsageError(f"cannot write {name}: {(problem.strerror or 'unknown').lower()}") from None
+    click.echo(f"{name} is written")

@@ -1,0 +1,155 @@
+"""`prose test`: run notebooks and programs offline, and compare what they give with what is committed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from prose_kernel.errors import UsageError
+
+if TYPE_CHECKING:
+    from prose_kernel.testing.results import Status, Tested
+
+NOTHING_FOUND = 5
+INTERRUPTED = 130
+WORDS: tuple[Status, ...] = ("failed", "updated", "passed", "skipped")
+
+
+@click.command(short_help="Test notebooks and programs against their committed outputs.")
+@click.argument("targets", metavar="[NOTEBOOK|PROGRAM|DIRECTORY]...", nargs=-1)
+@click.option("--update", is_flag=True, help="Save what came instead, and show it. Refused where CI is set.")
+@click.option("--live", is_flag=True, help="Let providers answer what is not recorded, and record it.")
+@click.option("-k", "expression", metavar="WORDS", default="", help="Only files whose names fit: 'tour and not vvm'.")
+@click.option("-x", "--exitfirst", is_flag=True, help="End at the first failure.")
+@click.option("-n", "--numprocesses", "workers", metavar="N", type=click.IntRange(1), default=1, help="Files at once.")
+@click.option(
+    "--timeout",
+    metavar="SECONDS",
+    type=click.FloatRange(0, min_open=True),
+    help="Limit for each cell or program.  [default: 300]",
+)
+@click.option(
+    "--sanitize-with",
+    "sanitize",
+    metavar="FILE",
+    multiple=True,
+    help="Replacements before comparing, in nbval's format. Repeatable.",
+)
+@click.option("--lax", is_flag=True, help="Compare only outputs of cells marked NBVAL_CHECK_OUTPUT.")
+@click.option("--junit-xml", "--junitxml", "junit", metavar="FILE", help="Write a report for CI systems.")
+@click.option("-v", "--verbose", is_flag=True, help="A line for each cell and case.")
+def test(
+    targets: Sequence[str],
+    update: bool,
+    live: bool,
+    expression: str,
+    exitfirst: bool,
+    workers: int,
+    timeout: float | None,
+    sanitize: Sequence[str],
+    lax: bool,
+    junit: str | None,
+    verbose: bool,
+) -> int:
+    """Run notebooks and programs, and compare what they give with what is committed: the outputs in a notebook, and
+    PROGRAM.expected.md beside a program.
+
+    Sessions are answered from recordings; no provider is called and nobody is asked. Without arguments, what is found
+    below this directory: notebooks with cells in our languages, and programs that have a snapshot.
+
+    Exit status: 0 all as committed, 1 something differs, 2 usage, 5 nothing to test, 130 interrupted.
+    """
+    from prose_kernel.run_parts import offer_commands
+    from prose_kernel.testing import session
+    from prose_kernel.testing.options import SECONDS, Options
+    from prose_kernel.testing.outputs import Rules
+
+    if update and os.environ.get("CI", "").strip().casefold() not in ("", "0", "false"):
+        raise UsageError(
+            "--update changes committed files, and CI is set", hint="to do it all the same: CI= prose test --update"
+        )
+    options = Options(update, live, lax, exitfirst, timeout or SECONDS, Rules(sanitize))
+    cwd = Path.cwd()
+    found = session.targets(targets, cwd, update=update)
+    if expression:
+        found = session.chosen(found, expression)
+    offer_commands()
+    report = Report(verbose)
+    results = session.run_all(found, options, workers, report.file)
+    status = report.summary(results)
+    if junit is not None:
+        _write_junit(junit, results)
+    return status
+
+
+def _write_junit(name: str, results: Sequence[Tested]) -> None:
+    from prose_kernel.testing import junit
+
+    try:
+        junit.write(Path(os.path.expanduser(name)), results)  # noqa: PTH111
+    except OSError as problem:
+        raise UsageError(f"cannot write {name}: {problem.strerror or problem}") from None
+
+
+class Report:
+    """What `prose test` prints: a line for each file as it ends, then every difference, then the sum."""
+
+    def __init__(self, verbose: bool) -> None:
+        self._verbose = verbose
+
+    def file(self, tested: Tested) -> None:
+        """A file has been tested."""
+        if not tested.outcomes:
+            return
+        counts = {word: tested.count(word) for word in WORDS if tested.count(word)}
+        said = ", ".join(f"{count} {word}" for word, count in counts.items())
+        colour = "red" if "failed" in counts else "yellow" if "updated" in counts else "green"
+        click.echo(f"{tested.path}: {click.style(said, fg=colour)}")
+        if self._verbose:
+            for outcome in tested.outcomes:
+                why = f" ({outcome.why})" if outcome.why else ""
+                click.echo(f"  {outcome.status:7}  {outcome.name}{why}")
+
+    def summary(self, results: Sequence[Tested]) -> int:
+        """Print all findings and the sum; the exit status is returned."""
+        for tested in results:
+            for outcome in tested.outcomes:
+                if outcome.findings:
+                    colour = "red" if outcome.status == "failed" else "yellow"
+                    head = click.style(outcome.status.upper(), fg=colour, bold=True)
+                    case = "" if tested.path.endswith(outcome.name) else f", {outcome.name}"
+                    click.echo(f"\n{head} {tested.path}{case}")
+                    for finding in outcome.findings:
+                        click.echo("\n".join(f"  {line}" for line in map(_coloured, finding.lines())))
+        for tested in results:
+            for note in tested.notes:
+                click.echo(f"note: {note}")
+        files = sum(bool(tested.outcomes) for tested in results)
+        if any(tested.interrupted for tested in results):
+            click.echo("interrupted", err=True)
+            return INTERRUPTED
+        if not files:
+            click.echo(
+                "nothing to test: there is no notebook with cells of this package, and no program with a snapshot",
+                err=True,
+            )
+            return NOTHING_FOUND
+        return self._sum(results, files)
+
+    def _sum(self, results: Sequence[Tested], files: int) -> int:
+        counts: dict[Status, int] = {word: sum(tested.count(word) for tested in results) for word in WORDS}
+        said = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+        failed = bool(counts["failed"])
+        blank = "\n" if failed or counts["updated"] else ""
+        where = f"{files} file{'s' if files > 1 else ''}"
+        click.echo(f"{blank}{click.style(said or 'no cells', fg='red' if failed else 'green')} in {where}")
+        return 1 if failed else 0
+
+
+def _coloured(line: str) -> str:
+    mark = line.lstrip()[:2]
+    return click.style(line, fg="red") if mark == "- " else click.style(line, fg="green") if mark == "+ " else line

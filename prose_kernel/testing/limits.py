@@ -1,0 +1,69 @@
+"""A limit of time for one cell or program, and Ctrl-C: both end what runs and never the process.
+
+An interrupt cancels the program. Where the loop never gets a turn, because code computes and never waits, a signal
+stops that code where it is, as the kernel does (`notebook/kernel.py`); it arrives in the main thread alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+from prose_kernel.cells.registry import in_cell
+
+GRACE = 3.0
+"""Seconds between the steps: interrupt, interrupt again (which kills), stop the code where it is."""
+STEPS = 3
+
+
+@dataclass(slots=True)
+class Watch:
+    """What ended the work before its time, if anything did: the limit of time, or the person."""
+
+    over: bool = False
+    interrupted: bool = False
+
+
+@contextmanager
+def watched(seconds: float, interrupt: Callable[[], None]) -> Iterator[Watch]:
+    """Call `interrupt` when the time is over, and when the person interrupts. Inside of a running loop."""
+    watch, task, done = Watch(), asyncio.current_task(), threading.Event()
+    signals = threading.current_thread() is threading.main_thread()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if forced.is_set():
+            forced.clear()
+            if in_cell.get() and asyncio.current_task() is task:
+                raise asyncio.CancelledError
+            return
+        watch.interrupted = True
+        interrupt()
+
+    def keep_time() -> None:
+        if done.wait(seconds):
+            return
+        watch.over = True
+        for _ in range(STEPS):
+            interrupt()
+            if done.wait(GRACE):
+                return
+            if signals:
+                forced.set()
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    forced = threading.Event()
+    former = signal.signal(signal.SIGINT, on_signal) if signals else None
+    keeper = threading.Thread(target=keep_time, daemon=True)
+    keeper.start()
+    try:
+        yield watch
+    finally:
+        done.set()
+        keeper.join()
+        if signals:
+            signal.signal(signal.SIGINT, former)

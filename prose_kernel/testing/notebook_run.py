@@ -1,0 +1,246 @@
+"""Run the cells of a notebook for a test, in this process: offline, nobody is asked, every output noted down."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from prose_kernel.cells.runner import Cells
+from prose_kernel.errors import NobodyToAsk
+from prose_kernel.language.source import Source
+from prose_kernel.languages import Language
+from prose_kernel.notebook.messages import error_content
+from prose_kernel.presentation.display import Display, Problem
+from prose_kernel.presentation.safety import terminal
+from prose_kernel.run_journal import Resumption
+from prose_kernel.runtime.events import (
+    Bound,
+    CellStarted,
+    CommandFinished,
+    CommandOutput,
+    CommandStarted,
+    Event,
+    GateOpened,
+    GateResolved,
+    Judged,
+    ParallelJoined,
+    ParallelStarted,
+    SessionFinished,
+    SessionStarted,
+    StatementDone,
+    Warned,
+)
+from prose_kernel.runtime.ports import Stream
+from prose_kernel.testing.limits import watched
+from prose_kernel.testing.notebook_source import CodeCell
+from prose_kernel.testing.outputs import Output
+from prose_kernel.testing.results import Statement
+from prose_kernel.workspace import Workspace
+
+Origins = dict[int, tuple[tuple[str, Statement], ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class CellRun:
+    """What running a cell gave: its outputs, and the statements that they are of, by their index."""
+
+    outputs: list[Output]
+    origins: Origins = field(default_factory=dict)
+    failed: bool = False
+    over_time: bool = False
+    interrupted: bool = False
+    seconds: float = 0.0
+
+
+class Statements:
+    """A listener that knows which statement of the running cell the next output is of.
+
+    It hears each event before the cell's view does. What the view shows at once is of the event's own statement; cards
+    of names and notes wait, so the statements that caused them wait here, too.
+    """
+
+    kinds = frozenset(
+        {
+            *(Bound, CellStarted, StatementDone, Judged, GateOpened, GateResolved, Warned),
+            *(CommandStarted, CommandOutput, CommandFinished, SessionStarted, SessionFinished),
+            *(ParallelStarted, ParallelJoined),
+        }
+    )
+
+    def __init__(self) -> None:
+        self._source: Source | None = None
+        self._last: Statement | None = None
+        self._waiting: list[tuple[str, Statement]] = []
+        self._taken = False
+
+    def begin(self) -> None:
+        self._source = self._last = None
+        self._waiting, self._taken = [], False
+
+    def __call__(self, event: Event) -> None:
+        place = event.place
+        if isinstance(event, CellStarted):
+            self._source = place.source
+            return
+        if self._taken:
+            self._waiting, self._taken = [], False
+        if place.source is self._source:
+            line, column = place.source.line_column(place.span.start)
+            self._last = Statement(line, column, place.source.line_text(line))
+        if self._last is None:
+            return
+        if isinstance(event, Bound):
+            self._waiting.append((event.name, self._last))
+        elif isinstance(event, Judged | GateResolved | Warned):
+            self._waiting.append(("", self._last))
+
+    def of_display(self) -> tuple[tuple[str, Statement], ...]:
+        self._taken = True
+        return tuple(self._waiting) or self.of_stream()
+
+    def of_stream(self) -> tuple[tuple[str, Statement], ...]:
+        return (("", self._last),) if self._last is not None else ()
+
+
+class CapturedOutput:
+    """An `Output` that notes down what a saved notebook would hold."""
+
+    def __init__(self, language: Language, statements: Statements) -> None:
+        self._language = language
+        self._statements = statements
+        self._displays: dict[str, int] = {}
+        self._waits = False  # to clear, until the next output comes
+        self.outputs: list[Output] = []
+        self.origins: Origins = {}
+
+    def _add(self, output: Output, origin: tuple[tuple[str, Statement], ...]) -> None:
+        if self._waits:
+            self.clear()
+        self.origins[len(self.outputs)] = origin
+        self.outputs.append(output)
+
+    def stream(self, name: Stream, text: str) -> None:
+        self._add({"output_type": "stream", "name": name, "text": text}, self._statements.of_stream())
+
+    def display(self, display: Display, display_id: str | None = None) -> None:
+        self._add(_bundle("display_data", display), self._statements.of_display())
+        if display_id is not None:
+            self._displays[display_id] = len(self.outputs) - 1
+
+    def result(self, display: Display) -> None:
+        output = {"execution_count": None, **_bundle("execute_result", display)}
+        self._add(output, self._statements.of_display())
+
+    def update(self, display: Display, display_id: str) -> None:
+        if (number := self._displays.get(display_id)) is not None:
+            self.outputs[number] = _bundle("display_data", display)
+
+    def error(self, problem: Problem) -> None:
+        self._add({"output_type": "error", **error_content(problem, self._language)}, ())
+
+    def clear(self, *, wait: bool = False) -> None:
+        self._waits = wait
+        if not wait:
+            self.outputs.clear()
+            self.origins.clear()
+            self._displays.clear()
+
+    def page(self, display: Display) -> None:
+        """Help is shown beside a notebook and not saved."""
+
+
+def _bundle(kind: str, display: Display) -> Output:
+    return {"output_type": kind, "data": dict(display.data), "metadata": display.metadata}
+
+
+class Nobody:
+    """An `Asker` for runs at which nobody is: remarks appear in the cell, as in a kernel."""
+
+    available = False
+    magic = "%"
+
+    def __init__(self) -> None:
+        self.output: CapturedOutput | None = None
+
+    def show(self, text: str) -> None:
+        if self.output is not None:
+            self.output.stream("stdout", terminal(text if text.endswith("\n") else text + "\n"))
+
+    async def ask(self, prompt: str) -> str:
+        raise NobodyToAsk("this front end cannot be asked: it runs the notebook without an input channel")
+
+
+class TestedCells(Cells):
+    """The cells of a notebook under test. `overrides` are settings of the test."""
+
+    __test__ = False  # no class of tests
+
+    def __init__(self, notebook: Path, language: Language, overrides: Mapping[str, Any]) -> None:
+        self._person = Nobody()
+        super().__init__(notebook.parent, self._person, language)
+        self._notebook = notebook
+        self._statements = Statements()
+        self.overrides = dict(overrides)
+        self._runs: list[Path] = []  # directories of runs that have ended
+
+    @property
+    def notebook_path(self) -> str:
+        return str(self._notebook)
+
+    @property
+    def workspace(self) -> Workspace:
+        is_new = self._workspace is None
+        workspace = super().workspace
+        if is_new:
+            workspace.add_listener(self._statements)  # the view of each cell comes after it
+        return workspace
+
+    async def restore(self, how: Resumption) -> None:
+        await super().restore(how)
+        self.workspace.add_listener(self._statements)
+
+    async def end(self) -> None:
+        self._note_run()
+        await super().end()
+
+    async def reset(self) -> None:
+        self._note_run()
+        await super().reset()
+
+    def _note_run(self) -> None:
+        if self.started is not None and self.started.run_directory is not None:
+            self._runs.append(self.started.run_directory)
+
+    async def close(self) -> None:
+        await super().close()
+        for directory in self._runs:
+            remove_run(directory)
+
+    async def test(self, cell: CodeCell, seconds: float) -> CellRun:
+        """Run one cell to its end, at the latest when its time is over."""
+        output = self._person.output = CapturedOutput(self.language, self._statements)
+        self._statements.begin()
+        begin = time.monotonic()
+        with watched(seconds, self.interrupt) as watch:
+            problem = await self.run(cell.text, output, live=False)
+        return CellRun(
+            output.outputs,
+            output.origins,
+            problem is not None,
+            watch.over,
+            watch.interrupted,
+            time.monotonic() - begin,
+        )
+
+
+def remove_run(directory: Path) -> None:
+    """Remove what the run of a test has left, and the directories above it that are empty then."""
+    shutil.rmtree(directory, ignore_errors=True)
+    for above in (directory.parent, directory.parent.parent):
+        with suppress(OSError):
+            above.rmdir()

@@ -1,0 +1,242 @@
+"""Read a notebook file for a test, whatever is in it, and write new outputs into it and nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from prose_kernel import languages
+from prose_kernel.errors import UsageError
+from prose_kernel.languages import Language
+from prose_kernel.testing.outputs import Output, joined
+
+LARGEST = 512 * 1024 * 1024
+MEASURED = frozenset({"seconds", "duration", "cpu_s", "max_rss"})
+"""Facts in the metadata of outputs that say how long something took: they are not saved."""
+
+_OPTIONS: Mapping[str, tuple[str, bool]] = {
+    "IGNORE_OUTPUT": ("check", False),
+    "CHECK_OUTPUT": ("check", True),
+    "RAISES_EXCEPTION": ("fails", True),
+    "SKIP": ("skip", True),
+}
+_MARKER = re.compile(r"^[ \t]*#[# \t]*(?:NBVAL|PYTEST_VALIDATE)_([A-Z_]+)[ \t]*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class CodeCell:
+    """A code cell: its number among the code cells, from 1, and what its markers and tags say. `check` is None where
+    they do not say whether outputs are compared."""
+
+    number: int
+    text: str
+    outputs: tuple[Output, ...]
+    count: int | None
+    fails: bool = False
+    skip: bool = False
+    check: bool | None = None
+    index: int = 0  # in the file
+
+    @property
+    def name(self) -> str:
+        return f"cell {self.number}"
+
+    @property
+    def empty(self) -> bool:
+        """Whether no front end would send it to a kernel."""
+        return not self.text.strip()
+
+
+@dataclass(frozen=True)
+class NotebookSource:
+    """A notebook file. `language` is that of cells which name none, None for a notebook of another kernel."""
+
+    path: Path
+    text: str = field(repr=False)
+    data: dict[str, Any] = field(repr=False)
+    cells: tuple[CodeCell, ...] = field(repr=False)
+    language: Language | None
+
+    @property
+    def kernel(self) -> str:
+        """The name of its kernel; "" where it names none."""
+        return str((self.data.get("metadata", {}).get("kernelspec") or {}).get("name") or "")
+
+    @cached_property
+    def ours(self) -> bool:
+        """Whether any of its cells is in one of our languages."""
+        return self.language is not None or any(speaks(cell.text) for cell in self.cells)
+
+    def with_outputs(self, changed: Mapping[int, Sequence[Output]], *, renumber: bool) -> str:
+        """The file's text with other outputs for these cells, by their numbers. `renumber`: execution counts go from
+        1 in the order of the cells; otherwise they stay. All else stays as it is, the layout of the JSON too."""
+        data = json.loads(self.text)
+        count = 0
+        for cell in self.cells:
+            if cell.empty or cell.skip:
+                continue
+            count += 1
+            raw = data["cells"][cell.index]
+            if renumber:
+                raw["execution_count"] = count
+                for output in raw.get("outputs", ()):
+                    if output.get("output_type") == "execute_result":
+                        output["execution_count"] = count
+            if cell.number in changed:
+                raw["outputs"] = [_saved(output, raw["execution_count"]) for output in changed[cell.number]]
+        return _written_like(self.text, data)
+
+
+def speaks(source: str) -> bool:
+    """Whether a cell begins with the magic of a language."""
+    first = source.lstrip().partition("\n")[0].split()[:1]
+    return bool(first) and first[0].startswith("%%") and languages.of_magic(first[0][2:]) is not None
+
+
+# ---------------------------------------------------------------- reading
+
+
+def read(path: Path, name: str | None = None) -> NotebookSource:
+    """Raises `UsageError` for what is no notebook, and for a format that this package does not read."""
+    name = name or str(path)
+    try:
+        if path.stat().st_size > LARGEST:
+            raise UsageError(f"{name} is larger than {LARGEST // 1024**2} MiB, the limit for notebooks")
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UsageError(f"{name} is not a notebook: it is not UTF-8 text") from None
+    except OSError as problem:
+        raise UsageError(f"cannot read {name}: {problem.strerror or problem}") from None
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        where = f": {problem}" if isinstance(problem, json.JSONDecodeError) else ""
+        raise UsageError(f"{name} is not a notebook: it is not JSON{where}") from None
+    _check(name, data)
+    codes = [(index, cell) for index, cell in enumerate(data["cells"]) if cell["cell_type"] == "code"]
+    cells = tuple(_cell(number, index, cell) for number, (index, cell) in enumerate(codes, 1))
+    return NotebookSource(path, text, data, cells, _language(data["metadata"]))
+
+
+def _check(name: str, data: Any) -> None:
+    if not isinstance(data, dict) or not isinstance(data.get("nbformat"), int):
+        raise UsageError(f"{name} is not a notebook: it has no `nbformat`")
+    if data["nbformat"] != 4:
+        old = data["nbformat"] < 4
+        hint = "jupyter nbconvert --to notebook --inplace converts it" if old else "update prose_kernel"
+        raise UsageError(f"{name} is a notebook of format {data['nbformat']}; this version reads format 4", hint=hint)
+    if not isinstance(data.setdefault("metadata", {}), dict):
+        raise UsageError(f"{name} is not a notebook: its `metadata` is no object")
+    cells = data.get("cells")
+    if not isinstance(cells, list):
+        raise UsageError(f"{name} is not a notebook: it has no list of cells")
+    for number, cell in enumerate(cells, 1):
+        wrong = _wrong(cell)
+        if wrong:
+            raise UsageError(f"{name} is not a notebook: {wrong} of its cell {number}")
+
+
+def _wrong(cell: Any) -> str:
+    """What of a cell is not as the format demands; "" if it can be used."""
+    if not isinstance(cell, dict) or not isinstance(cell.get("cell_type"), str):
+        return "the `cell_type`"
+    if not isinstance(cell.get("source"), str | list):
+        return "the `source`"
+    if cell["cell_type"] != "code":
+        return ""
+    outputs = cell.setdefault("outputs", [])
+    if not isinstance(outputs, list) or not all(isinstance(output, dict) for output in outputs):
+        return "the list of `outputs`"
+    if not isinstance(cell.get("metadata", {}), dict):
+        return "the `metadata`"
+    return "" if isinstance(cell.get("execution_count"), int | None) else "the `execution_count`"
+
+
+def _cell(number: int, index: int, cell: Mapping[str, Any]) -> CodeCell:
+    text = joined(cell["source"]).replace("\r\n", "\n")
+    options: dict[str, bool] = {}
+    tags = cell.get("metadata", {}).get("tags")
+    for tag in tags if isinstance(tags, list) else ():
+        word = str(tag).removeprefix("nbval-").upper().replace("-", "_")
+        if tag == "raises-exception" or (str(tag).startswith("nbval-") and word in _OPTIONS):
+            options.update([_OPTIONS[word]])
+    for found in _MARKER.finditer(text):  # markers win over tags, as in nbval
+        if found[1] in _OPTIONS:
+            options.update([_OPTIONS[found[1]]])
+    return CodeCell(
+        number,
+        text,
+        tuple(cell["outputs"]),
+        cell.get("execution_count"),
+        options.get("fails", False),
+        options.get("skip", False),
+        options.get("check"),
+        index,
+    )
+
+
+_KERNEL = (("kernelspec", "language"), ("language_info", "name"), ("kernelspec", "name"))
+
+
+def _language(metadata: Mapping[str, Any]) -> Language | None:
+    for part, key in _KERNEL:
+        name = (metadata.get(part) or {}).get(key)
+        if isinstance(name, str) and (found := languages.of_magic(name)) is not None:
+            return found
+    return None
+
+
+# ---------------------------------------------------------------- writing
+
+
+def coalesced(outputs: Iterable[Output]) -> list[Output]:
+    """Outputs as front ends save them: neighbouring pieces of one stream are one output."""
+    found: list[Output] = []
+    for output in outputs:
+        last = found[-1] if found else {}
+        if output["output_type"] == "stream" == last.get("output_type") and last["name"] == output["name"]:
+            found[-1] = {**last, "text": joined(last["text"]) + joined(output["text"])}
+        else:
+            found.append(output)
+    return found
+
+
+def _saved(output: Output, count: int | None) -> Output:
+    """An output as nbformat writes it: texts as lists of lines, without what was measured."""
+    saved = dict(output)
+    if "text" in saved:
+        saved["text"] = _lines(joined(saved["text"]))
+    if "data" in saved:
+        data = saved["data"].items()
+        saved["data"] = {mime: _lines(text) if isinstance(text, str) else text for mime, text in data}
+    if saved["output_type"] == "execute_result":
+        saved["execution_count"] = count
+    if "metadata" in saved:
+        facts = saved["metadata"].get("prose")
+        if isinstance(facts, dict):
+            kept = {name: fact for name, fact in facts.items() if name not in MEASURED}
+            saved["metadata"] = {**saved["metadata"], "prose": kept}
+    return saved
+
+
+def _lines(text: str) -> list[str]:
+    return text.splitlines(keepends=True)
+
+
+def _written_like(former: str, data: Any) -> str:
+    """JSON in the layout of an earlier text: its indentation, order, escapes and line ends."""
+    indented = re.match(r"\s*\{\r?\n([ \t]+)", former)
+    indent: int | str | None = indented[1] if indented else (None if "\n" not in former.strip() else 1)
+    text = json.dumps(
+        data,
+        indent=indent,
+        ensure_ascii=former.isascii() and "\\u" in former,
+        separators=(",", ": ") if indent is not None else None,
+    )
+    text += former[len(former.rstrip()) :].replace("\r\n", "\n")
+    return text.replace("\n", "\r\n") if "\r\n" in former else text

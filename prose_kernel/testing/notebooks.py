@@ -1,0 +1,204 @@
+"""Test a notebook: run its cells, compare what they give with what is committed, look at its recordings."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prose_kernel.errors import UsageError
+from prose_kernel.state.atomic import write_whole
+from prose_kernel.testing.notebook_run import CellRun, TestedCells
+from prose_kernel.testing.notebook_source import CodeCell, NotebookSource, coalesced, read
+from prose_kernel.testing.options import Options
+from prose_kernel.testing.outputs import Output, compare, failed, shown
+from prose_kernel.testing.results import Finding, Outcome, Status, Tested
+
+if TYPE_CHECKING:
+    from prose_kernel.recordings.library import Cassettes
+
+NOTEBOOK, RECORDING = "notebook", "recording"
+
+
+def test_notebook(path: Path, name: str, options: Options) -> Tested:
+    """Test one notebook, and update it where that is wanted. `name` is how it is called in messages."""
+    try:
+        book = read(path, name)
+    except UsageError as problem:
+        return Tested(name, (Outcome(NOTEBOOK, "failed", (Finding(_said(problem)),)),))
+    if not book.ours:
+        kernel = f"the kernel {book.kernel}" if book.kernel else "another kernel"
+        finding = Finding(f"no cell is in a language of this package: it is a notebook of {kernel}")
+        return Tested(name, (Outcome(NOTEBOOK, "failed", (finding,)),))
+    return _Test(book, name, options).run()
+
+
+test_notebook.__test__ = False  # type: ignore[attr-defined]  # it is no test of ours
+
+
+def _said(problem: UsageError) -> str:
+    return f"{problem}" + (f" (hint: {problem.hint})" if problem.hint else "")
+
+
+class _Test:
+    """One run of one notebook."""
+
+    def __init__(self, book: NotebookSource, name: str, options: Options) -> None:
+        self.book = book
+        self.name = name
+        self.options = options
+        self.outcomes: list[Outcome] = []
+        self.runs: dict[int, CellRun] = {}
+        self.changed: dict[int, Sequence[Output]] = {}
+        self.interrupted = False
+        self.stale: list[Finding] = []
+        self.used: frozenset[tuple[str, bytes]] = frozenset()
+        self.saved_any = any(cell.count is not None or cell.outputs for cell in book.cells)
+
+    def run(self) -> Tested:
+        try:
+            if self.book.language is None:
+                from prose_kernel.testing.other_kernels import run_cells
+
+                run_cells(self.book, self.options, self._next)
+            else:
+                asyncio.run(self._run_here())
+        except UsageError as problem:
+            self.outcomes.append(Outcome(NOTEBOOK, "failed", (Finding(_said(problem)),)))
+        if not self.interrupted:
+            self._look_at_the_whole()
+        if self.options.update:
+            self._update()
+        return Tested(self.name, tuple(self.outcomes), interrupted=self.interrupted, used=self.used)
+
+    async def _run_here(self) -> None:
+        assert self.book.language is not None
+        cells = TestedCells(self.book.path, self.book.language, self.options.overrides)
+        try:
+            for cell in self.book.cells:
+                if self._runs(cell) and not self._next(cell, await cells.test(cell, self.options.seconds)):
+                    break
+            services = cells.started.started_services if cells.started is not None else None
+            if services is not None:
+                self._look_at_recordings(services.cassettes)
+        finally:
+            await cells.close()
+        self._look_for_an_idle_recording()
+
+    # ------------------------------------------------------------ one cell
+
+    def _runs(self, cell: CodeCell) -> bool:
+        if cell.skip:
+            self.outcomes.append(Outcome(cell.name, "skipped", why="it is marked to be skipped"))
+        return not cell.skip and not cell.empty
+
+    def _next(self, cell: CodeCell, run: CellRun) -> bool:
+        """Judge a cell that has run; False: no further one is run."""
+        self.runs[cell.number] = run
+        if run.interrupted:
+            self.interrupted = True
+            return False
+        findings = self._findings(cell, run)
+        status: Status = "failed" if findings else "passed"
+        self.outcomes.append(Outcome(cell.name, status, tuple(findings), seconds=run.seconds))
+        if all(finding.saved for finding in findings) and findings:
+            self.changed[cell.number] = coalesced(run.outputs)
+        return not run.over_time and not (findings and self.options.first)
+
+    def _findings(self, cell: CodeCell, run: CellRun) -> list[Finding]:
+        if run.over_time:
+            said = (
+                f"the cell did not end within {self.options.seconds:g} s and was interrupted; later cells did not run"
+            )
+            return [Finding(said)]
+        rules = self.options.rules
+        expected = shown(cell.outputs, rules)
+        actual = shown(coalesced_with(run)[0], rules, coalesced_with(run)[1])
+        errors = [one for one in actual if one.kind == "error"]
+        if run.failed and not cell.fails:
+            return [failed(one.raw) for one in errors[:1]]
+        if cell.fails and not run.failed:
+            committed = [one for one in expected if one.kind == "error"]
+            found = compare(committed, [])
+            return found or [Finding("the cell is tagged raises-exception and did not fail")]
+        if not self._compared(cell):
+            return []
+        if cell.count is None and not cell.outputs:
+            said = "the cell was never run: no outputs are committed that could be compared"
+            return [Finding(said, saved=True)] if self.saved_any else []
+        return compare(expected, actual)
+
+    def _compared(self, cell: CodeCell) -> bool:
+        return cell.check if cell.check is not None else not self.options.lax
+
+    # ------------------------------------------------------------ the whole notebook
+
+    def _look_at_the_whole(self) -> None:
+        findings: list[Finding] = []
+        run = [cell for cell in self.book.cells if not cell.empty and not cell.skip]
+        if run and not self.saved_any and not self.options.lax:
+            said = "no outputs are committed: nothing is compared (prose test --update saves them)"
+            findings.append(Finding(said, saved=True))
+            self.changed = {n: coalesced(one.outputs) for n, one in self.runs.items() if self._may_be_saved(n)}
+        counted = [cell for cell in run if cell.count is not None]
+        for one, other in pairwise(counted):
+            if (other.count or 0) <= (one.count or 0):
+                said = (
+                    f"{other.name} was run before {one.name}: their execution counts are {other.count} and {one.count}"
+                )
+                findings.append(Finding(said, saved=True))
+        if findings:
+            self.outcomes.append(Outcome(NOTEBOOK, "failed", tuple(findings)))
+        if self.stale:
+            self.outcomes.append(Outcome(RECORDING, "failed", tuple(self.stale)))
+
+    def _may_be_saved(self, number: int) -> bool:
+        return not any(o.status == "failed" for o in self.outcomes if o.name == f"cell {number}")
+
+    def _look_at_recordings(self, cassettes: Cassettes) -> None:
+        """Records of the notebook's own recording that no cell has used. One that others share is looked at when all
+        have run."""
+        self.used = cassettes.used()
+        complete = len(self.runs) == sum(not cell.empty and not cell.skip for cell in self.book.cells)
+        if not complete or self.options.live:
+            return
+        for record in cassettes.unused():
+            if Path(record.file).stem == self.book.path.stem:
+                said = f"{record.file}, line {record.line}: the {record.type} {record.at} is recorded and never used"
+                self.stale.append(Finding(f"{said} (prose cassette prune removes it)"))
+
+    def _look_for_an_idle_recording(self) -> None:
+        """The notebook's own recording, where no cell has asked anything that it could answer."""
+        own = self.book.path.parent / "cassettes" / f"{self.book.path.stem}.jsonl"
+        complete = len(self.runs) == sum(not cell.empty and not cell.skip for cell in self.book.cells)
+        used = any(Path(file).name == own.name for file, _ in self.used)
+        if complete and own.is_file() and not used and not self.stale and not self.options.live:
+            self.stale.append(Finding(f"cassettes/{own.name}: no cell uses any record of it"))
+
+    # ------------------------------------------------------------ updating
+
+    def _update(self) -> None:
+        whole = next((outcome for outcome in self.outcomes if outcome.name == NOTEBOOK), None)
+        renumber = whole is not None or any(
+            cell.count is None for cell in self.book.cells if cell.number in self.changed
+        )
+        if not (self.changed or (whole is not None and all(one.saved for one in whole.findings))):
+            return
+        text = self.book.with_outputs(self.changed, renumber=renumber)
+        if text != self.book.text:
+            write_whole(self.book.path, text)
+        self.outcomes = [_updated(one, self.changed) for one in self.outcomes]
+
+
+def _updated(outcome: Outcome, changed: Mapping[int, object]) -> Outcome:
+    """An outcome after its notebook has been written: what was saved does not fail any more."""
+    if outcome.status != "failed" or not all(finding.saved for finding in outcome.findings):
+        return outcome
+    return Outcome(outcome.name, "updated", outcome.findings, seconds=outcome.seconds)
+
+
+def coalesced_with(run: CellRun) -> tuple[list[Output], dict[int, object]]:
+    """The outputs of a run as they are compared: every piece of a stream with its own statement."""
+    return run.outputs, dict(run.origins)

@@ -1,0 +1,290 @@
+"""Compare the outputs of a cell with the committed ones: order across kinds, errors, every MIME type.
+
+Streams between two other outputs count as one output with two texts: how stdout and stderr of a command mix is nobody's
+to say. Everything else has its place. Metadata, execution counts and tracebacks take no part. Rules of a sanitize file
+are applied to both sides, as nbval does.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Any
+
+from prose_kernel.errors import UsageError
+from prose_kernel.presentation.safety import clip
+from prose_kernel.testing.results import Finding, Statement, difference
+
+Output = dict[str, Any]
+"""An output as a notebook file holds it."""
+
+IGNORED = frozenset({"application/vnd.jupyter.widget-view+json"})  # the ids of models are random
+FIRST = ("text/plain", "text/markdown", "text/html")
+"""Of several MIME types that differ, the one whose difference is shown."""
+ALIGNED = 400
+"""Outputs of a cell that are aligned; of more the first ones that differ are shown."""
+_OVERWRITTEN = re.compile(r"[^\n]*\r")
+_ENCLOSED_LINE = re.compile(r" at line (\d+), column (\d+):")
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """An output with its texts by kind (`stdout`, a MIME type, `evalue`), and the statements that it may be of, each
+    with the name that it bound; for printed text the pieces: stream, text, statement."""
+
+    kind: str
+    texts: Mapping[str, str]
+    raw: Output
+    statements: tuple[tuple[str, Statement], ...] = ()
+    pieces: tuple[tuple[str, str, Statement | None], ...] = ()
+
+
+class Rules:
+    """Replacements that are made in both sides before they are compared. Raises `UsageError` for a file that cannot be
+    read and for an expression that makes no sense."""
+
+    def __init__(self, files: Iterable[str] = ()) -> None:
+        found: dict[str, str] = {}
+        for name in files:
+            found.update(_rules_of(name))
+        self._rules = tuple((re.compile(expression), by) for expression, by in found.items())
+
+    def __call__(self, text: str) -> str:
+        for expression, by in self._rules:
+            text = expression.sub(by, text)
+        return text
+
+
+def _rules_of(name: str) -> dict[str, str]:
+    """The rules of a file as nbval reads it: a line `regex: …`, and below it a line `replace: …`."""
+    try:
+        lines = Path(name).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or "it is not UTF-8 text"
+        raise UsageError(f"cannot read {name}: {reason}") from None
+    found: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.startswith("regex:"):
+            continue
+        below = lines[number] if number < len(lines) else ""
+        if not below.startswith("replace:"):
+            raise UsageError(f"{name}, line {number}: the next line does not begin with `replace:`")
+        expression, by = line.removeprefix("regex:").lstrip(" "), below.removeprefix("replace:").lstrip(" ")
+        try:
+            re.compile(expression).sub(by, "")
+            re.sub(f"(?:{expression})?", by, "")
+        except (re.error, IndexError) as problem:
+            raise UsageError(f"{name}, line {number}: {expression!r} is no regular expression: {problem}") from None
+        found[expression] = by
+    return found
+
+
+# ---------------------------------------------------------------- the outputs of one side
+
+
+def shown(outputs: Sequence[Output], rules: Rules, origins: Mapping[int, Any] | None = None) -> list[Shown]:
+    """Outputs as they are compared; `origins` are their statements by index."""
+    return list(_shown(outputs, rules, origins or {}))
+
+
+def _shown(outputs: Sequence[Output], rules: Rules, origins: Mapping[int, Any]) -> Iterator[Shown]:
+    streams: dict[str, str] = {}
+    pieces: list[tuple[str, str, Statement | None]] = []
+    for number, output in enumerate(outputs):
+        kind = output.get("output_type")
+        if kind == "stream":
+            name = str(output.get("name", "stdout"))
+            streams[name] = streams.get(name, "") + joined(output.get("text", ""))
+            at = origins.get(number, ())
+            pieces.append((name, joined(output.get("text", "")), at[0][1] if at else None))
+            continue
+        if streams:
+            yield _stream(streams, pieces, rules)
+            streams, pieces = {}, []
+        if kind == "error":
+            texts = {name: rules(str(output.get(name, ""))) for name in ("ename", "evalue")}
+        else:
+            texts = dict(_texts(output.get("data") or {}, rules))
+        yield Shown(str(kind), texts, output, tuple(origins.get(number, ())))
+    if streams:
+        yield _stream(streams, pieces, rules)
+
+
+def _stream(streams: Mapping[str, str], pieces: list[tuple[str, str, Statement | None]], rules: Rules) -> Shown:
+    texts = {name: rules(folded(text)) for name, text in sorted(streams.items()) if text}
+    return Shown("stream", texts, {}, pieces=tuple(pieces))
+
+
+def folded(text: str) -> str:
+    """A stream without what a carriage return has overwritten."""
+    return _OVERWRITTEN.sub("", text.replace("\r\n", "\n"))
+
+
+def _texts(data: Mapping[str, Any], rules: Rules) -> Iterator[tuple[str, str]]:
+    for mime, value in sorted(data.items()):
+        if mime in IGNORED:
+            continue
+        text = joined(value) if isinstance(value, str | list) else json.dumps(value, indent=1, sort_keys=True)
+        yield mime, text.strip("\n") if _is_bytes(mime) else rules(text)
+
+
+def _is_bytes(mime: str) -> bool:
+    return mime.startswith(("image/", "audio/", "video/")) and not mime.endswith("+xml")
+
+
+def joined(text: object) -> str:
+    """A text of a notebook file, which may be a list of lines."""
+    return "".join(map(str, text)) if isinstance(text, list) else str(text)
+
+
+# ---------------------------------------------------------------- both sides
+
+
+def compare(expected: Sequence[Shown], actual: Sequence[Shown]) -> list[Finding]:
+    """What differs, in order."""
+    begin = 0
+    while begin < min(len(expected), len(actual)) and _same(expected[begin], actual[begin]):
+        begin += 1
+    want, got = expected[begin:], actual[begin:]
+    if len(want) + len(got) > ALIGNED:
+        return [_differs(a, b) for a, b in zip(want, got, strict=False) if not _same(a, b)][:3] or [
+            Finding(f"{len(got):,} outputs instead of {len(want):,}", saved=True)
+        ]
+    keys = [(one.kind, *one.texts.items()) for one in want], [(one.kind, *one.texts.items()) for one in got]
+    removed: list[Shown] = []
+    added: list[Shown] = []
+    found: list[Finding] = []
+    for what, i, j, k, m in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
+        if what == "equal":
+            continue
+        paired, old, new = _pairs(want[i:j], got[k:m])
+        found += [_differs(a, b) for a, b in paired]
+        removed += old
+        added += new
+    for one in list(removed):
+        moved = next((other for other in added if _same(one, other)), None)
+        if moved is not None:
+            removed.remove(one)
+            added.remove(moved)
+            found.append(_moved(moved, actual))
+    return [*found, *map(_missing, removed), *map(_unexpected, added)]
+
+
+def _same(one: Shown, other: Shown) -> bool:
+    return one.kind == other.kind and one.texts == other.texts
+
+
+def _pairs(want: Sequence[Shown], got: Sequence[Shown]) -> tuple[list[tuple[Shown, Shown]], list[Shown], list[Shown]]:
+    """Outputs of the same kind in order, and those that have no partner."""
+    rest = list(got)
+    paired, alone = [], []
+    for one in want:
+        partner = next((other for other in rest if other.kind == one.kind), None)
+        if partner is None:
+            alone.append(one)
+        else:
+            paired.append((one, partner))
+            rest.remove(partner)
+    return paired, alone, rest
+
+
+_WORDS = {"stream": "printed text", "display_data": "display", "execute_result": "result", "error": "error"}
+
+
+def _name(one: Shown) -> str:
+    return f"{_WORDS.get(one.kind, one.kind)} ({', '.join(one.texts) or 'empty'})"
+
+
+def _differs(expected: Shown, actual: Shown) -> Finding:
+    if expected.kind == "error":
+        return _other_error(expected, actual)
+    names = [name for name in {**expected.texts, **actual.texts} if expected.texts.get(name) != actual.texts.get(name)]
+    if expected.kind != "stream" and expected.texts.keys() != actual.texts.keys():
+        was, now = (", ".join(one.texts) or "nothing" for one in (expected, actual))
+        return Finding(f"the {_WORDS[expected.kind]} has other types: {now} instead of {was}", _of(actual), saved=True)
+    if not names:
+        return Finding(f"{_name(actual)} instead of {_name(expected)}", _of(actual), saved=True)
+    name = next((mime for mime in FIRST if mime in names), names[0])
+    was, now = expected.texts.get(name, ""), actual.texts.get(name, "")
+    what = f"{_WORDS[expected.kind]} differs ({', '.join(names)})" if expected.kind != "stream" else f"{name} differs"
+    if _is_bytes(name):
+        detail: tuple[str, ...] = (f"- {_size(was)}", f"+ {_size(now)}")
+    else:
+        detail = difference(was, now)
+    return Finding(what, _of(actual, detail, name), detail, saved=True)
+
+
+def _size(data: str) -> str:
+    try:
+        return f"{len(base64.b64decode(data)):,} bytes"
+    except (binascii.Error, ValueError):
+        return f"{len(data):,} characters"
+
+
+def _other_error(expected: Shown, actual: Shown) -> Finding:
+    (was, old), (now, new) = ((one.texts["ename"], one.texts["evalue"]) for one in (expected, actual))
+    message = f"the error differs: {now} instead of {was}" if was != now else f"the error differs: {now}"
+    return Finding(message, _of(actual) or _place_of_error(actual.raw), difference(old, new), saved=True)
+
+
+def _missing(one: Shown) -> Finding:
+    if one.kind == "error":
+        said = f"{one.texts['ename']}: {clip(one.texts['evalue'], 200)}"
+        return Finding(f"the expected error did not come: {said}", _place_of_error(one.raw))
+    return Finding(f"missing: {_name(one)}", detail=difference(_text(one), ""), saved=True)
+
+
+def _unexpected(one: Shown) -> Finding:
+    if one.kind == "error":
+        return failed(one.raw)
+    return Finding(f"not committed: {_name(one)}", _of(one), difference("", _text(one)), saved=True)
+
+
+def _moved(one: Shown, actual: Sequence[Shown]) -> Finding:
+    at = next(number for number, other in enumerate(actual) if other is one)
+    behind = f"comes after the {_name(actual[at - 1])}" if at else "comes first"
+    return Finding(f"another order: the {_name(one)} {behind}", _of(one), saved=True)
+
+
+def _text(one: Shown) -> str:
+    name = next((name for name in (*FIRST, *one.texts) if name in one.texts), "")
+    text = one.texts.get(name, "")
+    return _size(text) if _is_bytes(name) else text
+
+
+def failed(error: Output) -> Finding:
+    """The finding for an error that nobody expected, with what the cell shows of it."""
+    lines = [line for text in error.get("traceback", ()) for line in joined(text).split("\n")]
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
+    shown = lines[:30] if lines else [f"{error.get('ename')}: {error.get('evalue')}"]
+    said = "the cell failed, and it has no tag raises-exception"
+    return Finding(said, detail=tuple(clip(line, 600) for line in shown))
+
+
+def _place_of_error(error: Output) -> Statement | None:
+    """Where a committed error says that it came from: its line, its column and the text."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(map(joined, error.get("traceback", ()))))
+    found = _ENCLOSED_LINE.search(text)
+    if found is None:
+        return None
+    below = text[found.end() :].split("\n")[1:2]
+    line = below[0].removeprefix("  ") if below else ""
+    return Statement(int(found[1]), int(found[2]), line)
+
+
+def _of(one: Shown, detail: Sequence[str] = (), stream: str = "") -> Statement | None:
+    """The statement of an output: of several the one that printed the first line that came instead, or whose name
+    begins it."""
+    came = next((line[2:] for line in detail if line.startswith("+ ") and line[2:].strip()), "")
+    if one.kind == "stream":
+        pieces = [(text, at) for name, text, at in one.pieces if name == (stream or name)]
+        return next((at for text, at in pieces if came in text), pieces[0][1] if pieces else None)
+    words = {word.rstrip(":") for line in detail if line[:1] in "-+" for word in line[1:].split()[:1]}
+    named = (at for name, at in one.statements if name in words)
+    return next(named, one.statements[0][1] if one.statements else None)

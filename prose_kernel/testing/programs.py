@@ -1,0 +1,316 @@
+"""Test a program: run each case of its snapshot as `prose run` does, offline, and compare what it gives."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from prose_kernel import languages, settings
+from prose_kernel.cli import report
+from prose_kernel.cli.execution import Cell, Ended, ProgramRun, Request
+from prose_kernel.cli.terminal import Screen
+from prose_kernel.errors import CompileError, ProseError, RunError, UsageError
+from prose_kernel.languages import Language
+from prose_kernel.runtime.events import Bound, BranchFinished, CommandOutput, Event, SessionFinished
+from prose_kernel.runtime.values import verbatim
+from prose_kernel.settings import Settings
+from prose_kernel.state.atomic import write_whole
+from prose_kernel.testing import snapshot
+from prose_kernel.testing.limits import Watch, watched
+from prose_kernel.testing.notebook_run import Nobody, remove_run
+from prose_kernel.testing.options import Options
+from prose_kernel.testing.results import Finding, Outcome, Statement, Tested, difference
+from prose_kernel.testing.snapshot import SUFFIX, Case, CaseOptions
+from prose_kernel.workspace import Start, Workspace
+
+PROGRAM = "program"
+
+
+def test_program(path: Path, name: str, options: Options) -> Tested:
+    """Test one program, and write its snapshot where that is wanted. `name` is how it is called in messages."""
+    file = path.with_name(path.name + SUFFIX)
+    try:
+        new = not file.exists()
+        if new and not options.update:
+            raise UsageError(f"there is no {name}{SUFFIX}", hint=f"prose test --update {name} writes it")
+        cases = [Case(path.name, f"# {path.name}", CaseOptions())] if new else snapshot.read(file)
+        text = _text_of(path)
+    except (UsageError, CompileError) as problem:
+        hint = getattr(problem, "hint", None)
+        said = f"{problem}" + (f" (hint: {hint})" if hint else "")
+        return Tested(name, (Outcome(PROGRAM, "failed", (Finding(said),)),))
+    return _Test(path, name, text, cases, file, options).run()
+
+
+test_program.__test__ = False  # type: ignore[attr-defined]  # it is no test of ours
+
+
+def _text_of(path: Path) -> str:
+    from prose_kernel.cli import files
+
+    return files.read_source(str(path)).text
+
+
+class _Test:
+    """One run of all cases of a program."""
+
+    def __init__(self, path: Path, name: str, text: str, cases: Sequence[Case], file: Path, options: Options) -> None:
+        self.path = path
+        self.name = name
+        self.text = text
+        self.cases = cases
+        self.file = file
+        self.options = options
+        self.outcomes: list[Outcome] = []
+        self.used: set[tuple[str, bytes]] = set()
+        self.unused: dict[tuple[str, bytes], str] = {}
+        self.interrupted = False
+
+    def run(self) -> Tested:
+        kept: list[Case] = []
+        for case in self.cases:
+            if self.interrupted or (self.options.first and any(one.status == "failed" for one in self.outcomes)):
+                kept.append(case)
+                continue
+            kept.append(self._case(case))
+        changed = any(new is not old for new, old in zip(kept, self.cases, strict=True))
+        if changed and self.options.update and not self.interrupted:
+            write_whole(self.file, snapshot.written(kept))
+        unused = tuple((file, raw, said) for (file, raw), said in self.unused.items())
+        return Tested(self.name, tuple(self.outcomes), (), self.interrupted, frozenset(self.used), unused)
+
+    def _case(self, case: Case) -> Case:
+        """Run a case; returned is the one to keep in the file."""
+        begin = time.monotonic()
+        try:
+            came = asyncio.run(_run(self.path, self.text, case.options, self.options))
+        except UsageError as problem:
+            self.outcomes.append(Outcome(case.name, "failed", (Finding(str(problem)),)))
+            return case
+        self.interrupted = came.watch.interrupted
+        if self.interrupted:
+            return case
+        self.used |= came.used
+        findings = list(self._findings(case, came))
+        unsaved = any(not finding.saved for finding in findings)
+        status = "failed" if findings else "passed"
+        if findings and self.options.update and not unsaved:
+            status = "updated"
+        outcome = Outcome(case.name, status, tuple(findings), seconds=time.monotonic() - begin)  # type: ignore[arg-type]
+        self.outcomes.append(outcome)
+        return case if unsaved or not findings else replace(case, status=came.status, sections=came.sections)
+
+    def _findings(self, case: Case, came: _Came) -> list[Finding]:
+        seconds = case.options.seconds or self.options.seconds
+        if came.watch.over:
+            return [Finding(f"the program did not end within {seconds:g} s and was interrupted")]
+        found = []
+        if case.status is None:
+            sections = ", ".join((f"exit status {came.status}", *came.sections))
+            found.append(Finding(f"nothing was committed; there is now: {sections}", saved=True))
+        elif case.status != came.status:
+            said = f"exit status {came.status} instead of {case.status}"
+            # the program needs an answer that nobody gives: no result to be kept
+            found.append(Finding(said, came.at, saved=came.status != 3))
+        if case.status is not None:
+            found += self._sections(case, came)
+        elif came.status == 3:
+            found.append(Finding("an answer is missing", came.at, tuple(came.sections.get("Error", "").split("\n"))))
+        own = case.options.cassette or self.path.stem
+        for (file, raw), said in came.unused.items():
+            if Path(file).stem != Path(own).stem:
+                self.unused[file, raw] = said
+            elif not self.options.live and came.status == 0:
+                found.append(Finding(f"{said} is recorded and never used (prose cassette prune removes it)"))
+        return found
+
+    def _sections(self, case: Case, came: _Came) -> list[Finding]:
+        rules, found = self.options.rules, []
+        names = [name for name in {**case.sections, **came.sections} if name not in case.options.ignore]
+        for name in names:
+            was, now = case.sections.get(name), came.sections.get(name)
+            if was is not None and now is not None:
+                if rules(was) != rules(now):
+                    detail = difference(rules(was), rules(now))
+                    found.append(Finding(f"{name} differs", came.statement_of(name, detail), detail, saved=True))
+            elif now is None:
+                found.append(Finding(f"missing: {name}", detail=difference(was or "", ""), saved=True))
+            else:
+                detail = difference("", now or "")
+                found.append(Finding(f"not committed: {name}", came.statement_of(name, detail), detail, saved=True))
+        order = (
+            [name for name in case.sections if name in came.sections],
+            [n for n in came.sections if n in case.sections],
+        )
+        if order[0] != order[1] and not found:
+            found.append(Finding(f"another order: {', '.join(order[1])}", saved=True))
+        return found
+
+
+# ---------------------------------------------------------------- one run
+
+
+@dataclass(slots=True)
+class _Came:
+    """What a run gave: `at` is the statement at which it failed, `statements` those that gave a section."""
+
+    status: int
+    sections: Mapping[str, str]
+    watch: Watch
+    at: Statement | None
+    statements: Mapping[str, Statement]
+    pieces: Sequence[tuple[str, str, Statement]]
+    used: frozenset[tuple[str, bytes]]
+    unused: Mapping[tuple[str, bytes], str]
+
+    def statement_of(self, section: str, detail: Sequence[str] = ()) -> Statement | None:
+        """The statement that a section is of; of printed text the one that printed the first line that came instead."""
+        if section == "Error":
+            return self.at
+        came = next((line[2:] for line in detail if line.startswith("+ ") and line[2:].strip()), "")
+        pieces = [(text, at) for stream, text, at in self.pieces if stream == section]
+        printed = (at for text, at in pieces if came in snapshot.shown(text) or (text == _named(came)))
+        return self.statements.get(section) or next(printed, pieces[0][1] if pieces else None)
+
+
+def _named(line: str) -> str:
+    """The beginning of a remark about a name: `NAME = `."""
+    name, equals, _ = line.partition(" = ")
+    return name + equals
+
+
+async def _run(path: Path, text: str, case: CaseOptions, options: Options) -> _Came:
+    """Raises `UsageError` for options that make no sense."""
+    language = languages.of_file(path.name)
+    cwd = (path.parent / case.directory).resolve()
+    if not cwd.is_dir():
+        raise UsageError(f"the option directory names no directory: {case.directory}")
+    chosen = settings.load(
+        cwd,
+        **options.overrides,
+        provider=case.provider or None,
+        script=case.script or None,
+        cassette=case.cassette or None,
+        profile="strict" if case.strict else None,
+    )
+    if not options.live:
+        chosen = replace(chosen, cassette_mode="off" if chosen.cassette_mode == "off" else "replay")
+    name = str(path) if cwd not in path.parents else path.relative_to(cwd).as_posix()
+    decisions = {**dict.fromkeys(case.yes, True), **dict.fromkeys(case.no, False)}
+    request = Request(name, case.input, decisions, chosen, cwd)
+    run = _Observed(request, language)
+    with watched(case.seconds or options.seconds, run.interrupt) as watch:
+        ended = await run.through([Cell(text, name)])
+    return run.came(ended, watch, case)
+
+
+class _Observed(ProgramRun):
+    """A run that notes what it prints, and that is looked at before it is closed."""
+
+    def __init__(self, request: Request, language: Language) -> None:
+        self._files = {"stdout": io.StringIO(), "stderr": io.StringIO()}
+        screen = Screen(*self._files.values())
+        super().__init__(request, screen, language)
+        self.asker = _Remarks(screen)  # type: ignore[assignment]
+        self.bound: dict[str, object] = {}
+        self.given: dict[str, object] = {}
+        self.used: frozenset[tuple[str, bytes]] = frozenset()
+        self.unused: dict[tuple[str, bytes], str] = {}
+        self._statements: dict[str, Statement] = {}
+        self._pieces: list[tuple[str, str, Statement]] = []
+
+    def plugged(self, settings: Settings, start: Start) -> Workspace:
+        workspace = super().plugged(settings, start)
+        workspace.add_listener(self._note)
+        return workspace
+
+    def _note(self, event: Event) -> None:
+        place = event.place
+        line, column = place.source.line_column(place.span.start)
+        at = Statement(line, column, place.source.line_text(line))
+        if isinstance(event, Bound) and not place.program:
+            self._statements[f"Output {event.name}"] = self._statements[f"Binding {event.name}"] = at
+            self._pieces.append(("stderr", f"{event.name} = ", at))
+        elif isinstance(event, BranchFinished) and event.label:
+            self._pieces.append(("stderr", f"{event.label} = ", at))
+        elif isinstance(event, CommandOutput):
+            self._pieces.append((event.stream, event.text, at))
+        elif isinstance(event, SessionFinished) and event.result is not None and event.result.text:
+            self._pieces.append(("stdout", event.result.text, at))
+
+    def interrupt(self) -> None:
+        self.workspace.interrupt()
+
+    async def _close(self, error: ProseError | None, done: int, received: Sequence[int]) -> Ended:
+        workspace = self.workspace
+        self.bound = {name: verbatim(named.info.value) for name, named in workspace.bindings().items()}
+        outputs = workspace.outputs()
+        self.given = {name: verbatim(value) for name, (value, _) in outputs.items()}
+        if workspace.started_services is not None:
+            cassettes = workspace.started_services.cassettes
+            self.used = cassettes.used()
+            self.unused = {
+                (
+                    str(self.request.cwd / record.file),
+                    record.raw,
+                ): f"{record.file}, line {record.line}: the {record.type} {record.at}"
+                for record in cassettes.unused()
+            }
+        directory = workspace.run_directory
+        try:
+            return await super()._close(error, done, received)
+        finally:
+            if directory is not None:
+                remove_run(directory)
+
+    def came(self, ended: Ended, watch: Watch, case: CaseOptions) -> _Came:
+        sections = {f"Output {name}": snapshot.data_text(value) for name, value in self.given.items()}
+        if not sections and ended.products:
+            sections["Result"] = snapshot.shown("\n".join(ended.products))
+        wanted = self.bound if case.bindings is True else case.bindings or ()
+        for name in wanted:
+            if name not in self.bound:
+                raise UsageError(f"the option bindings names {name}, which the program does not bind")
+            sections[f"Binding {name}"] = snapshot.data_text(self.bound[name])
+        place = str(self.request.cwd)
+        for stream, file in self._files.items():
+            if text := file.getvalue().replace(place, "«ws»"):
+                sections[stream] = snapshot.shown(text)
+        at = None
+        if ended.error is not None:
+            sections["Error"] = snapshot.shown(self._error(ended).replace(place, "«ws»"))
+            at = _statement(ended.error)
+        watch.interrupted |= ended.signal is not None
+        return _Came(ended.status, sections, watch, at, self._statements, self._pieces, self.used, self.unused)
+
+    def _error(self, ended: Ended) -> str:
+        assert ended.error is not None
+        if isinstance(ended.error, RunError):
+            return report.run_error_text(ended.error, self.request.name, shown_stderr=ended.stderr_shown)
+        return report.usage_text(ended.error)
+
+
+class _Remarks(Nobody):
+    """Nobody is here; remarks go where those of `prose run` go."""
+
+    magic = ""
+
+    def __init__(self, screen: Screen) -> None:
+        super().__init__()
+        self._screen = screen
+
+    def show(self, text: str) -> None:
+        self._screen.line("stderr", text)
+
+
+def _statement(error: ProseError) -> Statement | None:
+    if isinstance(error, RunError) and error.location is not None:
+        return Statement(error.location.line, error.location.column, error.location.text)
+    if isinstance(error, CompileError):
+        first = next((d for d in error.diagnostics if d.severity == "error"), error.diagnostics[0])
+        return Statement(first.line, first.column, first.source_line)
+    return None

@@ -1,0 +1,120 @@
+"""A pytest plugin: `pytest --prose` collects notebooks with cells in our languages, and programs with a snapshot.
+
+pytest loads this module wherever the package is installed; so nothing of the package is imported before there is
+something to collect. nbval collects on its own and is not disturbed: both can run on the same notebooks.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from prose_kernel.testing.options import Options
+    from prose_kernel.testing.results import Outcome, Tested
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options of `prose test` that make sense here, and `prose = true` for a configuration file."""
+    group = parser.getgroup("prose", "OpenProse and VVM notebooks and programs")
+    group.addoption("--prose", action="store_true", help="Test notebooks and programs with a snapshot.")
+    group.addoption("--prose-live", action="store_true", help="Let providers answer what is not recorded.")
+    group.addoption("--prose-lax", action="store_true", help="Compare only outputs of cells marked NBVAL_CHECK_OUTPUT.")
+    group.addoption("--prose-timeout", type=float, metavar="SECONDS", help="Limit for each cell or program: 300.")
+    group.addoption("--prose-sanitize-with", action="append", metavar="FILE", help="Replacements before comparing.")
+    parser.addini("prose", "Test notebooks and programs as with --prose.", type="bool", default=False)
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """A notebook or a program with a snapshot becomes a file of tests."""
+    config = parent.config
+    if not (config.getoption("--prose") or config.getini("prose")):
+        return None
+    from prose_kernel.testing.session import is_test
+
+    return ProseFile.from_parent(parent, path=file_path) if is_test(file_path) else None
+
+
+class Difference(Exception):
+    """A test found differences; the message shows them all."""
+
+
+class ProseFile(pytest.File):
+    """A notebook or program. It runs once, when the first of its tests is wanted."""
+
+    _tested: Tested | None = None
+
+    def collect(self) -> Iterable[pytest.Item]:
+        """A test for each cell or case, and one for the file as a whole where that is more."""
+        from prose_kernel.errors import UsageError
+        from prose_kernel.testing.session import names_of
+
+        try:
+            names = names_of(self.path)
+        except UsageError as problem:
+            raise self.CollectError(str(problem)) from None
+        for name in names:
+            yield ProseItem.from_parent(self, name=name)
+
+    def outcomes(self) -> dict[str, Outcome]:
+        """How each cell or case ended."""
+        if self._tested is None:
+            from prose_kernel.testing.session import Target, run_all, run_one
+
+            target, options = Target(self.path, self.path.name), self._options()
+            if "PYTEST_XDIST_WORKER" in os.environ:  # others may be at work in the same directory
+                self._tested = run_one(target, options)
+            else:
+                self._tested = run_all([target], options, 1, lambda tested: None)[0]
+        if self._tested.interrupted:
+            raise KeyboardInterrupt
+        return {outcome.name: outcome for outcome in self._tested.outcomes}
+
+    def _options(self) -> Options:
+        from prose_kernel.errors import UsageError
+        from prose_kernel.run_parts import offer_commands
+        from prose_kernel.testing.options import SECONDS, Options
+        from prose_kernel.testing.outputs import Rules
+
+        offer_commands()
+        chosen = self.config.getoption
+        try:
+            rules = Rules(chosen("--prose-sanitize-with") or ())
+        except UsageError as problem:
+            raise pytest.UsageError(str(problem)) from None
+        seconds = chosen("--prose-timeout") or SECONDS
+        return Options(live=chosen("--prose-live"), lax=chosen("--prose-lax"), seconds=seconds, rules=rules)
+
+
+class ProseItem(pytest.Item):
+    """One cell, one case of a program, or what concerns the whole file."""
+
+    parent: ProseFile
+
+    def runtest(self) -> None:
+        """Raises `Difference`."""
+        outcome = self.parent.outcomes().get(self.name)
+        if outcome is None:
+            from prose_kernel.testing.session import WHOLE
+
+            if self.name in WHOLE:
+                return
+            pytest.skip("an earlier cell did not end, or the notebook could not be run")
+        if outcome.status == "skipped":
+            pytest.skip(outcome.why)
+        if outcome.status == "failed":
+            raise Difference(outcome.text())
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """The differences alone: where in this package they were found interests nobody."""
+        if isinstance(excinfo.value, Difference):
+            return f"{self.path.name}, {self.name}\n{excinfo.value}"
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        return self.path, None, f"{self.path.name}::{self.name}"

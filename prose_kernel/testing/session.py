@@ -1,0 +1,235 @@
+"""Find notebooks and programs to test, run them, in processes of their own where that is wanted, and sum up."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from prose_kernel import languages
+from prose_kernel.errors import UsageError
+from prose_kernel.testing.options import Options
+from prose_kernel.testing.results import Tested
+from prose_kernel.testing.snapshot import SUFFIX
+
+LEFT_OUT = frozenset({"node_modules", "__pycache__", "build", "dist", "site-packages"})
+STATE = (".prose", ".vvm")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A file to test, and how it is called in messages."""
+
+    path: Path
+    name: str
+
+    @property
+    def is_notebook(self) -> bool:
+        return self.name.endswith(".ipynb")
+
+
+# ---------------------------------------------------------------- finding
+
+
+def targets(given: Sequence[str], cwd: Path, *, update: bool = False) -> list[Target]:
+    """The files that arguments mean: files, directories, patterns; without any, what is below the directory.
+
+    Of a directory these are the notebooks with cells in our languages, and the programs that have a snapshot. Raises
+    `UsageError` for a name that means nothing.
+    """
+    found: dict[Path, Target] = {}
+    for word in given or (".",):
+        for path in _meant(word, cwd, update=update):
+            found.setdefault(path.resolve(), Target(path.resolve(), _name(path, cwd)))
+    return list(found.values())
+
+
+def _name(path: Path, cwd: Path) -> str:
+    relative = os.path.relpath(path, cwd)
+    return str(path) if relative.startswith(os.pardir + os.sep + os.pardir) else relative
+
+
+def _meant(word: str, cwd: Path, *, update: bool) -> list[Path]:
+    path = cwd / os.path.expanduser(word)  # noqa: PTH111 - a home directory of nobody stays as it is
+    try:
+        if path.is_dir():
+            return [one for one in sorted(_below(path)) if is_test(one)]
+        if not path.exists() and any(c in word for c in "*?["):
+            matches = sorted(_matching(cwd, word))
+            named = [one for one in matches if one.is_file() and ((update and _is_program(one)) or is_test(one))]
+            below = [one for match in matches if match.is_dir() for one in sorted(_below(match)) if is_test(one)]
+            if named or below:
+                return [*named, *below]
+            raise UsageError(f"{word} matches no notebook, and no program with a snapshot")
+        exists = path.exists()
+    except (OSError, ValueError) as problem:
+        raise UsageError(f"cannot read {word}: {getattr(problem, 'strerror', None) or problem}") from None
+    if word.endswith(SUFFIX) and exists:
+        path = path.with_name(path.name.removesuffix(SUFFIX))
+        exists = path.exists()
+    if not exists:
+        raise UsageError(f"there is no file {word}")
+    if path.suffix != ".ipynb" and not _is_program(path):
+        kinds = ", ".join((".ipynb", *languages.suffixes()))
+        raise UsageError(f"{word} is neither a notebook nor a program", hint=f"names end with {kinds}")
+    return [path]
+
+
+def _matching(cwd: Path, pattern: str) -> Iterable[Path]:
+    import glob
+
+    found = [Path(name) for name in glob.glob(pattern, root_dir=cwd, recursive=True)]  # noqa: PTH207 - with root_dir
+    return [cwd / path for path in found if not any(_is_left_out(cwd / place) for place in path.parents)]
+
+
+def _is_left_out(place: Path) -> bool:
+    """Whether nothing in a directory is a test that was not named: hidden, of packages, a virtual environment."""
+    hidden = place.name.startswith(".") and place.name not in ("", ".", "..")
+    return hidden or place.name in LEFT_OUT or Path(place, "pyvenv.cfg").exists()
+
+
+def _is_program(path: Path) -> bool:
+    return path.name.endswith(languages.suffixes())
+
+
+def _below(directory: Path) -> Iterator[Path]:
+    """All files below a directory; nothing hidden, no virtual environment, no link followed."""
+    for place, inner, names in os.walk(directory):
+        inner[:] = sorted(name for name in inner if not _is_left_out(Path(place, name)))
+        yield from (Path(place, name) for name in names if not name.startswith("."))
+
+
+def is_test(path: Path) -> bool:
+    """Whether a file that was not named is a test: a notebook of ours, or a program with a snapshot."""
+    if path.suffix == ".ipynb":
+        return _may_be_ours(path)
+    return _is_program(path) and path.with_name(path.name + SUFFIX).is_file()
+
+
+def _may_be_ours(path: Path) -> bool:
+    from prose_kernel.testing.notebook_source import read
+
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return False
+    if not any(f'"{one.magic}"'.encode() in data or f"%%{one.magic}".encode() in data for one in _languages()):
+        return False
+    try:
+        return read(path).ours
+    except UsageError:
+        return True  # the test says what is wrong with it
+
+
+def _languages() -> Iterable[languages.Language]:
+    return languages.LANGUAGES.values()
+
+
+WHOLE = ("notebook", "recording")
+"""What concerns a whole notebook: its execution counts, its recording."""
+
+
+def names_of(path: Path) -> list[str]:
+    """The names of the outcomes that testing a file can have. Raises `UsageError` for a file that cannot be tested."""
+    if path.suffix == ".ipynb":
+        from prose_kernel.testing.notebook_source import read
+
+        return [*(cell.name for cell in read(path, path.name).cells if not cell.empty), *WHOLE]
+    from prose_kernel.testing import snapshot
+
+    return [case.name for case in snapshot.read(path.with_name(path.name + SUFFIX))]
+
+
+def chosen(found: Sequence[Target], expression: str) -> list[Target]:
+    """Those whose names fit an expression as pytest's `-k` takes it: words with `and`, `or`, `not`."""
+    return [target for target in found if fits(target.name, expression)]
+
+
+def fits(name: str, expression: str) -> bool:
+    """Whether a name contains the words of an expression, in any case. Raises `UsageError` for one without words."""
+    words = expression.casefold().split()
+    ways: list[list[tuple[bool, str]]] = [[]]
+    wanted = True
+    for word in words:
+        if word == "or":
+            ways.append([])
+        elif word == "not":
+            wanted = not wanted
+            continue
+        elif word != "and":
+            ways[-1].append((wanted, word))
+        wanted = True
+    if not all(ways):
+        raise UsageError(f"-k {expression!r} is no expression", hint="-k 'tour and not vvm'")
+    return any(all((word in name.casefold()) is wanted for wanted, word in way) for way in ways)
+
+
+# ---------------------------------------------------------------- running
+
+
+def run_one(target: Target, options: Options) -> Tested:
+    """Test one file."""
+    if target.is_notebook:
+        from prose_kernel.testing.notebooks import test_notebook
+
+        return test_notebook(target.path, target.name, options)
+    from prose_kernel.testing.programs import test_program
+
+    return test_program(target.path, target.name, options)
+
+
+def run_all(found: Sequence[Target], options: Options, workers: int, each: Callable[[Tested], None]) -> list[Tested]:
+    """Test all files; `each` hears of them in order. What runs leave beside the files is removed at the end, where it
+    was not there before."""
+    made = [
+        state for place in {one.path.parent for one in found} for name in STATE if not (state := place / name).exists()
+    ]
+    try:
+        results = _parallel(found, options, workers, each) if workers > 1 else _in_turn(found, options, each)
+    finally:
+        if not options.live:
+            for state in made:
+                shutil.rmtree(state, ignore_errors=True)
+    return [*results, *_shared_recordings(results)]
+
+
+def _in_turn(found: Sequence[Target], options: Options, each: Callable[[Tested], None]) -> list[Tested]:
+    results = []
+    for target in found:
+        results.append(run_one(target, options))
+        each(results[-1])
+        if results[-1].interrupted or (options.first and results[-1].failed):
+            break
+    return results
+
+
+def _parallel(found: Sequence[Target], options: Options, workers: int, each: Callable[[Tested], None]) -> list[Tested]:
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
+    results: list[Tested] = []
+    with ProcessPoolExecutor(min(workers, len(found)) or 1, multiprocessing.get_context("spawn")) as pool:
+        futures = [pool.submit(run_one, target, options) for target in found]
+        try:
+            for future in futures:
+                results.append(future.result())
+                each(results[-1])
+                if results[-1].interrupted or (options.first and results[-1].failed):
+                    break
+        except KeyboardInterrupt:
+            results.append(Tested("", interrupted=True))
+        finally:
+            pool.shutdown(cancel_futures=True)
+    return results
+
+
+def _shared_recordings(results: Sequence[Tested]) -> list[Tested]:
+    """Records of recordings that several programs may use, and that none of those tested has used: notes, as programs
+    that were not tested may use them."""
+    used = frozenset().union(*(one.used for one in results)) if results else frozenset()
+    unused = {(file, raw): said for one in results for file, raw, said in one.unused if (file, raw) not in used}
+    if not unused or any(one.interrupted for one in results):
+        return []
+    return [Tested("", notes=tuple(f"{said} is used by none of these tests" for said in unused.values()))]

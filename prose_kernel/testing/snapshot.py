@@ -1,0 +1,220 @@
+"""The file beside a program that says what it gives: `triage.prose.expected.md`, made to be read and reviewed.
+
+A file has one or more cases, each below a heading of the first level. What stands between that heading and the line
+`Exit status:` belongs to people and is never changed: words, and a block of TOML with the options of the case. Below
+are the sections that `prose test --update` writes::
+
+    # triage.prose
+
+    ```toml
+    input.report = "It crashes on Fridays"
+    ```
+
+    Exit status: 0
+
+    ## Output line
+
+    ```text
+    The answer is forty-two.
+    ```
+
+A text ends with a line end or not: that makes no difference. Control characters are shown by their pictures.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from prose_kernel.errors import UsageError
+from prose_kernel.presentation.safety import visible
+
+SUFFIX = ".expected.md"
+_FENCE = re.compile(r"(`{3,}|~{3,})(.*)$")
+_STATUS = "Exit status: "
+
+
+@dataclass(frozen=True, slots=True)
+class CaseOptions:
+    """The options of a case.
+
+    - `input`: values of inputs by name. `yes`, `no`: gates decided in advance.
+    - `directory`: where the program is started, relative to it.
+    - `provider`, `script`: who answers sessions: `replay` (recordings, the default), or `scripted` with a file.
+    - `cassette`: the recording of this case alone: a record that it never uses is an error.
+    - `bindings`: names whose values are part of the snapshot, or true for all.
+    - `ignore`: sections that are not compared, such as `stderr`.
+    - `seconds`: the limit of time. `strict`: the language reference is applied literally.
+    """
+
+    input: Mapping[str, str] = field(default_factory=dict)
+    yes: tuple[str, ...] = ()
+    no: tuple[str, ...] = ()
+    directory: str = "."
+    provider: str = ""
+    script: str = ""
+    cassette: str = ""
+    bindings: bool | tuple[str, ...] = False
+    ignore: tuple[str, ...] = ()
+    seconds: float | None = None
+    strict: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A case as the file holds it: its name, the text above its results, and the results by section in order."""
+
+    name: str
+    head: str
+    options: CaseOptions
+    status: int | None = None
+    sections: Mapping[str, str] = field(default_factory=dict)
+
+
+# ---------------------------------------------------------------- reading
+
+
+def read(path: Path) -> list[Case]:
+    """The cases of a file. Raises `UsageError` for a file that cannot be used."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
+    except OSError as problem:
+        raise UsageError(f"cannot read {path.name}: {problem.strerror or problem}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path.name} is not UTF-8 text") from None
+    cases = [_case(path.name, name, lines) for name, lines in _parts(text)]
+    if not cases:
+        raise UsageError(f"{path.name} has no case", hint="each case begins with a heading: # NAME")
+    names = [case.name for case in cases]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"{path.name} has two cases named {name}")
+    return cases
+
+
+def _parts(text: str) -> list[tuple[str, list[str]]]:
+    """The lines of each case, with the name in its heading; what stands above the first one is part of it."""
+    parts: list[tuple[str, list[str]]] = []
+    above: list[str] = []
+    fence = ""
+    for line in text.split("\n"):
+        fence = _fence_after(line, fence)
+        if not fence and line.startswith("# ") and not line.startswith("# #"):
+            parts.append((line[2:].strip(), [*above, line]))
+            above = []
+        elif parts:
+            parts[-1][1].append(line)
+        else:
+            above.append(line)
+    return parts
+
+
+def _fence_after(line: str, fence: str) -> str:
+    """The fence that is open after a line; "" outside of blocks."""
+    found = _FENCE.match(line)
+    if found is None:
+        return fence
+    if not fence:
+        return found[1]
+    closes = found[1].startswith(fence) and not found[2].strip()
+    return "" if closes else fence
+
+
+def _case(file: str, name: str, lines: Sequence[str]) -> Case:
+    """A case from its lines: up to the line with the exit status its head, below that its sections."""
+    head: list[str] = []
+    options: list[str] = []
+    sections: dict[str, str] = {}
+    status: int | None = None
+    fence, kind, title = "", "", ""
+    block: list[str] = []
+    for line in lines:
+        before, fence = fence, _fence_after(line, fence)
+        if status is None and not fence and line.startswith(_STATUS):
+            status = _number(file, name, line)
+        elif not before and fence:
+            kind, block = line.strip("`~ ").casefold(), []
+        elif before and fence:
+            block.append(line)
+        elif before and status is not None:
+            sections[title] = "\n".join(block)
+        elif before and kind == "toml":
+            options += block
+        elif status is not None and line.startswith("## "):
+            title = line[3:].strip()
+        if status is None:
+            head.append(line)
+    return Case(name, "\n".join(head).rstrip(), _options(file, name, "\n".join(options)), status, sections)
+
+
+def _number(file: str, case: str, line: str) -> int:
+    try:
+        return int(line.removeprefix(_STATUS).split()[0])
+    except (ValueError, IndexError):
+        raise UsageError(f"{file}, {case}: {line!r} names no exit status") from None
+
+
+def _options(file: str, case: str, text: str) -> CaseOptions:
+    if not text.strip():
+        return CaseOptions()
+    import msgspec
+
+    place = f"{file}, {case}"
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        raise UsageError(f"{place}: its options are not TOML: {problem}") from None
+    known = [one.name for one in fields(CaseOptions)]
+    for name in data:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(known)}"
+            raise UsageError(f"{place}: there is no option `{name}`", hint=hint)
+    try:
+        return msgspec.convert(data, CaseOptions)
+    except msgspec.ValidationError as problem:
+        raise UsageError(f"{place}: {str(problem)[0].lower()}{str(problem)[1:]}") from None
+
+
+# ---------------------------------------------------------------- writing
+
+
+def written(cases: Sequence[Case]) -> str:
+    """The text of a file with these cases."""
+    return "\n".join(_written(case) for case in cases)
+
+
+def _written(case: Case) -> str:
+    if case.status is None:
+        return f"{case.head}\n"
+    parts = [case.head, "", f"{_STATUS}{case.status}", ""]
+    for title, text in case.sections.items():
+        fence = "`" * max(3, 1 + max(map(len, re.findall(r"`+", text)), default=0))
+        parts += [f"## {title}", "", f"{fence}{_kind(text)}", *([text] if text else []), fence, ""]
+    return "\n".join(parts)
+
+
+def _kind(text: str) -> str:
+    return "json" if text[:1] in ("{", "[") and text[-1:] in ("}", "]") else "text"
+
+
+def shown(text: str) -> str:
+    """A text as a section holds it."""
+    return visible(text.replace("\r\n", "\n")).rstrip("\n")
+
+
+def data_text(value: Any) -> str:
+    """Data as a section holds it: a text as it is, everything else as JSON."""
+    from prose_kernel.runtime.json_text import json_text
+
+    if isinstance(value, str):
+        return shown(value)
+    import json
+
+    compact = json_text(value)
+    return json.dumps(json.loads(compact), indent=2, ensure_ascii=False) if isinstance(value, dict | list) else compact

@@ -1,0 +1,169 @@
+"""`prose test` as a command: what it finds, how it runs it, what it reports, and the pytest plugin."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import waiting
+from testing.books import code, prose, stream, write
+
+from prose_kernel.errors import UsageError
+from prose_kernel.testing.session import fits, targets
+from prose_kernel.testing.snapshot import SUFFIX
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def good(name: str) -> Path:
+    return write(Path(name), code('exec "echo a"', stream("a\n")))
+
+
+def bad(name: str) -> Path:
+    return write(
+        Path(name), code('exec "echo a"', stream("b\n")), code("exec \"echo '<a> & \x1b[31m'\"", stream("c\n"))
+    )
+
+
+def test_directories_patterns_and_nothing_find_what_is_a_test() -> None:
+    for name in (
+        "a.ipynb",
+        "sub/b.ipynb",
+        "sub/.ipynb_checkpoints/b-checkpoint.ipynb",
+        "node_modules/c.ipynb",
+        "env/d.ipynb",
+    ):
+        good(name)
+    Path("env/pyvenv.cfg").write_text("")
+    write(Path("py.ipynb"), code("print(1)"), kernel="python3")
+    write(Path("mixed.ipynb"), code("%%prose\nlet x = 1"), kernel="python3")
+    for name in ("p.prose", "q.vvm", "r.prose"):
+        Path(name).write_text("")
+    Path("p.prose" + SUFFIX).write_text("# a\n")
+    Path("sub/loop").symlink_to("..")
+    here = Path.cwd()
+    everything = ["a.ipynb", "mixed.ipynb", "p.prose", "sub/b.ipynb"]
+    assert [one.name for one in targets((), here)] == everything
+    assert [one.name for one in targets(["sub", "a.ipynb", "sub/b.ipynb"], here)] == ["sub/b.ipynb", "a.ipynb"]
+    assert [one.name for one in targets(["**/*.ipynb"], here)] == ["a.ipynb", "mixed.ipynb", "sub/b.ipynb"]
+    assert [one.name for one in targets(["q.vvm"], here)] == ["q.vvm"]
+    assert [one.name for one in targets(["?.prose"], here, update=True)] == ["p.prose", "r.prose"]
+
+
+@pytest.mark.parametrize(
+    ("words", "fitting"),
+    [("tour", True), ("TOUR", True), ("tour and not vvm", False), ("not tour", False), ("course or vvm", True)],
+)
+def test_k_takes_words_as_pytest_does(words: str, fitting: bool) -> None:
+    assert fits("notebooks/vvm_tour.ipynb", words) is fitting
+
+
+@pytest.mark.parametrize("words", ["", "or", "a or", "and", "not"])
+def test_k_without_words_is_a_usage_error(words: str) -> None:
+    with pytest.raises(UsageError, match="is no expression"):
+        fits("a", words)
+
+
+def test_exit_statuses_and_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert prose("test") == 5
+    good("a.ipynb")
+    bad("b.ipynb")
+    bad("c.ipynb")
+    capsys.readouterr()
+    assert prose("test") == 1
+    assert capsys.readouterr().out.endswith("\n\n4 failed, 1 passed in 3 files\n")
+    assert prose("test", "-x") == 1
+    assert capsys.readouterr().out.endswith("\n\n1 failed, 1 passed in 2 files\n")
+    assert prose("test", "-k", "a.ipynb") == 0
+    assert prose("test", "-k", "nothing") == 5
+    assert prose("test", "--timeout", "0") == 2
+    assert prose("test", "--sanitize-with", "gone.cfg") == 2
+
+
+def test_several_processes_report_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+    good("a.ipynb")
+    bad("b.ipynb")
+    assert prose("test", "-n", "2") == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["a.ipynb: 1 passed", "b.ipynb: 2 failed"]
+
+
+def test_a_report_in_junit_xml(capsys: pytest.CaptureFixture[str]) -> None:
+    good("a.ipynb")
+    book = bad("b.ipynb")
+    write(book, code('exec "echo a"', stream("b\x00\n")), code("# NBVAL_SKIP\nlet x = 1"), code("let y = 1"))
+    assert prose("test", "--junit-xml", "out/report.xml") == 1
+    root = ElementTree.parse("out/report.xml").getroot()
+    assert [root.get(name) for name in ("tests", "failures", "skipped")] == ["4", "2", "1"]
+    assert [suite.get("name") for suite in root] == ["a.ipynb", "b.ipynb"]
+    first, second, *_ = root[1]
+    assert (first.get("classname"), first.get("name"), first.get("file")) == ("b.ipynb", "cell 1", "b.ipynb")
+    assert "line 1: stdout differs" in (first[0].get("message") or "")
+    assert "- b" in (first[0].text or "")
+    assert second[0].tag == "skipped"
+    assert prose("test", "--junit-xml", "a.ipynb/x.xml") == 2
+
+
+def test_an_interrupt_ends_all_of_it() -> None:
+    write(Path("a.ipynb"), code('exec "echo begun > begun; sleep 600"'))
+    good("b.ipynb")
+    command = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())", "test"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    waiting.until(Path("begun").exists)
+    process.send_signal(2)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, (out, err)
+    assert "interrupted" in err
+    assert "b.ipynb" not in out
+
+
+# ---------------------------------------------------------------- pytest
+
+
+PLUGIN = "prose_kernel.testing.pytest_plugin"
+
+
+def pytest_run(*arguments: str) -> tuple[int, str]:
+    """pytest with this plugin alone, because others take seconds to load."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", PLUGIN, "-q", *arguments]
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    return ran.returncode, ran.stdout
+
+
+def test_pytest_finds_the_plugin_by_its_entry_point() -> None:
+    (found,) = [one for one in entry_points(group="pytest11") if one.name == "prose"]
+    assert found.value == PLUGIN
+
+
+def test_the_pytest_plugin_tests_notebooks_and_programs_when_it_is_wanted() -> None:
+    good("a.ipynb")
+    bad("b.ipynb")
+    Path("p.prose").write_text("output x = 1\n")
+    Path("p.prose" + SUFFIX).write_text("# one\n\nExit status: 0\n\n## Output x\n\n```text\n1\n```\n")
+    status, said = pytest_run("--prose", "-rA", "a.ipynb", "b.ipynb", "p.prose::one")
+    assert status == 1
+    assert "b.ipynb, cell 1\nline 1: stdout differs\n" in said
+    assert "FAILED b.ipynb::cell 1" in said
+    assert "PASSED p.prose::one" in said
+    assert "Traceback" not in said
+    assert "2 failed, 6 passed" in said
+
+
+def test_without_the_option_nothing_of_the_package_is_loaded() -> None:
+    bad("b.ipynb")
+    test = (
+        "import sys\ndef test_x():\n  assert {n for n in sys.modules if n.startswith('prose_kernel')} == {EXPECTED}\n"
+    )
+    loaded = {"prose_kernel", "prose_kernel._version", "prose_kernel.testing", PLUGIN}
+    Path("test_x.py").write_text(test.replace("{EXPECTED}", repr(loaded)))
+    status, said = pytest_run()
+    assert (status, "1 passed" in said) == (0, True)

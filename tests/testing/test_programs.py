@@ -1,0 +1,209 @@
+"""`prose test PROGRAM`: the snapshot beside a program, its cases and options, and what differs."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from testing.books import prose
+
+from prose_kernel.testing import snapshot
+from prose_kernel.testing.snapshot import SUFFIX, Case, CaseOptions
+
+SORT = """\
+input report: "The report"
+gate send:
+  prompt: "Send it?"
+let seen = exec "echo 'noted' >&2; echo checking"
+exec "echo sent"
+output line = "Sorted: {report}"
+output facts = { words: 2, ok: true }
+"""
+SORT_CASE = """\
+# {name}
+
+A crash on Mondays.
+
+```toml
+input.report = "It crashes"
+yes = ["send"]
+```
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def program(text: str, name: str = "p.prose", *heads: str) -> Path:
+    Path(name).write_text(text)
+    if heads:
+        Path(name + SUFFIX).write_text("\n".join(heads))
+    return Path(name)
+
+
+def test_a_snapshot_is_made_read_and_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    program(SORT, "sort.prose", SORT_CASE.format(name="Mondays"))
+    assert prose("test", "--update", "sort.prose") == 0
+    text = Path("sort.prose" + SUFFIX).read_text()
+    assert text == SORT_CASE.format(name="Mondays") + (
+        "\nExit status: 0\n\n"
+        "## Output line\n\n```text\nSorted: It crashes\n```\n\n"
+        '## Output facts\n\n```json\n{\n  "words": 2,\n  "ok": true\n}\n```\n\n'
+        "## stdout\n\n```text\nsent\n```\n\n"
+        "## stderr\n\n```text\ngate send: approved by user\nseen = checking\n```\n"
+    )
+    assert prose("test") == 0
+    assert capsys.readouterr().out.endswith("sort.prose: 1 passed\n1 passed in 1 file\n")
+    assert not Path(".prose").exists()
+
+
+def test_a_difference_names_the_statement(capsys: pytest.CaptureFixture[str]) -> None:
+    program(SORT, "sort.prose", SORT_CASE.format(name="Mondays"))
+    prose("test", "--update", "sort.prose")
+    program(SORT.replace("echo sent", "echo SENT").replace("Sorted:", "In order:"), "sort.prose")
+    capsys.readouterr()
+    assert prose("test") == 1
+    assert capsys.readouterr().out.split("\n\n")[1].splitlines() == [
+        "FAILED sort.prose, Mondays",
+        "  line 6: Output line differs",
+        '      output line = "In order: {report}"',
+        "      ^",
+        "    - Sorted: It crashes",
+        "    + In order: It crashes",
+        "  line 5: stdout differs",
+        '      exec "echo SENT"',
+        "      ^",
+        "    - sent",
+        "    + SENT",
+    ]
+
+
+def test_failures_and_exit_statuses_are_part_of_a_snapshot(capsys: pytest.CaptureFixture[str]) -> None:
+    program('let x = 1\nexec "echo no >&2; exit 6"\n')
+    assert prose("test", "--update", "p.prose") == 0
+    text = Path("p.prose" + SUFFIX).read_text()
+    assert "Exit status: 1\n" in text
+    assert "Error at line 2, column 1: exec failed with exit code 6 [E203]" in text
+    assert "/" not in text.replace("```", "")  # no directory, no time, no run id
+    assert prose("test") == 0
+    program('let x = 1\nexec "echo no >&2; exit 7"\n')
+    capsys.readouterr()
+    assert prose("test") == 1
+    said = capsys.readouterr().out
+    assert "line 2: Error differs" in said
+    program("let x = 1\n")
+    assert prose("test") == 1
+    assert "exit status 0 instead of 1" in capsys.readouterr().out
+    program("let = 1\n")
+    assert prose("test") == 1
+    assert "exit status 2 instead of 1" in capsys.readouterr().out
+
+
+def test_several_cases_and_their_options(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("replies.yaml").write_text('sessions:\n  "Sort": "an answer"\n')
+    Path("sub").mkdir()
+    text = 'input name: "Who?"\nlet a = session "Sort {name}"\nlet n = 3\nexec "basename $PWD"\noutput line = a\n'
+    one = (
+        '# one\n\n```toml\ninput.name = "Ada"\nprovider = "scripted"\nscript = "replies.yaml"\nbindings = ["n"]\n```\n'
+    )
+    two = (
+        '# two\n\n```toml\ninput = { name = "Eve" }\nprovider = "scripted"\nscript = "../replies.yaml"\n'
+        'directory = "sub"\nignore = ["stderr"]\nseconds = 20\nstrict = false\n```\n'
+    )
+    program(text, "p.prose", one, two)
+    assert prose("test", "--update", "p.prose") == 0
+    made = Path("p.prose" + SUFFIX).read_text()
+    assert "## Binding n\n\n```text\n3\n```" in made
+    assert made.count("Exit status: 0") == 2
+    assert "## stdout\n\n```text\nsub\n```" in made
+    Path("p.prose" + SUFFIX).write_text(made.replace("## Binding n\n\n```text\n3", "## Binding n\n\n```text\n4"))
+    capsys.readouterr()
+    assert prose("test", "-v") == 1
+    said = capsys.readouterr().out
+    assert "  failed   one\n  passed   two\n" in said
+    assert "line 3: Binding n differs\n      let n = 3" in said
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        ("# a\n\n```toml\ninputs = 1\n```\n", "there is no option `inputs` (hint: did you mean `input`?)"),
+        ("# a\n\n```toml\nyes = 3\n```\n", "expected `array`, got `int`"),
+        ("# a\n\n```toml\n= 3\n```\n", "its options are not TOML"),
+        ("nothing\n", "has no case"),
+        ("# a\n\n# a\n", "two cases named a"),
+        ("# a\n\nExit status: none\n", "names no exit status"),
+        ('# a\n\n```toml\ndirectory = "gone"\n```\n', "the option directory names no directory: gone"),
+        ('# a\n\n```toml\ninput.other = "x"\n```\n\nExit status: 0\n', "the program has no such input"),
+        ('# a\n\n```toml\nbindings = ["gone"]\n```\n\nExit status: 0\n', "names gone, which the program does not bind"),
+        ('# a\n\n```toml\nprovider = "gone"\n```\n\nExit status: 0\n', "gone"),
+    ],
+)
+def test_a_snapshot_that_makes_no_sense_is_said(head: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    program('session "x"\n' if "provider" in head else "let x = 1\n", "p.prose", head)
+    assert prose("test") == 1
+    shown = capsys.readouterr().out
+    assert said in shown
+    assert "Traceback" not in shown
+
+
+def test_a_program_without_a_snapshot_is_no_test_unless_it_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    program("let x = 1\n")
+    assert prose("test") == 5
+    assert prose("test", "p.prose") == 1
+    assert "there is no p.prose.expected.md (hint: prose test --update p.prose writes it)" in capsys.readouterr().out
+
+
+def test_an_answer_that_nobody_gives_is_not_saved(capsys: pytest.CaptureFixture[str]) -> None:
+    program('let x = session "hello"\noutput y = x\n')
+    assert prose("test", "--update", "p.prose") == 1
+    assert "line 1: an answer is missing" in capsys.readouterr().out
+    assert not Path("p.prose" + SUFFIX).exists()
+
+
+def test_a_program_that_never_ends_is_interrupted(capsys: pytest.CaptureFixture[str]) -> None:
+    program("let n = 0\nloop (max: 1000000000):\n  n = n + 1\n", "p.prose", "# a\n\nExit status: 0\n")
+    assert prose("test", "--timeout", "0.3") == 1
+    assert "the program did not end within 0.3 s and was interrupted" in capsys.readouterr().out
+
+
+def test_places_do_not_show_and_results_without_outputs_do() -> None:
+    program('block b:\n  output 3\n\nexec "pwd"\ndo b\n')
+    assert prose("test", "--update", "p.prose") == 0
+    text = Path("p.prose" + SUFFIX).read_text()
+    assert "## Result\n\n```text\n3\n```" in text
+    assert "«ws»" in text
+    Path("other").mkdir()
+    for name in ("p.prose", "p.prose" + SUFFIX):
+        shutil.move(name, Path("other", name))
+    assert prose("test", "other") == 0
+
+
+def test_programs_of_vvm(capsys: pytest.CaptureFixture[str]) -> None:
+    program("def twice(n):\n  return n + n\nx = twice(4)\nexport x\n", "p.vvm")
+    assert prose("test", "--update", "p.vvm") == 0
+    program("def twice(n):\n  return n + n + n\nx = twice(4)\nexport x\n", "p.vvm")
+    capsys.readouterr()
+    assert prose("test", "p.vvm" + SUFFIX) == 1
+    assert "Output x differs" in capsys.readouterr().out
+
+
+TEXTS = st.text(
+    st.characters(codec="utf-8", exclude_categories=("Cs", "Cc", "Cf")) | st.sampled_from("\n`#~ "), max_size=60
+)
+
+
+@given(st.dictionaries(st.sampled_from(["stdout", "stderr", "Output a", "Result"]), TEXTS), st.integers(0, 255))
+def test_what_is_written_is_read_again(
+    tmp_path_factory: pytest.TempPathFactory, sections: dict[str, str], status: int
+) -> None:
+    kept = {name: snapshot.shown(text) for name, text in sections.items()}
+    cases = [Case(name, f"# {name}\n\nwords", CaseOptions(), status, kept) for name in ("one", "two")]
+    file = tmp_path_factory.getbasetemp() / "x.md"
+    file.write_text(snapshot.written(cases), encoding="utf-8")
+    assert snapshot.read(file) == cases
