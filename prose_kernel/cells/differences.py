@@ -11,6 +11,8 @@ LINES: Final = 4_000
 """Lines of each text that are compared one by one."""
 SHOWN: Final = 400
 """Lines of a difference that are shown."""
+DEEP: Final = 1_000
+"""Characters of the path of a place in data; what lies deeper is compared as a whole."""
 _MISSING: Final = object()
 
 
@@ -49,10 +51,11 @@ def _of_data(old: object, new: object) -> Iterator[str]:
     agenda: list[tuple[str, object, object]] = [("$", old, new)]
     while agenda:
         path, one, other = agenda.pop()
-        if isinstance(one, dict) and isinstance(other, dict):
+        deep = len(path) > DEEP
+        if not deep and isinstance(one, dict) and isinstance(other, dict):
             keys = list(dict.fromkeys([*one, *other]))
             agenda += [(_key(path, key), one.get(key, _MISSING), other.get(key, _MISSING)) for key in reversed(keys)]
-        elif isinstance(one, list) and isinstance(other, list):
+        elif not deep and isinstance(one, list) and isinstance(other, list):
             pairs = list(_aligned(one, other))
             agenda += [(f"{path}[{at}]", a, b) for at, a, b in reversed(pairs)]
         elif not _same(one, other):

@@ -214,8 +214,9 @@ class Provenance:
                 self.cells[key].gone = False
             elif (cell := waiting.pop(bare(code), None)) is not None:
                 self._adopt(cell, key, code)
+        there = set(self.order)
         for key, cell in self.cells.items():
-            cell.gone = cell.gone or key not in self.order
+            cell.gone = cell.gone or key not in there
 
     def _adopt(self, cell: Cell, key: str, code: str) -> None:
         """A cell that was known by its text alone gets the key that the front end has for it."""

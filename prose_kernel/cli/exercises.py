@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +36,7 @@ def exercises(names: tuple[str, ...]) -> int:
     exercise has for them. Exit status: 0, 1 an exercise whose checks are wrong, 2 a file that cannot be read.
     """
     status = 0
+    _find_our_commands()
     for name in names:
         found, directory = _read(Path(name))
         for exercise in found.exercises:
@@ -43,6 +46,13 @@ def exercises(names: tuple[str, ...]) -> int:
             for problem in problems:
                 click.echo("\n".join(f"    {line}" for line in problem.splitlines()))
     return status
+
+
+def _find_our_commands() -> None:
+    """As in a kernel: an answer may run `prose`, and `python` is this one."""
+    own, path = str(Path(sys.executable).parent), os.environ.get("PATH", "")
+    if own not in path.split(os.pathsep):
+        os.environ["PATH"] = f"{own}{os.pathsep}{path}"
 
 
 def _read(path: Path) -> tuple[Exercises, Path]:

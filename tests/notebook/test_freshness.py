@@ -386,9 +386,12 @@ async def test_a_name_has_a_history_and_a_difference(book: Notebook) -> None:
         "[1]      13     one …"
     )
     assert await book.magic("%bindings x --diff") == "x [1] → [2]\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three"
+    for start in ("1", "2"):
+        await book.run("deep", f"%%vvm\nx = [{start}]\nfor i in range(350):\n  x = [x]")
+    assert (await book.magic("%bindings x --diff")).startswith("x [3] → [4]\n")
     await book.run("c", "let data = {a: 1, b: [1, 2, 3]}")
     await book.run("c", "data = {a: 2, b: [1, 3]}")
-    assert await book.magic("%bindings data --diff") == "data [3] → [4]\n- $.a: 1\n+ $.a: 2\n- $.b[1]: 2"
+    assert await book.magic("%bindings data --diff") == "data [5] → [6]\n- $.a: 1\n+ $.a: 2\n- $.b[1]: 2"
 
 
 async def test_the_history_of_values_is_bounded(book: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:

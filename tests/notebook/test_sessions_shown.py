@@ -50,6 +50,9 @@ def saved(ran: Ran) -> list[dict[str, Any]]:
     for message in ran.outputs:
         content = message["content"]
         display_id = content.get("transient", {}).get("display_id")
+        if message["msg_type"] == "clear_output":
+            found, places = [], {}  # everything follows anew
+            continue
         if message["msg_type"] == "update_display_data":
             places[display_id]["data"] = content["data"]
             continue

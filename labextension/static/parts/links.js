@@ -130,6 +130,16 @@ class Link {
   /* Run the stale cells of the notebook in order, and after each what is stale then: every cell once at most. An error
    * ends it. */
   async rerun() {
+    if (this.again) return;
+    this.again = true;
+    try {
+      await this.runNext();
+    } finally {
+      this.again = false;
+    }
+  }
+
+  async runNext() {
     const done = new Set();
     for (;;) {
       const id = this.next.find((one) => !done.has(one) && this.cell(one));
