@@ -58,9 +58,9 @@ def button(notebook: Notebook, command: str) -> Any:
     return notebook.page.locator(f"[data-command='debugger:{command}']").first
 
 
-def chosen(notebook: Notebook, label: str) -> None:
-    """A command of the cell's context menu."""
-    notebook.cell(0).locator(".cm-line").first.click(button="right")
+def chosen(notebook: Notebook, label: str, line: int = 1) -> None:
+    """A command of the context menu of a line."""
+    notebook.cell(0).locator(".cm-line").nth(line - 1).click(button="right")
     notebook.page.locator(f".lm-Menu-itemLabel:text-is('{label}')").click()
 
 
@@ -86,12 +86,11 @@ def test_breakpoint_variables_and_steps(lab: Lab, pictures: Pictures) -> None:
     expect(line).to_have_count(0)
 
 
-def test_go_back_and_interrupt_while_held(lab: Lab) -> None:
+def test_run_to_a_line_go_back_and_interrupt_while_held(lab: Lab) -> None:
     notebook = lab.notebook("a = 1\nb = a + 1\nc = b + 1\nd = c + 1\n", kernel="vvm")
     page = notebook.page
     switch_on(notebook)
-    set_breakpoint(notebook, 4)
-    notebook.start(0)
+    chosen(notebook, "Debugger: Run to This Line", 4)
     line, variables = page.locator(".jp-DebuggerEditor-highlight"), page.locator(".jp-DebuggerVariables")
     expect(line).to_contain_text("d = c")
     expect(variables).to_contain_text("c3")

@@ -1,4 +1,4 @@
-/* Two commands that JupyterLab's debugger has no buttons for: run to the line of the cursor, and go back to the state
+/* Two commands that JupyterLab's debugger has no buttons for: run to a line, and go back to the state
  * before the statement that ran last. The kernel is asked through its debugger (docs/debugging.md). */
 export default async ({ NAME, shared }) => {
   const notebooks = await shared('@jupyterlab/notebook');
@@ -19,11 +19,18 @@ export default async ({ NAME, shared }) => {
       return content.success ? content.body : null;
     };
 
-    const runToLine = async () => {
+    /* The line that was clicked for a menu, else that of the cursor. */
+    const lineOf = (editor, clicked) => {
+      const node = clicked && app.contextMenuHitTest((one) => one.classList.contains('cm-line'));
+      if (!node || !editor.host.contains(node)) return editor.getCursorPosition().line + 1;
+      return editor.editor.state.doc.lineAt(editor.editor.posAtDOM(node)).number;
+    };
+
+    const runToLine = async ({ clicked }) => {
       const cell = tracker.activeCell;
       const named = await ask('dumpCell', { code: cell.model.sharedModel.getSource() });
       if (!named) return;
-      const line = cell.editor.getCursorPosition().line + 1;
+      const line = lineOf(cell.editor, clicked);
       const found = await ask('runTo', { source: { path: named.sourcePath }, line });
       if (found && !found.allThreadsContinued) await app.commands.execute('notebook:run-cell');
     };
@@ -35,7 +42,7 @@ export default async ({ NAME, shared }) => {
     commands.forEach(([id, label, isEnabled, execute], rank) => {
       const command = `${NAME}:${id}`;
       app.commands.addCommand(command, { label, isEnabled, isVisible: ours, execute });
-      app.contextMenu.addItem({ command, selector: '.jp-Notebook .jp-CodeCell', rank: 20 + rank });
+      app.contextMenu.addItem({ command, args: { clicked: true }, selector: '.jp-Notebook .jp-CodeCell', rank: 20 + rank });
       palette?.addItem({ command, category: 'Debugger' });
     });
   };
