@@ -20,10 +20,14 @@ def test_files_of_others_are_shown_and_do_nothing(lab: Lab, pictures: Pictures) 
     root, asked = lab.server.root, list[str]()
     for name, text in (("d.svg", SVG), ("p.html", PAGE), ("t.csv", CSV)):
         (root / name).write_text(text)
-    (root / "chart.png").write_bytes(png(240, 80))
+    (root / "chart.png").write_bytes(png(240, 80, bars=(30, 70, 45, 12, 60)))
+    (root / "people.csv").write_text("name;age;city\nAnna;41;Oslo\nBo;7;Lund\n")
     lab.page.on("request", lambda request: asked.append(request.url))
     notebook = lab.notebook(
-        "%show d.svg", "%show p.html", 'exec "cat t.csv"\n  format: "csv"', 'exec "cat chart.png"\n  display: "t.csv"'
+        "%show d.svg",
+        "%show p.html",
+        'exec "cat t.csv"\n  format: "csv"',
+        'exec "cat chart.png"\n  display: "people.csv"',
     )
     notebook.run_all()
     notebook.shows(1, "p.html: HTML page")
