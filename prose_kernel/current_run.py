@@ -176,6 +176,7 @@ class CurrentRun:
     def _first_machine(self, language: Language) -> Machine:
         from prose_kernel.deferred_services import DeferredJudge, DeferredMemories, DeferredRaces, DeferredSessions
         from prose_kernel.state.memory import MemoryStore
+        from prose_kernel.state.shown_files import FilesToShow
 
         around, kept = self.around, self.kept
 
@@ -193,6 +194,7 @@ class CurrentRun:
             races=DeferredRaces(services),
             memories=DeferredMemories(services),
             answers=self.answers,
+            files=FilesToShow(),
         )
         trace: Listener | None = kept.trace if kept is not None else self._transcript
         assert trace is not None

@@ -8,6 +8,7 @@
     │   ├── SessionError                E201, E218   a session failed, or its announced binding is missing
     │   ├── SessionTimeout              E201         a session ran out of time (type `TimeoutError`)
     │   ├── ExecError                   E203-E205    a command failed, timed out, could not start; E050/E053 at run time
+    │   │                               E223         a file that it was to show cannot be shown
     │   ├── ThrowError                  E207         thrown by the program
     │   ├── RecursionLimitExceeded      E206
     │   ├── GateRejected                E213, E214   rejected, closed or timed out

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
+
+from msgspec import structs
 
 from prose_kernel import languages
 from prose_kernel.errors import ResumeMismatch, RunError
@@ -22,7 +24,7 @@ from prose_kernel.run_journal import RunJournal
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.events import Event
 from prose_kernel.runtime.journal import Journal
-from prose_kernel.runtime.journal_records import Answered, Asked, Record, Text
+from prose_kernel.runtime.journal_records import Answered, Asked, Noted, Record, Text
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest, Ports, Target
 from prose_kernel.settings import DECIDES, Settings
 from prose_kernel.state.journal_file import JournalFile, JournalRead, TextRead
@@ -59,23 +61,39 @@ class Replay:
     """Of each text that was run: the error that ended it."""
 
 
-def times(found: JournalRead) -> dict[str, Took]:
-    """When each request was asked and answered, by its key."""
-    known: dict[str, Took] = {}
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a look through the records tells: when each request was asked and answered, by its key, and which texts have
+    noted how their races ended (those whose sessions were recorded)."""
+
+    times: Mapping[str, Took]
+    raced: frozenset[int] = frozenset()
+
+
+def look_through(found: JournalRead) -> Known:
+    """Raises `UsageError` when the file cannot be used."""
+    times: dict[str, Took] = {}
+    raced: set[int] = set()
+    text = 0
     for _, record in found.records(1):
         match record:
             case Asked():
-                known[record.key] = Took(record.t)
+                times[record.key] = Took(record.t)
             case Answered():
-                asked = known.get(record.key, Took()).asked
-                known[record.key] = Took(record.again or asked, record.t)
+                asked = times.get(record.key, Took()).asked
+                times[record.key] = Took(record.again or asked, record.t)
+            case Text():
+                text = record.number
+            case Noted() if record.key.endswith("/order"):
+                raced.add(text)
             case _:
                 pass
-    return known
+    return Known(times, frozenset(raced))
 
 
 async def replay(
     found: JournalRead,
+    known: Known,
     settings: Settings,
     listener: Callable[[Event], None],
     *,
@@ -87,20 +105,21 @@ async def replay(
 
     Never raises for what is in the journal's records; `UsageError` when the file itself cannot be used.
     """
-    return await _Replaying(found, settings, listener, noted).run(begins, ends)
+    return await _Replaying(found, known, settings, listener, noted).run(begins, ends)
 
 
 class _Replaying:
     def __init__(
         self,
         found: JournalRead,
+        known: Known,
         settings: Settings,
         listener: Callable[[Event], None],
         noted: Callable[[Mapping[str, Any]], None],
     ) -> None:
-        self._found, self._head = found, found.head
-        known = {name: value for name, value in found.head.settings.items() if name in DECIDES and value is not None}
-        self._settings = replace(settings, **known)  # type: ignore[arg-type]
+        self._found, self._head, self._raced = found, found.head, known.raced
+        chosen = {name: value for name, value in found.head.settings.items() if name in DECIDES and value is not None}
+        self._settings = replace(settings, **chosen)  # type: ignore[arg-type]
         self._listener, self._noted = listener, noted
         self._over = False
         self._machines: dict[str, Machine] = {}
@@ -115,7 +134,7 @@ class _Replaying:
         head = self._head
         by_value = self._running.state != "state"
         in_files = self._settings.vvm_state == "filesystem"
-        nobody = cast("Any", None)  # no request gets that far: `Journal.answer` has the answer, or ends the text
+        nobody = cast("Any", _Nobody())
         ports = Ports(
             commands=nobody,
             sessions=nobody,
@@ -124,8 +143,7 @@ class _Replaying:
             gates=nobody,
             store=MemoryStore(cwd=Path(head.directory), by_value=by_value),
             clock=SystemClock(),
-            races=_NoRaces(),
-            memories=nobody if language.state == "state" else cast("Any", _NoMemories()),
+            memories=nobody,
             answers=_Answers(head.run) if in_files else None,
         )
         machine = language.machine()(
@@ -186,6 +204,8 @@ class _Replaying:
                     raise
             except TimeoutError:
                 told.gap = f"telling it again takes more than {PATIENCE:.0f} seconds"
+            except Exception as defect:
+                told.gap = f"telling it further went wrong ({type(defect).__name__}); please report this"
             told.errors.append(error)
             ends(text, error)
             if told.gap or self._over:
@@ -196,6 +216,7 @@ class _Replaying:
     async def _text(self, text: Text, source: Source, language: Language) -> None:
         """Run a text in a task of its own, which is cancelled where its records end."""
         machine = self._machine_of(language)
+        machine.ports = structs.replace(machine.ports, races=_Races() if text.number in self._raced else None)
         for name, value in text.supplied.items():
             self._supplied[name] = value
             machine.supply(name, value)
@@ -282,17 +303,23 @@ class _Unwritten(JournalFile):
     def rewind(self, to: int) -> None: ...
 
 
-class _NoRaces:
+class _Nobody:
+    """All other ports. No request gets that far: `Journal.answer` has the answer, or ends the text."""
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        return self._asked
+
+    async def _asked(self, *given: object, **named: object) -> Any:
+        raise asyncio.CancelledError
+
+
+class _Races:
     """The `Races` port: who won is in the journal."""
 
     def recorded(self, at: str, text: str) -> tuple[int, ...] | None:
         return None
 
     async def ended(self, at: str, text: str, branches: tuple[int, ...]) -> None: ...
-
-
-class _NoMemories:
-    """The `Memories` port: what an agent was told of its memory is in the journal."""
 
 
 class _Answers:

@@ -14,6 +14,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from prose_kernel.cells import (
+    data_magics,
     export_magics,
     freshness_magics,
     history_magics,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MAGICS",
     "cell_magics",
+    "data_magics",
     "export_magics",
     "find",
     "freshness_magics",

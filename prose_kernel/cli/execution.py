@@ -93,7 +93,8 @@ class ProgramRun:
         self.request = request
         self.screen = screen
         self.language = language
-        self.narrator = Narrator(screen, Limits(request.settings.display_cap, request.settings.display_lines))
+        limits = Limits(request.settings.display_cap, request.settings.display_lines)
+        self.narrator = Narrator(screen, limits, keep=self._keep_image)
         here = somebody_here(sys.stdin, sys.stderr)
         self.asker = TerminalAsker(sys.stdin, screen, here, request.settings.notify)
         self.text_name = request.name
@@ -131,6 +132,20 @@ class ProgramRun:
         how = self.request.resumption
         for remark in report.under_way(lost, how) if how is not None else ():
             self.screen.note(remark)
+
+    def _keep_image(self, name: str, data: bytes) -> str:
+        """Write an image into the run's directory; its path as a person would type it, "" where that cannot be."""
+        directory = self.workspace.run_directory
+        if directory is None:
+            return ""
+        path = directory / "images" / name
+        try:
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(data)
+        except OSError:
+            return ""
+        here = Path.cwd()
+        return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
     async def feed(self, cell: Cell) -> None:
         """Raises what `Workspace.execute` raises, and `UsageError` for an `--input` that the program does not take."""

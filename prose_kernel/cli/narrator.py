@@ -6,6 +6,8 @@ stderr: bindings, decisions of gates, retries, warnings.
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,11 +15,15 @@ from prose_kernel import languages
 from prose_kernel.cli.ordering import SourceOrder
 from prose_kernel.cli.terminal import Screen, Stream
 from prose_kernel.errors import RunError
+from prose_kernel.presentation.cell_view import DATA
+from prose_kernel.presentation.files import file_text
 from prose_kernel.presentation.live_run import LiveRun, Work
 from prose_kernel.presentation.output_window import Limits, OutputWindow, where_whole
 from prose_kernel.presentation.refresh import Refresh, Time
 from prose_kernel.presentation.safety import clip
+from prose_kernel.presentation.tables_of_values import table_of
 from prose_kernel.runtime import events as e
+from prose_kernel.runtime.images import picture
 from prose_kernel.runtime.ports import CommandResult
 from prose_kernel.runtime.values import ExecText, Reference, Value, full_text
 
@@ -38,6 +44,12 @@ class _Text(NamedTuple):
     text: str
 
 
+class _Image(NamedTuple):
+    """The bytes of an image, for a pipe or a file."""
+
+    data: bytes
+
+
 class _Note(NamedTuple):
     """A remark of ours."""
 
@@ -48,8 +60,16 @@ class _Note(NamedTuple):
 class Narrator:
     """A listener that writes to a `Screen`; output of parallel branches comes in source order."""
 
-    def __init__(self, screen: Screen, limits: Limits, clock: Time | None = None) -> None:
+    def __init__(
+        self,
+        screen: Screen,
+        limits: Limits,
+        clock: Time | None = None,
+        keep: Callable[[str, bytes], str] = lambda name, data: "",
+    ) -> None:
+        """`keep` writes an image into the run's directory and returns its path, "" where there is none."""
         self._screen = screen
+        self._keep = keep
         self._live: LiveRun | None = None
         self._clock = clock or Time()
         self._refresh = Refresh(self._draw, self._clock)
@@ -69,6 +89,7 @@ class Narrator:
             e.CommandStarted: self._command_started,
             e.CommandOutput: self._command_output,
             e.CommandFinished: self._command_finished,
+            e.FileShown: self._file_shown,
             e.SessionProgressed: self._session_progressed,
             e.SessionFinished: self._session_finished,
             e.Failed: self._failed,
@@ -133,6 +154,8 @@ class Narrator:
     def _emit(self, piece: object) -> None:
         if isinstance(piece, _Text):
             self._screen.write(piece.stream, piece.text)
+        elif isinstance(piece, _Image):
+            self._screen.write_bytes(piece.data)
         elif isinstance(piece, _Note):
             self._screen.note(piece.text, piece.colour)
 
@@ -140,13 +163,16 @@ class Narrator:
 
     def _command_started(self, event: e.CommandStarted) -> None:
         if event.bound_to is None and not event.consumed:
-            self._bare[event.spawn] = _Shown(OutputWindow(self._limits))
+            form = event.format if event.format in DATA and self._screen.shares_terminal("stdout") else ""
+            self._bare[event.spawn] = _Shown(OutputWindow(self._limits), form)
 
     def _command_output(self, event: e.CommandOutput) -> None:
         """A pipe gets all of it; on a terminal the middle of a long output is left out, and its last line shows."""
         shown = self._bare.get(event.spawn)
         if shown is None:
             return
+        if shown.format and event.stream == "stdout":
+            return  # a table, when all of it is there
         if not self._screen.shares_terminal(event.stream):
             self._order.say(event.place.branches, _Text(event.stream, event.text))
             return
@@ -158,6 +184,10 @@ class Narrator:
     def _command_finished(self, event: e.CommandFinished) -> None:
         shown = self._bare.pop(event.spawn, None)
         result = event.result
+        if shown is not None and shown.format:
+            self._data(event, shown.format)
+        if result.image:
+            self._image(event, bare=shown is not None)
         if shown is not None:
             self._rest_of(shown, event.place.branches, event.result)
             if event.raised and not shown.window.cut:
@@ -165,6 +195,35 @@ class Narrator:
         if result.kind is not None and not event.raised and event.bound_to is None:
             how = result.signal or ("timed out" if result.timed_out else f"exit status {result.exit_code}")
             self._order.say(event.place.branches, _Note(f"{clip(event.command, 60)}: {how}", "yellow"))
+
+    def _data(self, event: e.CommandFinished, form: str) -> None:
+        """What a bare command printed that is declared to be data: a table that fits the terminal, else as it is."""
+        text, result = event.result.stdout, event.result
+        table = table_of(ExecText(text, result, format=form)) if result.kind is None else None
+        if table is not None:
+            text = f"{table.fitted(shutil.get_terminal_size().columns)}\n"
+        self._order.say(event.place.branches, _Text("stdout", text))
+
+    def _image(self, event: e.CommandFinished, *, bare: bool) -> None:
+        """A pipe gets the bytes of a bare command; a person is told what they are, and where they are kept."""
+        data, branches = event.result.image, event.place.branches
+        if bare and self._screen.takes_bytes:
+            return self._order.say(branches, _Image(data))
+        drawn = picture(data)
+        assert drawn is not None
+        name = event.bound_to or "exec"
+        place = self._keep(f"{event.spawn}-{name}.{drawn.suffix}", data)
+        text = f"{drawn.text}, kept in {place}" if place else drawn.text
+        return self._order.say(branches, _Note(f"{event.bound_to}: {text}" if event.bound_to else text))
+
+    def _file_shown(self, event: e.FileShown) -> None:
+        """A file that a command was to show: a table or a text for a person at the terminal, else a line about it."""
+        text = file_text(event.file, shutil.get_terminal_size().columns)
+        first, newline, _ = text.partition("\n")
+        if newline and self._screen.shares_terminal("stdout"):
+            self._order.say(event.place.branches, _Text("stdout", f"{text}\n"))
+        else:
+            self._order.say(event.place.branches, _Note(first))
 
     def _rest_of(self, shown: _Shown, branches: tuple[e.BranchStep, ...], result: CommandResult | None) -> None:
         """The end of an output that was cut, behind a note."""
@@ -281,3 +340,4 @@ class _Shown:
     """A bare command that is running: how much of it is shown."""
 
     window: OutputWindow
+    format: str = ""

@@ -85,6 +85,25 @@ class Screen:
                 self._coloured = colours[-1] not in PLAIN
         self._pass(stream, text)
 
+    @property
+    def takes_bytes(self) -> bool:
+        """Whether stdout is a pipe or a file that gets the results, whatever they are."""
+        file = self._files["stdout"]
+        return file is not None and file is not self._err and not file.isatty() and hasattr(file, "buffer")
+
+    def write_bytes(self, data: bytes) -> None:
+        """The bytes of a result, where `takes_bytes`."""
+        file = self._files["stdout"]
+        if file is None:
+            return
+        try:
+            file.flush()
+            file.buffer.write(data)
+            file.flush()
+        except OSError:
+            self._files["stdout"] = None
+            to_nowhere(file)
+
     def _pass(self, stream: Stream, text: str) -> None:
         if not text:
             return

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import AnyStr, Generic
 
+from prose_kernel.runtime import images
 from prose_kernel.runtime.ports import DEFAULT_MAX_OUTPUT, NOTHING_OMITTED, OnOutput, Stream
 
 WAITING = 8 * 1024 * 1024
@@ -30,12 +31,15 @@ _REPLACEMENT_BYTES = _REPLACEMENT.encode()
 
 
 class Decoder:
-    """Incremental UTF-8 with replacement, counting the bytes that were not UTF-8."""
+    """Incremental UTF-8 with replacement, counting the bytes that were not UTF-8. Where a picture begins decoding ends,
+    and `picture` holds the bytes from there on."""
 
-    __slots__ = ("_rest", "replaced")
+    __slots__ = ("_pictures", "_rest", "picture", "replaced")
 
-    def __init__(self) -> None:
+    def __init__(self, pictures: bool = False) -> None:
+        self._pictures = pictures
         self._rest = b""
+        self.picture = b""
         self.replaced = 0
 
     def decode(self, data: bytes, final: bool = False) -> str:
@@ -43,9 +47,15 @@ class Decoder:
             data = self._rest + data
         try:
             text, used = codecs.utf_8_decode(data, "strict", final)
-        except UnicodeDecodeError:
+        except UnicodeDecodeError as problem:
+            held = b""
+            if self._pictures and (at := images.begins_inside(data, problem.start, final)) >= 0:
+                held, data, final = data[at:], data[:at], True
             text, used = codecs.utf_8_decode(data, "replace", final)
             self.replaced += _replaced_bytes(data[:used], text)
+            if images.media_type(held):
+                self.picture = held
+            data, used = (held, 0) if held else (data, used)
         self._rest = data[used:]
         return text
 
@@ -83,21 +93,42 @@ class Head:
 
 
 class Capture:
-    """One stream: decodes, keeps the first `most` code points, counts all bytes."""
+    """One stream: decodes, keeps the first `most` code points, counts all bytes.
 
-    __slots__ = ("_decoder", "_kept", "_room", "total_bytes", "truncated")
+    With `pictures`, a stream that is a picture, or becomes one where it stops being UTF-8, is no text from there on:
+    the picture is kept as bytes, up to `images.LARGEST`, and one line stands for it at the end. Text pays nothing for
+    that but a look at its first piece: whether a picture begins further on is asked only where a piece cannot be
+    decoded anyway.
+    """
 
-    def __init__(self, most: int = DEFAULT_MAX_OUTPUT) -> None:
-        self._decoder = Decoder()
+    __slots__ = ("_begin", "_decoder", "_kept", "_picture", "_picture_bytes", "_room", "total_bytes", "truncated")
+
+    def __init__(self, most: int = DEFAULT_MAX_OUTPUT, *, pictures: bool = False) -> None:
+        self._decoder = Decoder(pictures)
         self._kept: list[str] = []
         self._room = most
+        self._begin: bytes | None = (
+            b"" if pictures else None
+        )  # the first bytes, as long as they may be those of a picture
+        self._picture: bytearray | None = None
+        self._picture_bytes = 0
         self.truncated = False
         self.total_bytes = 0
 
     def feed(self, data: bytes, final: bool = False) -> str:
         """Take what was read; returns it as text, whole code points only."""
         self.total_bytes += len(data)
+        if self._begin is not None:
+            data = self._begin + data
+            if self._begins(data, final):
+                return ""
+        if self._picture is not None:
+            self._draw(data)
+            return self.text if final and not self.image else ""
         text = self._decoder.decode(data, final)
+        if self._decoder.picture:
+            self._picture = bytearray()
+            self._draw(self._decoder.picture)
         if len(text) > self._room:
             self.truncated = True
         if text and self._room:
@@ -106,9 +137,36 @@ class Capture:
             self._room -= len(part)
         return text
 
+    def _begins(self, data: bytes, final: bool) -> bool:
+        """Look at the first bytes; true while they may be those of a picture, and more is needed to know."""
+        if images.media_type(data):
+            self._picture = bytearray()
+        elif not final and images.may_become_one(data):
+            self._begin = data
+            return True
+        self._begin = None
+        return False
+
+    def _draw(self, data: bytes) -> None:
+        assert self._picture is not None
+        self._picture_bytes += len(data)
+        if self._picture_bytes <= images.LARGEST:
+            self._picture += data
+        else:
+            del self._picture[4096:]  # enough to tell its size
+            self.truncated = True
+
     @property
     def text(self) -> str:
-        return "".join(self._kept)
+        if self._picture is None:
+            return "".join(self._kept)
+        shown = images.picture(bytes(self._picture), self._picture_bytes)
+        return "".join((*self._kept, f"[{shown.text}]\n" if shown is not None else ""))
+
+    @property
+    def image(self) -> bytes:
+        """The picture that the stream was, or ended in; empty for text, and for one that was too large."""
+        return bytes(self._picture) if self._picture and self._picture_bytes <= images.LARGEST else b""
 
     @property
     def replaced_bytes(self) -> int:

@@ -178,7 +178,7 @@ class Process:
         self._exit: ExitWatch | None = None
         self._report = -1
         self._captures: dict[Stream, Capture] = {
-            "stdout": Capture(launch.kept),
+            "stdout": Capture(launch.kept, pictures=True),
             "stderr": Capture(launch.kept),
         }
         self._drain = Drain(owner.loop, self._take, self._advance)

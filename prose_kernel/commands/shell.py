@@ -99,7 +99,9 @@ class ShellCommands:
             request.timeout,
             moves,
             cwd_report.LOWEST_DESCRIPTOR,
-            stdin=(request.stdin or "").encode("utf-8", "replace"),
+            stdin=request.stdin
+            if isinstance(request.stdin, bytes)
+            else (request.stdin or "").encode("utf-8", "replace"),
             kept=request.max_output,
         )
 
@@ -214,6 +216,7 @@ def derive(request: CommandRequest, record: Record, asked: bool) -> CommandResul
         duration=record.duration,
         max_rss=record.max_rss,
         cpu_s=record.cpu_s,
+        image=record.stdout.image,
     )
 
 

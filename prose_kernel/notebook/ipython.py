@@ -55,8 +55,9 @@ class Bindings(Mapping[str, object]):
     """The bindings of the Prose run as Python values: `prose["plan"]`.
 
     Text, output of commands and answers of sessions are `str`; numbers, booleans, `None`, lists and dicts are what they
-    are in Python. Reading a name that is not bound raises `KeyError`, which lists the names there are. Assigning binds
-    a value in the run, as `let` does. The mapping always shows the current state of the run.
+    are in Python. `prose.frame("rows")` is an array of objects as a DataFrame. Reading a name that is not bound raises
+    `KeyError`, which lists the names there are. Assigning binds a value in the run, as `let` does. The mapping always
+    shows the current state of the run.
     """
 
     def __init__(self, cells: Cells, bind: Callable[[str, object], None]) -> None:
@@ -72,6 +73,22 @@ class Bindings(Mapping[str, object]):
 
     def __setitem__(self, name: str, value: object) -> None:
         self._bind(name, value)
+
+    def frame(self, name: str, library: str | None = None) -> Any:
+        """An array of objects as a DataFrame of pandas or polars: `library`, else the one that is imported already.
+
+        Raises `KeyError` for a name that is not bound, `TypeError` for a value that is no array of objects.
+        """
+        __tracebackhide__ = True
+        from prose_kernel.cells.python_values import frame
+
+        values = self._cells.values()
+        if name not in values:
+            raise NotBound(name, tuple(values))
+        try:
+            return frame(name, values[name], library)
+        except UsageError as problem:
+            raise TypeError(f"{problem}; {problem.hint}" if problem.hint else str(problem)) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._cells.values())
@@ -282,25 +299,26 @@ class LoopThread:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The words behind `%%prose`: Python names that go in, bindings that come out."""
+    """The words behind `%%prose`: Python names that go in, bindings that come out, those of them as DataFrames."""
 
     ins: tuple[str, ...] = ()
     outs: tuple[str, ...] = ()
+    frames: tuple[str, ...] = ()
 
 
 def arguments(line: str, magic: str = "prose") -> Arguments:
-    """Read `--in NAME … --out NAME …` behind `%%magic`. Raises `UsageError` for anything else."""
-    lists: dict[str, list[str]] = {"--in": [], "--out": []}
+    """Read `--in NAME … --out NAME … --frame NAME …` behind `%%magic`. Raises `UsageError` for anything else."""
+    lists: dict[str, list[str]] = {"--in": [], "--out": [], "--frame": []}
     current: list[str] | None = None
     for word in shlex.split(line):
         if word in lists:
             current = lists[word]
         elif current is None or not word.isidentifier():
-            usage = f"usage: %%{magic} [--in NAME …] [--out NAME …]"
+            usage = f"usage: %%{magic} [--in NAME …] [--out NAME …] [--frame NAME …]"
             raise UsageError(f"%%{magic}: {word} is not understood", hint=usage)
         else:
             current.append(word)
-    return Arguments(tuple(lists["--in"]), tuple(lists["--out"]))
+    return Arguments(tuple(lists["--in"]), tuple(lists["--out"]), tuple(lists["--frame"]))
 
 
 @dataclass
@@ -313,6 +331,7 @@ class Front:
     def __post_init__(self) -> None:
         self._request: tuple[Any, Any] = ([], {})
         self._output: ShellOutput | None = None
+        self._framed: dict[str, tuple[str, ...]] = {}  # what cells bring out as DataFrames, by their keys
         kernel = getattr(self.shell, "kernel", None)
         self._terminal = TerminalAsker() if kernel is None else None
         self._channel = None if kernel is None else StdinChannel(kernel, lambda: self._request, self._show, MAGIC)
@@ -348,10 +367,11 @@ class Front:
             values = {name: self._python(name, by) for name in given.ins}
         except (UsageError, ValueError) as problem:
             raise as_exception(simple("UsageError", str(problem), getattr(problem, "hint", None))) from None
-        taken, digests = given.outs, _given(language, values)
+        taken, digests = (*given.outs, *given.frames), _given(language, values)
         opening = replace(self._opening(), code=f"\n{code}", language=language, given=digests, taken=taken)
+        self._framed[opening.key] = given.frames
         result = self._run(language, opening, values, whole_cell=True)  # lines are counted from that of the magic
-        self._bring_out(given.outs, by)
+        self._bring_out(given, by)
         return result
 
     def line(self, language: Language, line: str) -> CellResult | None:
@@ -383,23 +403,39 @@ class Front:
         """`prose[name] = value`. Raises `TypeError` where that cannot be."""
         if not isinstance(name, str) or not name.isidentifier():
             raise TypeError(f"{name!r} cannot be the name of a binding")
+        from prose_kernel.cells.python_values import without_frames
+
         try:
-            self._wait(self.thread.submit(self._give(self._opening(python=True), {name: value}, "prose")))
+            plain = without_frames(value, f"prose {name}")
+            self._wait(self.thread.submit(self._give(self._opening(python=True), {name: plain}, "prose")))
         except UsageError as problem:
             raise TypeError(f"{problem}; {problem.hint}" if problem.hint else str(problem)) from None
 
     def _python(self, name: str, by: str) -> object:
+        """A Python variable as it goes into a cell. Raises `UsageError`."""
+        from prose_kernel.cells.python_values import without_frames
+
         try:
-            return self.shell.user_ns[name]
+            value = self.shell.user_ns[name]
         except KeyError:
             raise UsageError(f"{by} --in {name}: there is no Python variable of that name") from None
+        return without_frames(value, f"{by} --in {name}")
 
-    def _bring_out(self, names: tuple[str, ...], by: str) -> None:
-        for name in names:
-            if name not in self.bindings:
-                problem = f"{by} --out {name}: the cell has bound no such name"
-                raise as_exception(simple("UsageError", problem, "prose shows what is bound"))
-            self.shell.user_ns[name] = self.bindings[name]
+    def _bring_out(self, given: Arguments, by: str) -> None:
+        for option, names in (("--out", given.outs), ("--frame", given.frames)):
+            for name in names:
+                if name not in self.bindings:
+                    problem = f"{by} {option} {name}: the cell has bound no such name"
+                    raise as_exception(simple("UsageError", problem, "prose shows what is bound"))
+                self.shell.user_ns[name] = self.bindings[name] if option == "--out" else self._frame(name, by)
+
+    def _frame(self, name: str, by: str) -> object:
+        from prose_kernel.cells.python_values import frame
+
+        try:
+            return frame(name, self.cells.values()[name])
+        except UsageError as problem:
+            raise as_exception(simple("UsageError", f"{by} --frame {problem}", problem.hint)) from None
 
     # ------------------------------------------------------------ running
 
@@ -431,7 +467,11 @@ class Front:
         opening = cell.opening
         if opening.language is None or name not in self.shell.user_ns:
             return False
-        return _given(opening.language, {name: self.shell.user_ns[name]})[name] == opening.given[name]
+        try:
+            value = self._python(name, "")
+        except UsageError:
+            return False
+        return _given(opening.language, {name: value})[name] == opening.given[name]
 
     @asynccontextmanager
     async def _around(self, cell: Cell) -> AsyncIterator[None]:
@@ -441,13 +481,14 @@ class Front:
         opening = cell.opening
         if opening.given and opening.language is not None:
             by = f"%%{opening.language.magic} --in"
-            values = {name: self._python(name, by) for name in opening.given}
+            values = {name: self._python(name, by.removesuffix(" --in")) for name in opening.given}
             self.cells.provenance.begin(replace(opening, given=_given(opening.language, values)))
             await give(self.cells, values, by, opening.language)
         yield
+        frames = self._framed.get(opening.key, ())
         for name in opening.taken:
             if name in self.bindings:
-                self.shell.user_ns[name] = self.bindings[name]
+                self.shell.user_ns[name] = self._frame(name, "%rerun") if name in frames else self.bindings[name]
 
     def _run(
         self, language: Language, opening: Opening, values: Mapping[str, object], *, whole_cell: bool = False

@@ -12,12 +12,16 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from prose_kernel.errors import RunError
 from prose_kernel.languages import Language
 from prose_kernel.presentation.display import Display
+from prose_kernel.presentation.files import image_display, image_tag
 from prose_kernel.presentation.safety import LITERAL, clip, html_text, preview, visible
 from prose_kernel.presentation.session_cards import text_display
 from prose_kernel.presentation.tables_of_values import table_of
+from prose_kernel.runtime.command_data import parsed
 from prose_kernel.runtime.events import CommandFinished
+from prose_kernel.runtime.images import Picture, picture
 from prose_kernel.runtime.json_text import json_text
 from prose_kernel.runtime.ports import CommandResult
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, full_text, plain
@@ -72,10 +76,11 @@ def value_display(value: Value, language: Language) -> Display:
     """A cell's last value, shown as it is. Text of a session is Markdown."""
     if isinstance(value, Reference):
         return text_display(full_text(value))
+    if isinstance(value, ExecText) and value.result.image:
+        return image_display(value.result.image)
     table = table_of(value)
     if table is not None:
-        more = f"<div {QUIET}>{html_text(table.rest)}</div>" if table.rest else ""
-        return Display({"text/html": f"<div {LITERAL}>{table.html}{more}</div>", "text/plain": table.text})
+        return table.display()
     shown, rest = preview(readable(value, language), lines=200, characters=20_000)
     return Display({"text/plain": f"{shown}\n… ({rest})" if rest else shown})
 
@@ -129,7 +134,9 @@ def _single(name: str, value: Value, language: Language) -> Display:
     text = [f"{head} = {shown}"] if len(lines) == 1 and "\n" not in shown else [head, *lines]
     text += [f"[{r}]" for r in remarks]
     parts = [f"<code>{html_text(name)}</code> <span {QUIET}>{html_text(kind)}</span>"]
-    if table is not None:
+    if isinstance(value, ExecText) and (drawn := picture(value.result.image)) is not None:
+        parts.append(_drawn(value.result.image, drawn))
+    elif table is not None:
         parts.append(table.html)
         rest = table.rest
     elif shown:
@@ -137,6 +144,25 @@ def _single(name: str, value: Value, language: Language) -> Display:
     parts += [f"<div {QUIET}>{html_text(r)}</div>" for r in ([rest] if rest else []) + list(remarks)]
     frame = _BAD if bad or kind == "error value" else CARD
     return Display({"text/html": f"<div {frame}>{''.join(parts)}</div>", "text/plain": "\n".join(text)}, facts)
+
+
+def _drawn(data: bytes, drawn: Picture) -> str:
+    """An image in a card, above the line that says what it is."""
+    shown = "" if drawn.broken or not drawn.width else f"<div>{image_tag(data, drawn, drawn.text)}</div>"
+    return f"{shown}<div {QUIET}>{html_text(drawn.text)}</div>"
+
+
+def data_display(result: CommandResult, form: str, language: Language) -> tuple[Display | None, str]:
+    """What a bare command printed, when it is declared to be data: its display, or why it is shown as text."""
+    value = ExecText(result.stdout, result, format=form)
+    if result.image or not result.stdout.strip():
+        return None, ""
+    if (table := table_of(value)) is not None:
+        return table.display(), ""
+    try:
+        return value_display(parsed(value), language), ""
+    except RunError as problem:
+        return None, f"{problem.message}; {problem.hint}" if problem.hint else problem.message
 
 
 def _table(recent: Sequence[Recent]) -> Display:

@@ -20,6 +20,7 @@ from prose_kernel.errors import RunError
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.presentation import cards
 from prose_kernel.presentation.display import Display, Output
+from prose_kernel.presentation.files import file_display, image_display
 from prose_kernel.presentation.live_panel import LivePanel
 from prose_kernel.presentation.live_run import LiveRun
 from prose_kernel.presentation.output_window import CommandView, Limits, quiet_line, where_whole
@@ -37,6 +38,7 @@ from prose_kernel.runtime.events import (
     CommandStarted,
     Event,
     Failed,
+    FileShown,
     GateOpened,
     GateResolved,
     Judged,
@@ -59,6 +61,9 @@ ABOUT = 40
 """Characters of the value that a criterion of VVM is about."""
 REMEMBERED = 32
 """Values shown lately that are recognised when they come back as the value of the cell."""
+
+DATA = frozenset({"json", "jsonl", "csv"})
+"""Declared formats of an output that is shown as a whole."""
 
 _COMPOUND = frozenset({"if", "choice", "try", "for", "repeat", "loop", "do", "parallel"})
 _BINDING = frozenset({"let", "assign", "output", "input", "return"})
@@ -92,6 +97,7 @@ class CellView:
         self.language = languages.default()
         """That of the program that runs, which says how its values are called and written."""
         self._commands: dict[int, CommandView] = {}
+        self._declared: dict[int, str] = {}  # of those whose output is data: its format
         self._cards: dict[str, cards.Recent] = {}
         self._notes: list[cards.Note] = []
         self._card_statement: object = None
@@ -301,6 +307,8 @@ class CellView:
     def _command_started(self, event: CommandStarted) -> None:
         self._begin_visible(event)
         if event.bound_to is None and not event.consumed:
+            if event.format in DATA:
+                self._declared[event.spawn] = event.format
             self._commands[event.spawn] = CommandView(
                 self.limits,
                 functools.partial(self._emit, event),
@@ -316,14 +324,37 @@ class CellView:
             self.send(quiet_line(note))
 
     def _command_output(self, event: CommandOutput) -> None:
-        if (command := self._commands.get(event.spawn)) is not None:
+        if (command := self._commands.get(event.spawn)) is not None and not self._held(event):
             command.feed(event.stream, event.text, event.omitted)
+
+    def _held(self, event: CommandOutput) -> bool:
+        """Whether it is a part of data, which is shown as a whole."""
+        return event.stream == "stdout" and event.spawn in self._declared
+
+    def _data(self, event: CommandFinished, command: CommandView) -> None:
+        """What a bare command printed that is no text: data in its declared format, and an image."""
+        form, result = self._declared.pop(event.spawn, ""), event.result
+        if form:
+            shown, why = (None, "") if event.raised else cards.data_display(result, form, self.language)
+            if shown is None and not result.image:
+                command.feed("stdout", result.stdout)
+            if shown is not None:
+                self._show(event, shown)
+            elif why:
+                self._note(event, f"shown as text: {why}")
+        if result.image:
+            self._show(event, image_display(result.image))
+
+    def _file_shown(self, event: FileShown) -> None:
+        self._begin_visible(event)
+        self._show(event, file_display(event.file))
 
     def _command_finished(self, event: CommandFinished) -> None:
         command = self._commands.pop(event.spawn, None)
         if command is None:
             return self._unusual(event)
         result = event.result
+        self._data(event, command)
         command.finish(where_whole(result))
         self._shown.append(result)
         if event.raised and not command.cut:
@@ -432,6 +463,7 @@ class CellView:
         CommandStarted: _command_started,
         CommandOutput: _command_output,
         CommandFinished: _command_finished,
+        FileShown: _file_shown,
         Failed: _failed,
         SessionStarted: _session_started,
         SessionFinished: _session_finished,

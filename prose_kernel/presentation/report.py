@@ -17,7 +17,7 @@ from prose_kernel.errors import UsageError
 from prose_kernel.language.flow import Step, Way
 from prose_kernel.language.source import Source, Span
 from prose_kernel.presentation.cards import cuts, one_line, outcome, readable
-from prose_kernel.presentation.diagram import Part
+from prose_kernel.presentation.diagram import Mark, Part
 from prose_kernel.presentation.flow_drawing import flow_svg
 from prose_kernel.presentation.page import Choice, Section, markdown_text, page, table, terminal_text, text
 from prose_kernel.presentation.problems import problem_of
@@ -26,11 +26,12 @@ from prose_kernel.presentation.run_record import Figures
 from prose_kernel.presentation.run_story import Entry, RunStory, Story
 from prose_kernel.presentation.safety import clip
 from prose_kernel.presentation.session_cards import ORIGINS
-from prose_kernel.run_replay import Replay, replay, times
+from prose_kernel.run_replay import Replay, look_through, replay
 from prose_kernel.runtime.ports import CommandResult, GateDecision, SessionResult
 from prose_kernel.runtime.values import full_text
 from prose_kernel.sessions.usage import UsageTotals
 from prose_kernel.state.journal_file import JournalRead, TextRead
+from prose_kernel.state.run_history import cells_of
 
 if TYPE_CHECKING:
     from prose_kernel.languages import Language
@@ -86,7 +87,8 @@ async def run_report(found: JournalRead, state: str, settings: Settings, redact:
     def shown(whole: str) -> str:
         return redact(whole).replace(run, "RUN")  # places of the run are told as they are in all of its runs
 
-    story = RunStory(times(found), shown)
+    known = look_through(found)
+    story = RunStory(known.times, shown)
     starts: list[int] = []
 
     def begins(record: TextRead, source: Source, language: Language) -> None:
@@ -101,7 +103,7 @@ async def run_report(found: JournalRead, state: str, settings: Settings, redact:
         usage.again(notes.get("usage", ()))
 
     listener: Callable[[Event], None] = story
-    told = await replay(found, settings, listener, begins=begins, ends=ends, noted=noted)
+    told = await replay(found, known, settings, listener, begins=begins, ends=ends, noted=noted)
     return _Report(found, state, story, told, usage, shown).page()
 
 
@@ -158,7 +160,7 @@ class _Report:
 
     def page(self) -> str:
         sections = [self._graph(), self._timeline(), self._spent(), self._happened(), self._decided()]
-        sections += [self._bindings(), self._programs(), self._used(), self._about()]
+        sections += [self._rest(), self._bindings(), self._programs(), self._used(), self._about()]
         name = self.redact(self.found.head.program)
         shown = [section for section in sections if section is not None]
         return page(f"{name}: {self.state}", self._head(name), shown, Choice("show", "Show", "e", _KINDS))
@@ -224,6 +226,7 @@ class _Report:
                 span: replace(mark, words=self.redact(mark.words), figures="")
                 for span, mark in marks(list(cells), one.source).items()
             }
+            known.update((span, Mark("running", "under way")) for span in self.story.waiting(one.source))
             parts.append(Part(_cell(number, one) if many else "", steps, known))
             if not many:
                 links = {span: link for (key, span), link in self.links.items() if key == id(one.source)}
@@ -546,6 +549,18 @@ class _Report:
 
     # ------------------------------------------------------------ tables
 
+    def _rest(self) -> Section | None:
+        """Where the run could not be told again to its end: the records behind that, as they are."""
+        if not self.told.gap:
+            return None
+        rows = []
+        for cell in list(cells_of(self.found))[len(self.told.errors) - 1 :]:
+            for step in cell.steps:
+                asked = f"<code>{text(clip(self.redact(step.said[:2000]), 120))}</code>"
+                rows.append((text(step.at), text(step.kind), asked, text(step.mark), self._pre("", step.answer)))
+        more = f'<p class="quiet">and {len(rows) - ROWS:,} more</p>' if len(rows) > ROWS else ""
+        return Section("rest", "What the journal holds", table(("at", "", "asked", "", "answer"), rows[:ROWS]) + more)
+
     def _decided(self) -> Section | None:
         entries = self.story.decisions
         if not entries:
@@ -653,9 +668,7 @@ class _Report:
         ]
         shown = text(f"prose runs show {head.run} --format json")
         rest = f'<p id="all">{_REST} Here: <code class="v">{shown}</code></p>'
-        return Section(
-            "about", "About this run", f'<div class="v">{self._facts(facts)}</div>{self._facts(fixed)}{rest}'
-        )
+        return Section("about", "About this run", f'<div class="v">{_listed(facts)}</div>{self._facts(fixed)}{rest}')
 
 
 _REST: Final = (

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
-from prose_kernel.errors import RunError
+from prose_kernel.errors import ResumeMismatch, RunError
 from prose_kernel.language.source import Source, Span
 from prose_kernel.languages import Language
-from prose_kernel.presentation.run_record import CellRecord, RunRecord
+from prose_kernel.presentation.run_record import Activity, CellRecord, RunRecord, State
 from prose_kernel.run_replay import Took
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.values import Value, full_text
@@ -82,6 +82,7 @@ class _Record(RunRecord):
     def __init__(self, redact: Callable[[str], str]) -> None:
         self.times: deque[float] = deque([0.0])
         self._redact = redact
+        self.unfinished = False
         super().__init__(lambda: self.times.popleft() if len(self.times) > 1 else self.times[0])
 
     def at(self, *times: float) -> None:
@@ -90,6 +91,11 @@ class _Record(RunRecord):
 
     def _start(self, cell: CellRecord, key: object, kind: Any, label: str, place: ev.Place) -> None:
         super()._start(cell, key, kind, self._redact(label), place)
+
+    def _close(self, cell: CellRecord, activity: Activity, state: State) -> None:
+        super()._close(cell, activity, state)
+        if self.unfinished:
+            activity.state = "running"
 
 
 class RunStory:
@@ -108,6 +114,7 @@ class RunStory:
         self._forks: dict[int, Entry] = {}
         self._filled: dict[str, Entry] = {}
         self._often: dict[tuple[int, Span, str], tuple[int, Entry]] = {}
+        self._waiting: list[Entry] = []
         self._number = 0
         self._requests = 0
 
@@ -124,6 +131,10 @@ class RunStory:
     def shown(self) -> int:
         """How many entries there are."""
         return self._number
+
+    def waiting(self, source: Source) -> list[Span]:
+        """The statements of a text that were under way at the end of what the journal holds."""
+        return [entry.span for entry in self._waiting if entry.source is source]
 
     # ------------------------------------------------------------ texts
 
@@ -146,7 +157,9 @@ class RunStory:
         if status is not None:
             for entry in self._open.values():
                 entry.state = "cancelled"
+        self._waiting = list(self._open.values()) if status is None else []
         self._open = {}
+        self.record.unfinished = status is None
         self.record.end()
 
     # ------------------------------------------------------------ times
@@ -370,6 +383,8 @@ class RunStory:
             )
 
     def _failed(self, event: ev.Failed) -> None:
+        if isinstance(event.error, ResumeMismatch):
+            return  # the run has not failed: it cannot be told further
         line = self._line(event.place)
         last = line[-1].entries[-1] if line[-1].entries else None
         if last is not None and last.state == "failed" and last.kind != "error":
@@ -400,6 +415,10 @@ class RunStory:
             entry.inner.sort(key=lambda branch: branch.answered if branch.kind == "branch" else -1)
 
     def _branch_finished(self, event: ev.BranchFinished) -> None:
+        asked = [getattr(entry.asked, "at", "") for entry in self._open.values()] if event.status == "cancelled" else []
+        for at in asked:  # what ends with the branch has no event of its own
+            if at.startswith(f"{event.place.at}/") and (took := self._times.get(at)) is not None and took.answered:
+                self._latest = max(self._latest, self._seconds(took.answered))
         self.record.at(self._latest)
         steps, depth = event.place.branches, len(event.place.branches)
         line = self._lines.get((event.place.program, steps))

@@ -6,13 +6,16 @@ text will do, because half a list would look like a list (E220).
 
 from __future__ import annotations
 
-import csv
 import io
 import json
-from collections.abc import Callable
-from typing import Final, cast
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, cast
+
+from msgspec import Struct
 
 from prose_kernel.errors import ValueTypeError
+from prose_kernel.runtime import csv_text
+from prose_kernel.runtime.csv_text import NotData as NotData
 from prose_kernel.runtime.values import ExecText, Value, full_text, inserted_text
 
 LONGEST_OUTPUT: Final = 100_000_000
@@ -21,16 +24,6 @@ LONGEST_OUTPUT: Final = 100_000_000
 _NAMES: Final = {"json": "JSON", "jsonl": "JSONL", "csv": "CSV", "lines": "lines"}
 _METADATA_HINT: Final = "use a marker, `if **result shows a failure**:`, or pass it as context"
 _LINES_HINT: Final = 'to use its lines, write `format: "lines"` below the `exec`'
-
-
-class NotData(ValueError):
-    """The text is not in the format; line and column of the data count from 1."""
-
-    def __init__(self, reason: str, line: int, column: int) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.line = line
-        self.column = column
 
 
 # ---------------------------------------------------------------- whole values
@@ -129,34 +122,7 @@ def _lines(text: str) -> Value:
 
 def _csv(text: str) -> Value:
     """An object for each row, by the names in the first one; the values are text."""
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    rows: list[Value] = []
-    names: list[str] = []
-    begins = 1
-    try:
-        for cells in reader:
-            if not cells:
-                pass
-            elif not names:
-                names = _header(cells, begins)
-            elif len(cells) != len(names):
-                raise NotData(f"{len(cells)} values for {len(names)} columns", begins, 1)
-            else:
-                rows.append(dict(zip(names, cells, strict=True)))
-            begins = reader.line_num + 1
-    except csv.Error as error:
-        raise NotData(str(error), begins, 1) from None
-    return rows
-
-
-def _header(cells: list[str], line: int) -> list[str]:
-    names = [cell.strip() for cell in cells]
-    for at, name in enumerate(names):
-        if not name or name in names[:at]:
-            column = 1 + sum(len(cell) + 1 for cell in cells[:at])
-            problem = f"two columns are called `{name}`" if name else "a column without a name"
-            raise NotData(problem, line, column)
-    return names
+    return cast("Value", list(csv_text.rows(io.StringIO(text, newline=""))))
 
 
 _PARSERS: Final[dict[str, Callable[[str], Value]]] = {
@@ -167,12 +133,64 @@ _PARSERS: Final[dict[str, Callable[[str], Value]]] = {
 }
 
 
+# ---------------------------------------------------------------- the beginning of a long one
+
+
+class Sample(Struct, frozen=True, omit_defaults=True):
+    """The first rows of data, and how many there are in all. `problem` says what is wrong behind them, and where;
+    `more`: the text goes on, and the rest was not counted."""
+
+    rows: tuple[dict[str, Any], ...]
+    total: int
+    problem: str = ""
+    more: bool = False
+
+
+def sample(lines: Iterable[str], form: str, most: int, size: int = 0) -> Sample | None:
+    """The first `most` rows of a text in the format `jsonl` or `csv`, which is read line by line and never held; None
+    for one without objects. Rows behind the first `size` characters are not counted (0: all are)."""
+    kept: list[dict[str, Any]] = []
+    total = read = 0
+    problem = ""
+
+    def measured() -> Iterator[str]:
+        nonlocal read
+        for line in lines:
+            read += len(line)
+            yield line
+
+    try:
+        for row in csv_text.rows(measured()) if form == "csv" else _objects(measured(), most):
+            total += 1
+            if len(kept) < most:
+                if not isinstance(row, dict):
+                    return None
+                kept.append(row)
+            if size and read > size:
+                return Sample(tuple(kept), total, more=True)
+    except NotData as found:
+        problem = f"{found.reason} at line {found.line:,}, column {found.column:,} of the data"
+    return Sample(tuple(kept), total, problem) if kept else None
+
+
+def _objects(lines: Iterable[str], most: int) -> Iterator[object]:
+    """The values of JSON Lines; those behind the first ones are only counted."""
+    count = 0
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            count += 1
+            yield _json_value(line.rstrip("\r\n"), number) if count <= most else None
+
+
 # ---------------------------------------------------------------- text for a command
 
 
-def input_text(value: Value) -> str:
-    """A value as standard input: text as it is, an array or object as JSON, nothing for null. Raises E220."""
+def input_text(value: Value) -> str | bytes:
+    """A value as standard input: text and images as they are, an array or object as JSON, nothing for null. Raises
+    E220."""
     require_whole(value)
+    if isinstance(value, ExecText) and value.result.image:
+        return value.result.image
     return "" if value is None else full_text(value)
 
 

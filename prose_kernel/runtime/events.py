@@ -24,6 +24,7 @@ from prose_kernel.runtime.ports import (
     Omitted,
     SessionRequest,
     SessionResult,
+    ShownFile,
     Stream,
     ToolUse,
 )
@@ -115,7 +116,7 @@ class CommandStarted(Event, frozen=True):
     """`spawn` is unique in the run and ties the events of one command or session together.
 
     `bound_to` is the name that will take the value. `consumed` tells that the value is used by what stands around the
-    exec, by a name or otherwise; without it the exec is bare.
+    exec, by a name or otherwise; without it the exec is bare. `format` is what its output is declared to be.
     """
 
     spawn: int
@@ -123,6 +124,7 @@ class CommandStarted(Event, frozen=True):
     command: str
     bound_to: str | None
     consumed: bool = False
+    format: str = ""
 
 
 class CommandOutput(Event, frozen=True):
@@ -146,6 +148,13 @@ class CommandFinished(Event, frozen=True):
     raised: bool
     directory_changed: str | None = None
     consumed: bool = False
+
+
+class FileShown(Event, frozen=True):
+    """A command has ended, and the file that it was to show (`display`) was read."""
+
+    spawn: int
+    file: ShownFile
 
 
 class SessionStarted(Event, frozen=True):

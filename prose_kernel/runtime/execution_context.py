@@ -489,7 +489,7 @@ class ExecutionContext:
         self.counts[what] = number + 1
         return number
 
-    def at(self, what: Literal["exec", "session", "judge", "input", "gate", "load", "program"]) -> str:
+    def at(self, what: Literal["exec", "session", "judge", "input", "gate", "load", "program", "file"]) -> str:
         """The path of the next request of its kind: `c2/3/b1/s0`."""
         return f"{self.path}/{_SIGNS[what]}{self.count(what)}"
 
@@ -694,7 +694,16 @@ async def _in_place(permits: asyncio.Semaphore, ask: Callable[[], Awaitable[T]])
         return await ask()
 
 
-_SIGNS: Final = {"exec": "x", "session": "s", "judge": "j", "input": "q", "gate": "g", "load": "l", "program": "u"}
+_SIGNS: Final = {
+    "exec": "x",
+    "session": "s",
+    "judge": "j",
+    "input": "q",
+    "gate": "g",
+    "load": "l",
+    "program": "u",
+    "file": "f",
+}
 
 
 # ---------------------------------------------------------------- errors

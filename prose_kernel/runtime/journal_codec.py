@@ -24,12 +24,23 @@ from prose_kernel.runtime.ports import (
     MemoryRequest,
     Question,
     SessionRequest,
+    ShowRequest,
     Wait,
 )
 
 T = TypeVar("T")
 
-Request = CommandRequest | SessionRequest | JudgeRequest | Question | GateRequest | LoadRequest | MemoryRequest | Wait
+Request = (
+    CommandRequest
+    | SessionRequest
+    | JudgeRequest
+    | Question
+    | GateRequest
+    | LoadRequest
+    | MemoryRequest
+    | ShowRequest
+    | Wait
+)
 
 _SHOWN: Final = 500
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=str)
@@ -81,6 +92,8 @@ def describe(request: Request, also: Sequence[str] = ()) -> Described:
             return Described(request.at, "import", request.path)
         case MemoryRequest():
             return Described(request.at, "memory", request.key, (request.what, *also))
+        case ShowRequest():
+            return Described(request.at, "file", request.path, (request.directory,))
         case Wait():
             return Described(request.at, "wait", request.why, (request.seconds,))
 

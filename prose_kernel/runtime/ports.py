@@ -36,8 +36,8 @@ class CommandRequest(Struct, frozen=True):
     """One `exec`: the interpolated shell text, the directory to run in, the limit in seconds.
 
     `track` asks for the shell's final directory (`cwd_after`); it is off for an explicit `cwd:`. Of each stream the
-    first `max_output` characters are kept. `stdin` is the text of standard input (None: empty), `env` holds further
-    environment variables.
+    first `max_output` characters are kept. `stdin` is the text of standard input, or an image (None: empty), `env`
+    holds further environment variables.
     """
 
     command: str
@@ -45,7 +45,7 @@ class CommandRequest(Struct, frozen=True):
     timeout: float
     track: bool = True
     max_output: int = DEFAULT_MAX_OUTPUT
-    stdin: str | None = None
+    stdin: str | bytes | None = None
     env: Mapping[str, str] = struct_field(default_factory=dict)
     at: str = ""
 
@@ -60,7 +60,8 @@ class CommandResult(Struct, frozen=True, omit_defaults=True):
 
     `kind` names a failure: `exit`, `signal`, `timeout`, `spawn`, `cwd`, `lost`; None on success. Streams are decoded
     and cut to `max_output` code points. `duration`, `max_rss`, `cpu_s` and `worker` (the name of the machine, for a
-    command that ran on another one) are volatile and belong into metadata only.
+    command that ran on another one) are volatile and belong into metadata only. `image` is the picture that stdout was
+    or ended in; one line stands for it in `stdout`.
     """
 
     outcome: Outcome
@@ -83,6 +84,7 @@ class CommandResult(Struct, frozen=True, omit_defaults=True):
     max_rss: int = 0
     cpu_s: float = 0.0
     worker: str | None = None
+    image: bytes = b""
 
 
 Stream = Literal["stdout", "stderr"]
@@ -119,6 +121,40 @@ class Commands(Protocol):
         Never raises for anything the command does. Cancelling the call ends the command by the ladder of its cause
         (`asyncio.CancelledError` then propagates once nothing of its group is left).
         """
+        ...
+
+
+# ---------------------------------------------------------------- files that are shown
+
+
+class ShowRequest(Struct, frozen=True):
+    """A file to show: the path as the program names it, and the directory that it is relative to."""
+
+    path: str
+    directory: str
+    at: str = ""
+
+
+class ShownFile(Struct, frozen=True, omit_defaults=True):
+    """A file as it was when it was to be shown. `name` is its path as given, `media` what it is, `size` its bytes.
+
+    `data` is the whole file, or the beginning of a text; of a table (`text/csv`, `application/jsonl`) it is empty, and
+    `rows` holds the first of `total` rows. `note` says what else a person should know: a damaged row, an encoding.
+    """
+
+    name: str
+    media: str
+    size: int
+    data: bytes = b""
+    rows: tuple[dict[str, Any], ...] = ()
+    total: int = 0
+    note: str = ""
+
+
+class Files(Protocol):
+    async def show(self, request: ShowRequest) -> ShownFile:
+        """Read a file for people to see. Raises `ExecError` (E223) for one that cannot be shown; never waits for one
+        that has no end."""
         ...
 
 
@@ -718,3 +754,4 @@ class Ports(Struct, frozen=True):
     races: Races | None = None
     memories: Memories | None = None
     answers: Answers | None = None
+    files: Files | None = None

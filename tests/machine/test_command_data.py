@@ -160,7 +160,7 @@ async def test_a4_paths_and_indexes() -> None:
         ("jsonl", '{"a": 1}\n{"a" 2}\n', "rows[0]", "E209",
          "the output is not JSONL: expecting ':' delimiter at line 2, column 6 of the data"),
         ("csv", "a,b\n1,2\n3\n", "rows[0]", "E209",
-         "the output is not CSV: 1 values for 2 columns at line 3, column 1 of the data"),
+         "the output is not CSV: 1 value for 2 columns at line 3, column 1 of the data"),
         ("csv", "a,a\n1,2\n", "rows[0]", "E209",
          "the output is not CSV: two columns are called `a` at line 1, column 3 of the data"),
     ],

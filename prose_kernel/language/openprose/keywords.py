@@ -60,7 +60,7 @@ KEYWORDS: Final[dict[str, str]] = {kind.lower(): kind for kind in (*ONLY_BEFORE,
 NOT_STRICT: Final[dict[str, frozenset[str]]] = {
     "agent": frozenset({"budget"}),
     "session": frozenset({"budget", "permissions", "timeout"}),  # 2.3 rows 21 and 53
-    "exec": frozenset({"stdin", "env", "max-output", "format"}),
+    "exec": frozenset({"stdin", "env", "max-output", "format", "display"}),
 }
 """Properties that the strict profile does not know: a warning (W005), and without effect."""
 

@@ -7,6 +7,7 @@ import re
 
 from prose_kernel.errors import UsageError
 from prose_kernel.language.numbers import decimal
+from prose_kernel.language.openprose.keywords import KEYWORDS
 
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "{": "\\{", "}": "\\}"})
 _NAME = re.compile(r"[A-Za-z_][\w-]*\Z", re.ASCII)
@@ -33,13 +34,17 @@ def expression(value: object, what: str) -> str:
             return f'"{value.translate(_ESCAPES)}"'
         case list() | tuple():
             return "[" + ", ".join(expression(item, what) for item in value) + "]"
-        case dict() if all(isinstance(key, str) and _NAME.match(key) for key in value):
-            return "{" + ", ".join(f"{key}: {expression(item, what)}" for key, item in value.items()) + "}"
+        case dict() if all(isinstance(key, str) for key in value):
+            return "{" + ", ".join(f"{_key(key)}: {expression(item, what)}" for key, item in value.items()) + "}"
         case _:
             raise UsageError(
                 f"{what}: a {type(value).__name__} has no counterpart in Prose",
-                hint="text, numbers, booleans, None, lists, and dicts whose keys are names can be given",
+                hint="text, numbers, booleans, None, lists, and dicts whose keys are text can be given",
             )
+
+
+def _key(name: str) -> str:
+    return name if _NAME.match(name) and name not in KEYWORDS else f'"{name.translate(_ESCAPES)}"'
 
 
 def change_directory(directory: str) -> str:

@@ -40,7 +40,7 @@ PERMISSION_WORDS = ("allow", "deny", "prompt")
 ALLOWED: dict[Owner, tuple[str, ...]] = {
     "agent": ("model", "prompt", "persist", "context", "skills", "permissions", "retry", "backoff", "budget"),
     "session": ("model", "prompt", "context", "retry", "backoff", "timeout", "permissions", "budget"),
-    "exec": ("timeout", "on-fail", "cwd", "stdin", "env", "max-output", "format"),
+    "exec": ("timeout", "on-fail", "cwd", "stdin", "env", "max-output", "format", "display"),
     "gate": ("prompt", "allow", "timeout", "on_reject"),
 }
 FORMATS = ("json", "jsonl", "csv", "lines")
@@ -305,6 +305,13 @@ class PropertyChecker:
             near = did_you_mean(self.survey.near(word or "", FORMATS))
             self._report("E004", item.value, "unknown `format`", near or 'one of "json", "jsonl", "csv", "lines"')
 
+    def _display(self, item: Property, _owner: Owner) -> None:
+        if not isinstance(item.value, Text):
+            self._report("E004", item.value, "`display` takes the path of a file", 'write `display: "chart.png"`')
+            return
+        for part in item.value.interpolations:
+            self.reader.interpolation(part, "E053")
+
     # ---- gates
 
     def gate(self, name: Name, properties: Properties) -> None:
@@ -354,6 +361,7 @@ class PropertyChecker:
         "env": _env,
         "max-output": _max_output,
         "format": _format,
+        "display": _display,
         "allow": _allow,
         "on_reject": _on_reject,
     }

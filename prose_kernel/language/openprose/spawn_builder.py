@@ -42,6 +42,7 @@ _ONE_LINE: Final = frozenset(
         "env",
         "max-output",
         "format",
+        "display",
         "allow",
         "on_reject",
     }

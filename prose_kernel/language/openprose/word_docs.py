@@ -147,6 +147,7 @@ PROPERTIES: dict[str, Entry] = {
     "env": Entry("Environment variables for a command: the safe way to pass values to it.", 'let name = "a b"\nexec "printf %s \\"$name\\""\n  env: { name }', ("{ }",), ("exec",)),
     "max-output": Entry("How many characters of each stream the value keeps, up to 100,000,000.", 'exec "seq 1 20000"\n  max-output: 200000', ("200000",), ("exec",)),
     "format": Entry("What the output of a command is, for loops, paths and indexes.", 'let rows = exec "cat users.csv"\n  format: "csv"', ('"json"', '"jsonl"', '"csv"', '"lines"'), ("exec",)),
+    "display": Entry("A file that the command makes, shown when it has succeeded: an image, PDF, page, table, text.", 'exec "python3 plot.py"\n  display: "chart.png"', owners=("exec",)),
     "allow": Entry("Who may approve a gate.", 'gate release:\n  prompt: "Release?"\n  allow: ["user"]', ('["user"]',), ("gate",)),
     "budget": Entry("What it may consume at most: money, tokens, time, sessions.", 'session "Survey the field"\n  budget: "20k tokens, 5 min"', owners=("session", "resume", "agent")),
     "on_reject": Entry("What a rejected gate does.", 'gate release:\n  prompt: "Release?"\n  on_reject: continue', ("throw", "continue", "retry", 'session ""'), ("gate",)),

@@ -16,7 +16,7 @@ from prose_kernel.machine.openprose.interpolation import refused, render
 from prose_kernel.machine.openprose.program_context import ProgramContext
 from prose_kernel.runtime.command_data import input_text, variable_text
 from prose_kernel.runtime.compiled_code import value_of
-from prose_kernel.runtime.events import CommandFinished, CommandOutput, CommandStarted
+from prose_kernel.runtime.events import CommandFinished, CommandOutput, CommandStarted, FileShown
 from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.ports import (
     DEFAULT_MAX_OUTPUT,
@@ -25,6 +25,8 @@ from prose_kernel.runtime.ports import (
     CommandResult,
     Omitted,
     OnOutput,
+    ShownFile,
+    ShowRequest,
     Stream,
 )
 from prose_kernel.runtime.values import ExecText, Value
@@ -72,9 +74,9 @@ class ExecCode(SpawnCode):
         await s.flush()
         spawn = s.host.next_spawn()
         bound_to = destination.name if destination else None
-        written = node.command.raw
+        written, form = node.command.raw, word(found.get("format"))
         if s.host.listeners:
-            s.emit(CommandStarted(s.place(node), spawn, request, written, bound_to, self.used))
+            s.emit(CommandStarted(s.place(node), spawn, request, written, bound_to, self.used, form))
         display = _display(s, spawn, node)
         result = await s.ask(request, CommandResult, lambda: s.host.ports.commands.run(request, display), limited=True)
         moved = self._move(s, request, result)
@@ -85,8 +87,23 @@ class ExecCode(SpawnCode):
             s.emit(CommandFinished(place, spawn, request, written, bound_to, result, on_fail, raised, moved, self.used))
         if raised:
             raise located(s, _error(written, request, result, limit), node)
+        if result.kind is None and isinstance(shown := found.get("display"), tree.Text):
+            await self._show(s, spawn, request.cwd, shown)
         bare = result.kind is not None and on_fail == "ignore"
-        return ExecText(result.stdout, result, bare, word(found.get("format")))
+        return ExecText(result.stdout, result, bare, form)
+
+    async def _show(self, s: ProgramContext, spawn: int, directory: str, path: tree.Text) -> None:
+        """Show the file of `display`, which the command has made, as it is now."""
+        files = s.host.ports.files
+        request = ShowRequest(await render(s, path, refused), directory, s.at("file"))
+        if files is None:
+            return
+        try:
+            file = await s.ask(request, ShownFile, lambda: files.show(request))
+        except RunError as error:
+            raise located(s, error, path) from None
+        if s.host.listeners:
+            s.emit(FileShown(s.place(self.node), spawn, file))
 
     async def _request(self, s: ProgramContext, found: Mapping[str, object], limit: str) -> CommandRequest:
         node: tree.Exec = self.node
@@ -106,9 +123,12 @@ class ExecCode(SpawnCode):
         directory = os.path.join(s.cwd, directory)  # noqa: PTH118
         return CommandRequest(command, directory, seconds, False, kept, stdin, env, s.at("exec"))
 
-    async def _inputs(self, s: ProgramContext, found: Mapping[str, object]) -> tuple[str | None, dict[str, str]]:
+    async def _inputs(
+        self, s: ProgramContext, found: Mapping[str, object]
+    ) -> tuple[str | bytes | None, dict[str, str]]:
         """The text of standard input, and further environment variables."""
-        stdin, env = None, dict[str, str]()
+        stdin: str | bytes | None = None
+        env: dict[str, str] = {}
         for item, code in zip(_computed(self.node), self.parts, strict=True):
             if item.name.id not in found:
                 continue

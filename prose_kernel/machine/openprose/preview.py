@@ -94,7 +94,7 @@ class Foresight:
         except RunError as problem:
             self.told.add(Preview(s.source, node.span, name, None, problem=problem, kind="command"))
         else:
-            given = unknown_names([request.command, request.stdin or "", *request.env.values(), request.cwd])
+            given = unknown_names([request.command, str(request.stdin or ""), *request.env.values(), request.cwd])
             names = tuple(dict.fromkeys(given))
             self.told.add(Preview(s.source, node.span, name, None, names, kind="command", command=request))
         return unknown(name or "output")

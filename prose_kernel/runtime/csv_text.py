@@ -1,0 +1,158 @@
+"""CSV, row by row and with the place of what is wrong (docs/reference/openprose.md 3.11).
+
+The first row names the columns; values are text. Commas separate values; where the first line holds none, a semicolon,
+a tab or a bar does, as in files of spreadsheets and databases. A first line `sep=;` says it outright. Nothing is read
+ahead, so a file of any size takes the memory of one row.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+DELIMITERS: Final = ",;\t|"
+"""In the order in which they are looked for."""
+
+LONGEST: Final = csv.field_size_limit()
+
+
+class NotData(ValueError):
+    """The text is not in its format; line and column of the data count from 1."""
+
+    def __init__(self, reason: str, line: int, column: int) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.line = line
+        self.column = column
+
+
+class _Lines:
+    """The lines of the row that is being read, so that an error can be found in them."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._lines = iter(lines)
+        self._again: list[str] = []
+        self.count = 0
+        self.row: list[str] = []
+
+    def __iter__(self) -> _Lines:
+        return self
+
+    def __next__(self) -> str:
+        line = self._again.pop() if self._again else next(self._lines)
+        self.count += 1
+        self.row.append(line)
+        return line
+
+    def first(self) -> str:
+        """The first line with anything in it, which is read again; "" for an empty text."""
+        for line in self:
+            if line.strip("\r\n"):
+                self.count -= 1
+                self._again.append(line)
+                self.row.clear()
+                return line
+        return ""
+
+    @property
+    def begins(self) -> int:
+        """The number of the line in which the row begins."""
+        return self.count - len(self.row) + 1
+
+
+def rows(lines: Iterable[str]) -> Iterator[dict[str, str]]:
+    """An object for each row. `lines` keep their ends. Raises `NotData`."""
+    source = _Lines(lines)
+    first = source.first()
+    delimiter = _declared(first)
+    if delimiter:
+        next(source)
+        source.row.clear()
+    else:
+        delimiter = _delimiter(first)
+    names: list[str] = []
+    reader = csv.reader(source, delimiter=delimiter, strict=True)
+    while True:
+        try:
+            cells = next(reader, None)
+        except csv.Error as problem:
+            raise _quote_problem(source, delimiter, str(problem)) from None
+        if cells is None:
+            return
+        if not cells:
+            pass
+        elif not names:
+            names = _header(cells, source, delimiter)
+        elif len(cells) != len(names):
+            raise _uneven(len(cells), len(names), source, delimiter)
+        else:
+            yield dict(zip(names, cells, strict=True))
+        source.row.clear()
+
+
+def _declared(line: str) -> str:
+    said = line.strip("\r\n").lower()
+    return line[4] if len(said) == 5 and said.startswith("sep=") and line[4] in DELIMITERS else ""
+
+
+def _delimiter(line: str) -> str:
+    """The first of the delimiters that stands in the line outside of quotes."""
+    outside = "".join(line.split('"')[::2])
+    return next((one for one in DELIMITERS if one in outside), ",")
+
+
+# ---------------------------------------------------------------- what is wrong, and where
+
+
+def _header(cells: list[str], source: _Lines, delimiter: str) -> list[str]:
+    names = [cell.strip() for cell in cells]
+    for at, name in enumerate(names):
+        if not name or name in names[:at]:
+            problem = f"two columns are called `{name}`" if name else "a column without a name"
+            raise NotData(problem, *_place(source, delimiter, at))
+    return names
+
+
+def _uneven(found: int, wanted: int, source: _Lines, delimiter: str) -> NotData:
+    counted = f"{found} value{'s' if found != 1 else ''} for {wanted} column{'s' if wanted != 1 else ''}"
+    return NotData(counted, *_place(source, delimiter, wanted if found > wanted else 0))
+
+
+def _place(source: _Lines, delimiter: str, number: int) -> tuple[int, int]:
+    """Line and column where a value of the row begins."""
+    starts = _starts("".join(source.row), delimiter)
+    return _line_column(source, starts[number] if number < len(starts) else 0)
+
+
+def _line_column(source: _Lines, at: int) -> tuple[int, int]:
+    before = "".join(source.row)[:at]
+    return source.begins + before.count("\n"), at - (before.rfind("\n") + 1) + 1
+
+
+def _starts(text: str, delimiter: str) -> list[int]:
+    """Where the values of a row begin."""
+    starts, quoted = [0], False
+    for at, character in enumerate(text):
+        if character == '"':
+            quoted = not quoted
+        elif character == delimiter and not quoted:
+            starts.append(at + 1)
+    return starts
+
+
+def _quote_problem(source: _Lines, delimiter: str, said: str) -> NotData:
+    """The quote that is not closed, or what stands behind a closed one."""
+    text = "".join(source.row)
+    for start in _starts(text, delimiter):
+        if not text.startswith('"', start):
+            continue
+        at = start + 1
+        while (at := text.find('"', at)) >= 0 and text.startswith('""', at):
+            at += 2
+        if at < 0:
+            return NotData("the quote that begins here is not closed", *_line_column(source, start))
+        if text[at + 1 : at + 2] not in ("", delimiter, "\r", "\n"):
+            return NotData("text behind a closing quote", *_line_column(source, at + 1))
+    reason = f"a value of more than {LONGEST:,} characters" if "limit" in said else said
+    return NotData(reason, source.begins, 1)

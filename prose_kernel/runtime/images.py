@@ -1,0 +1,179 @@
+"""What bytes are, by how they begin: PNG, JPEG, GIF, WebP and PDF, with the size of the picture.
+
+A command that prints such bytes prints no text. They are kept as they are, and what stands for them in the value is one
+line (docs/reference/openprose.md 5.4).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+LARGEST: Final = 10_000_000
+"""Bytes of one image that are kept and shown."""
+
+PNG: Final = b"\x89PNG\r\n\x1a\n"
+_JPEG: Final = b"\xff\xd8\xff"
+_GIFS: Final = (b"GIF87a", b"GIF89a")
+_PDF: Final = b"%PDF-"
+_TITLES: Final = {
+    "image/png": "PNG image",
+    "image/jpeg": "JPEG image",
+    "image/gif": "GIF image",
+    "image/webp": "WebP image",
+    "application/pdf": "PDF document",
+}
+_SUFFIXES: Final = {"image/jpeg": "jpg", "application/pdf": "pdf"}
+_FRAMES: Final = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
+"""Markers of JPEG behind which its size stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What some bytes are. `width` and `height` are 0 where there is none to tell; `broken` says in words why the bytes
+    cannot be shown, "" for a sound picture."""
+
+    media: str
+    bytes: int
+    width: int = 0
+    height: int = 0
+    broken: str = ""
+
+    @property
+    def title(self) -> str:
+        return _TITLES[self.media]
+
+    @property
+    def suffix(self) -> str:
+        """That of a file of this kind, without the point."""
+        return _SUFFIXES.get(self.media, self.media.rpartition("/")[2])
+
+    @property
+    def text(self) -> str:
+        """`PNG image, 640 × 480, 12,345 bytes`."""
+        size = f", {self.width:,} × {self.height:,}" if self.width else ""
+        counted = f"{self.bytes:,} byte{'s' if self.bytes != 1 else ''}"
+        return f"{self.title}{size}, {counted}" + (f", broken: {self.broken}" if self.broken else "")
+
+
+def media_type(data: bytes) -> str:
+    """The type of what begins with `data`, by its first 12 bytes; "" for everything else."""
+    if data.startswith(PNG):
+        return "image/png"
+    if data.startswith(_JPEG):
+        return "image/jpeg"
+    if data.startswith(_GIFS):
+        return "image/gif"
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        return "image/webp"
+    return "application/pdf" if data.startswith(_PDF) else ""
+
+
+def may_become_one(data: bytes) -> bool:
+    """Whether a stream of which so little has come may turn out to be a picture."""
+    if data.startswith(b"RIFF"):
+        return len(data) < 12 and b"WEBP".startswith(data[8:])
+    return any(one.startswith(data) for one in (PNG, _JPEG, *_GIFS, _PDF, b"RIFF"))
+
+
+def begins_inside(data: bytes, at: int, final: bool) -> int:
+    """Where a picture begins behind text that stops being UTF-8 `at` a place, or may begin with more; -1: nowhere.
+
+    Only what cannot be mistaken counts there: PNG, and JPEG at that very place.
+    """
+    if data.startswith(_JPEG, at):
+        return at
+    found = data.find(PNG, at)
+    if found < 0 and not final:
+        found = data.rfind(PNG[:1], max(at, len(data) - len(PNG)))
+        found = found if found >= 0 and PNG.startswith(data[found:]) else -1
+    return found
+
+
+def picture(data: bytes, size: int = 0) -> Picture | None:
+    """What the bytes are; None for no picture. `size` is how many there were, when these are only the first ones."""
+    media = media_type(data)
+    if not media:
+        return None
+    whole = size or len(data)
+    if whole > len(data):
+        return Picture(media, whole, *_size(media, data), "too large to be kept; let the command write it to a file")
+    width, height = _size(media, data)
+    return Picture(media, whole, width, height, _broken(media, data, width))
+
+
+def _broken(media: str, data: bytes, width: int) -> str:
+    if media == "application/pdf":
+        return "" if b"%%EOF" in data[-2048:] else "its end is missing"
+    if not width:
+        return "it has no size"
+    if media == "image/png":
+        return _png_problem(data)
+    if media == "image/jpeg":
+        return "" if data.rfind(b"\xff\xd9") > 0 else "its end is missing"
+    if media == "image/gif":
+        return "" if data.rstrip(b"\0").endswith(b";") else "its end is missing"
+    return "" if len(data) >= 8 + int.from_bytes(data[4:8], "little") else "its end is missing"
+
+
+def _png_problem(data: bytes) -> str:
+    """Walk its chunks: none of them may be cut, damaged or missing."""
+    from zlib import crc32
+
+    at, drawn = len(PNG), False
+    while at + 8 <= len(data):
+        length, kind = int.from_bytes(data[at : at + 4], "big"), data[at + 4 : at + 8]
+        end = at + 12 + length
+        if end > len(data):
+            break
+        if crc32(memoryview(data)[at + 4 : end - 4]) != int.from_bytes(data[end - 4 : end], "big"):
+            return "a part of it is damaged"
+        if kind == b"IEND":
+            return "" if drawn else "it has no pixels"
+        drawn |= kind == b"IDAT"
+        at = end
+    return "its end is missing"
+
+
+def _size(media: str, data: bytes) -> tuple[int, int]:
+    try:
+        match media:
+            case "image/png":
+                return struct.unpack_from(">II", data, 16) if data[12:16] == b"IHDR" else (0, 0)
+            case "image/gif":
+                return struct.unpack_from("<HH", data, 6)
+            case "image/jpeg":
+                return _jpeg_size(data)
+            case "image/webp":
+                return _webp_size(data)
+    except (struct.error, IndexError):
+        pass  # the bytes end before their size
+    return 0, 0
+
+
+def _jpeg_size(data: bytes) -> tuple[int, int]:
+    at = 2
+    while data[at] == 0xFF:
+        marker = data[at + 1]
+        if marker in _FRAMES:
+            height, width = struct.unpack_from(">HH", data, at + 5)
+            return width, height
+        if marker == 0xFF:
+            at += 1  # a fill byte
+            continue
+        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+    return 0, 0
+
+
+def _webp_size(data: bytes) -> tuple[int, int]:
+    match data[12:16]:
+        case b"VP8X":
+            return 1 + int.from_bytes(data[24:27], "little"), 1 + int.from_bytes(data[27:30], "little")
+        case b"VP8L":
+            bits = int.from_bytes(data[21:25], "little")
+            return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+        case b"VP8 ":
+            width, height = struct.unpack_from("<HH", data, 26)
+            return width & 0x3FFF, height & 0x3FFF
+    return 0, 0

@@ -1,0 +1,74 @@
+"""Images, data and files of `prose run`: a pipe gets bytes, a person at a terminal a table, or a line about an image."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pexpect
+import pytest
+from sample_files import png
+
+LINE = "PNG image, 3 × 2, 72 bytes"
+CSV = "name,n,about\nAnna,1,a long text that does not fit into a narrow terminal\nBo,22,short\n"
+PROSE = (sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())", "run")
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    (tmp_path / "a.png").write_bytes(png())
+    (tmp_path / "t.csv").write_text(CSV)
+    return tmp_path
+
+
+def piped(here: Path, program: str) -> subprocess.CompletedProcess[bytes]:
+    (here / "p.prose").write_text(program)
+    return subprocess.run([*PROSE, "p.prose"], cwd=here, capture_output=True, check=False)
+
+
+def at_terminal(here: Path, program: str, columns: int = 40) -> str:
+    (here / "p.prose").write_text(program)
+    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": str(columns)}
+    child = pexpect.spawn(
+        PROSE[0], [*PROSE[1:], "p.prose"], cwd=here, env=environment, dimensions=(50, columns), encoding="utf-8"
+    )
+    child.expect(pexpect.EOF, timeout=60)
+    child.close()
+    assert child.exitstatus == 0, child.before
+    return str(child.before).replace("\r\n", "\n")
+
+
+def test_a_pipe_gets_an_image_and_data_as_they_are(here: Path) -> None:
+    found = piped(here, 'exec "cat a.png"')
+    assert (found.returncode, found.stdout) == (0, png())
+    found = piped(here, 'exec "cat t.csv"\n  format: "csv"')
+    assert found.stdout.decode() == CSV
+
+
+def test_a_kept_image_and_a_shown_file_are_lines_beside_the_result(here: Path) -> None:
+    found = piped(here, 'let chart = exec "cat a.png"\n  display: "t.csv"\noutput said = "{chart}"')
+    said = found.stderr.decode()
+    kept = re.search(rf"chart: {LINE}, kept in (\S+)", said)
+    assert kept and (here / kept[1]).read_bytes() == png()
+    assert "t.csv" in said and found.stdout.decode() == f"said: [{LINE}]\n"
+
+
+def test_a_person_at_a_terminal_sees_lines_and_tables_that_fit(here: Path) -> None:
+    said = at_terminal(
+        here, 'exec "echo drawing; cat a.png"\nexec "cat t.csv"\n  format: "csv"\nexec "true"\n  display: "t.csv"'
+    )
+    assert "drawing\n" in said and re.search(rf"{LINE}, kept\s+in \S+/images/1-exec\.png", said)
+    assert "\N{REPLACEMENT CHARACTER}" not in said and "IHDR" not in said
+    tables = [line for line in said.split("\n") if line.startswith(("name", "Anna", "Bo"))]
+    assert len(tables) == 6 and tables[:3] == tables[3:6] and all(len(line) <= 40 for line in tables)
+    assert tables[1].endswith("…") and tables[0].startswith("name   n  about")
+
+
+def test_a_file_that_is_missing_ends_the_run_with_one_clear_error(here: Path) -> None:
+    found = piped(here, 'exec "true"\n  display: "gone.png"')
+    assert found.returncode == 1
+    assert "gone.png cannot be shown: there is no such file [E223]" in found.stderr.decode()
+    assert "Traceback" not in found.stderr.decode()
