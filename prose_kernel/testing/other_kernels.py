@@ -37,6 +37,8 @@ def run_cells(
 
     manager = KernelManager(kernel_name=book.kernel or "python3")
     overrides = {f"PROSE_{name.upper()}": str(value) for name, value in options.overrides.items()}
+    if options.live:
+        overrides["JPY_SESSION_NAME"] = str(book.path.resolve())  # names the recording
     here = str(book.path.resolve().parent)
     try:
         manager.start_kernel(cwd=here, env={**os.environ, **overrides}, stderr=-3)
