@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from prose_kernel.cells.registry import Call, below, magic, read_program, use
@@ -55,14 +56,22 @@ def parts(cells: Cells) -> list[Part]:
     ran = dict(cells.ran)
     if order := cells.provenance.order:
         ran = {key: ran[key] for key in order if key in ran}
-    found = []
-    for number, cell in enumerate(ran.values(), 1):
+    found: list[Part] = []
+    for cell in ran.values():
         text = cell.text if cell.text is not None else cell.tried
-        magic = f"%%{cell.language.magic}\n" if cell.language is not cells.language else ""
-        if text.strip() and not text.lstrip().startswith("%export"):
-            left_out = "" if cell.text is not None else "it failed"
-            found.append(Part(magic + text, f"cell {number}", left_out=left_out))
+        name = f"cell {len(found) + 1}"
+        if cell.given:
+            hint = "bind the value in the program, or make it an input"
+            raise UsageError(
+                f"%export: {name} takes {', '.join(cell.given)} from Python, which no program can", hint=hint
+            )
+        if text.strip() and not _EXPORTS.match(text):
+            magic = f"%%{cell.language.magic}\n" if cell.language is not cells.language else ""
+            found.append(Part(magic + text, name, left_out="" if cell.text is not None else "it failed"))
     return found
+
+
+_EXPORTS = re.compile(r"\s*%(?:\w+ )?export\b.*\s*\Z")
 
 
 def write(call: Call, name: str, text: str, language: Language, *, force: bool) -> None:

@@ -557,6 +557,28 @@ def test_step_back_out_of_a_branch_and_a_try(notebook: Lab) -> None:
     assert notebook.client.run("output x").displays[-1].endswith("x")
 
 
+def test_answers_are_shown_as_markdown_and_asked_once(notebook: Lab) -> None:
+    script = 'one: ["# first <img src=x onerror=alert(1)>", other]\ntwo: second\n'
+    Path(notebook.client.directory, "answers.yaml").write_text(script)
+    assert notebook.client.run("%provider scripted answers.yaml").status == "ok"
+    notebook.start()
+    code = 'agent bob:\n  persist: true\n  prompt: "be bob"\nlet a = session: bob\n  prompt: "one"\nlet b = resume: bob\n  prompt: "two"\nlet c = 3\n'
+    notebook.set(code, 8)
+    cell = notebook.run(code)
+    notebook.stopped(8)
+    shown = notebook.body("richInspectVariables", variableName="a", frameId=1)["data"]["text/markdown"]
+    assert shown.startswith("<code>a</code>: text from session\n\n# first")
+    assert "<img" not in shown
+    notebook.body("stepBack", threadId=1)
+    notebook.stopped(6, "step")
+    assert set(notebook.scopes()["Globals"]) == {"a"}
+    notebook.go_on()
+    notebook.stopped(8)
+    assert notebook.scopes()["Globals"]["a"].startswith('"# first'), "the agent's memory and its answer are the same"
+    notebook.go_on()
+    assert notebook.finish(cell)["status"] == "ok"
+
+
 # ---------------------------------------------------------------- VVM
 
 
