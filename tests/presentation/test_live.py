@@ -17,7 +17,8 @@ from prose_kernel.presentation.branch_names import BranchNames
 from prose_kernel.presentation.cell_view import CellView
 from prose_kernel.presentation.display import Display
 from prose_kernel.presentation.live_panel import LivePanel, live_display
-from prose_kernel.presentation.live_run import Line, LiveRun, estimate, span
+from prose_kernel.presentation.live_run import LiveRun
+from prose_kernel.presentation.live_words import Line, estimate, span
 from prose_kernel.presentation.output_window import Limits
 from prose_kernel.presentation.refresh import Refresh
 from prose_kernel.presentation.stage import MOST, Stage, announced
