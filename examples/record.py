@@ -2,8 +2,8 @@
 
 `python examples/record.py [DIRECTORY...]`, from the repository; without DIRECTORY all of them.
 
-The answers of `NAME/x.prose` stand in `NAME/answers/x.yaml` (the form: notebooks/record.py). The inputs and decisions of
-each case are read from `x.prose.expected.md`. The recording becomes `NAME/cassettes/x.jsonl`, with `origin: authored`
+The answers of `NAME/x.prose` stand in `NAME/answers/x.yaml` (the form: notebooks/record.py). The inputs and decisions
+of each case are read from `x.prose.expected.md`. The recording becomes `NAME/cassettes/x.jsonl`, with `origin: authored`
 in every record. Edit the program or the answers, run this, look at the difference, and commit all of it.
 """
 
@@ -57,7 +57,9 @@ def cases(program: Path) -> list[dict]:
 
 def remake(directory: Path) -> None:
     for written in sorted(directory.glob("answers/*.yaml")):
-        (target,) = (path for path in directory.glob(f"{written.stem}.*") if path.suffix in (".prose", ".vvm", ".ipynb"))
+        (target,) = (
+            path for path in directory.glob(f"{written.stem}.*") if path.suffix in (".prose", ".vvm", ".ipynb")
+        )
         if target.suffix == ".ipynb":
             subprocess.run([sys.executable, by_hand.__file__, "--no-outputs", str(target)], check=True)
         else:
@@ -73,7 +75,9 @@ def remake(directory: Path) -> None:
 
 
 def main() -> int:
-    chosen = [Path(name) for name in sys.argv[1:]] or sorted(path.parent.parent for path in HERE.glob("*/answers/*.yaml"))
+    chosen = [Path(name) for name in sys.argv[1:]] or sorted(
+        path.parent.parent for path in HERE.glob("*/answers/*.yaml")
+    )
     for directory in dict.fromkeys(path if path.is_dir() else HERE / path for path in chosen):
         remake(directory.resolve())
     return 0

@@ -1,7 +1,7 @@
 """The new lines of a diff, as `file:line: text`; or, with findings on standard input, those whose place the diff lacks.
 
-    python3 locations.py change.diff
-    python3 locations.py change.diff --check < findings.md
+python3 locations.py change.diff
+python3 locations.py change.diff --check < findings.md
 """
 
 import re

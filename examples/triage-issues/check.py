@@ -17,6 +17,8 @@ problems += [
 ]
 if problems:
     sys.exit("\n".join(problems))
-writer = csv.DictWriter(sys.stdout, ["number", "kind", "priority", "duplicate_of"], extrasaction="ignore", lineterminator="\n")
+writer = csv.DictWriter(
+    sys.stdout, ["number", "kind", "priority", "duplicate_of"], extrasaction="ignore", lineterminator="\n"
+)
 writer.writeheader()
 writer.writerows(sorted(rows, key=lambda row: (row["priority"], row["number"])))
