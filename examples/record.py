@@ -3,7 +3,7 @@
 `python examples/record.py [DIRECTORY...]`, from the repository; without DIRECTORY all of them.
 
 The answers of `NAME/x.prose` stand in `NAME/answers/x.yaml` (the form: notebooks/record.py). The inputs and decisions
-of each case are read from `x.prose.expected.md`. The recording becomes `NAME/cassettes/x.jsonl`, with `origin: authored`
+of each case are read from `x.prose.expected.md`. The recording becomes `NAME/cassettes/x.jsonl`, `origin: authored`
 in every record. Edit the program or the answers, run this, look at the difference, and commit all of it.
 """
 
