@@ -276,12 +276,12 @@ ROWS: list[Value] = [{"name": "a long name of a person", "age": 7, "city": "äº¬é
 
 @pytest.mark.parametrize("width", [80, 40, 20, 5])
 def test_a_table_fits_the_width_of_a_terminal(width: int) -> None:
-    from prose_kernel.presentation.tables_of_values import _width
+    from prose_kernel.language.diagnostics import screen_width
 
     table = table_of(ROWS)
     assert table is not None
     *lines, note = table.fitted(width).split("\n")
-    assert all(_width(line) <= width for line in lines) and len(lines) == 32
+    assert all(screen_width(line) <= width for line in lines) and len(lines) == 32
     assert "10 more rows" in note and (width > 30 or "more column" in note)
     assert table.fitted(0) == table.text
 
