@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from prose_kernel.cells.registry import Call, below, magic, read_program, use
 from prose_kernel.errors import UsageError
 from prose_kernel.presentation.display import Display, paragraph
-from prose_kernel.presentation.safety import fenced, inline_code, visible
+from prose_kernel.presentation.safety import fenced, inline_code, inline_text, visible
 
 if TYPE_CHECKING:
     from prose_kernel.cells.exporting import Part
@@ -36,12 +37,20 @@ async def export(call: Call) -> None:
     if not made.text.strip():
         return call.show(paragraph("No cell of this run has finished yet."))
     if not name:
-        remarks = "".join(f"\n\n{visible(remark)}" for remark in made.remarks)
-        markdown = fenced(made.text.rstrip("\n"), made.language.magic) + remarks
-        return call.show(Display({"text/markdown": markdown, "text/plain": made.text.rstrip("\n") + remarks}))
+        text = made.text.rstrip("\n")
+        markdown = "\n\n".join((fenced(text, made.language.magic), *map(inline_text, made.remarks)))
+        return call.show(
+            Display(
+                {"text/markdown": markdown, "text/plain": "\n\n".join((visible(text), *map(visible, made.remarks)))}
+            )
+        )
     write(call, name, made.text, made.language, force="--force" in call.words)
-    said = f"{inline_code(name)} is written: {inline_code(' '.join(('prose run', *made.options, name)))} runs it."
-    return call.show(paragraph("\n\n".join((said, *map(visible, made.remarks)))))
+    command = " ".join(("prose run", *made.options, name))
+    markdown, plain = (
+        "\n\n".join((f"{code(name)} is written: {code(command)} runs it.", *map(text, made.remarks)))
+        for code, text in ((inline_code, inline_text), (visible, visible))
+    )
+    return call.show(Display({"text/markdown": markdown, "text/plain": plain}))
 
 
 def parts(cells: Cells) -> list[Part]:
@@ -55,14 +64,22 @@ def parts(cells: Cells) -> list[Part]:
     ran = dict(cells.ran)
     if order := cells.provenance.order:
         ran = {key: ran[key] for key in order if key in ran}
-    found = []
-    for number, cell in enumerate(ran.values(), 1):
+    found: list[Part] = []
+    for cell in ran.values():
         text = cell.text if cell.text is not None else cell.tried
-        magic = f"%%{cell.language.magic}\n" if cell.language is not cells.language else ""
-        if text.strip() and not text.lstrip().startswith("%export"):
-            left_out = "" if cell.text is not None else "it failed"
-            found.append(Part(magic + text, f"cell {number}", left_out=left_out))
+        name = f"cell {len(found) + 1}"
+        if cell.given:
+            hint = "bind the value in the program, or make it an input"
+            raise UsageError(
+                f"%export: {name} takes {', '.join(cell.given)} from Python, which no program can", hint=hint
+            )
+        if text.strip() and not _EXPORTS.match(text):
+            magic = f"%%{cell.language.magic}\n" if cell.language is not cells.language else ""
+            found.append(Part(magic + text, name, left_out="" if cell.text is not None else "it failed"))
     return found
+
+
+_EXPORTS = re.compile(r"\s*%(?:\w+ )?export\b.*\s*\Z")
 
 
 def write(call: Call, name: str, text: str, language: Language, *, force: bool) -> None:

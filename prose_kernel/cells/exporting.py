@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from prose_kernel import languages
 from prose_kernel.cells.scan import has_statements, looks_ahead, own_language, segments
 from prose_kernel.errors import UsageError
 from prose_kernel.language.fixes import replaced
@@ -155,6 +156,8 @@ class _Program:
     def _magic(self, line: str, name: str, language: Language) -> str:
         """What a magic line becomes."""
         word, _, rest = line.partition(" ")
+        if languages.of_magic(word) is not None:  # as magics are written in Python
+            word, _, rest = rest.strip().partition(" ")
         rest = rest.strip()
         shown = comment(f"%{line}")
         if word == "run" and rest:

@@ -46,11 +46,13 @@ _LAST_WORDS = 0.5
 
 @dataclass(slots=True)
 class Ran:
-    """A cell of the current run: its text when it last finished (None: it never did), and when it was last tried."""
+    """A cell of the current run: its text when it last finished (None: it never did), and when it was last tried;
+    `given` are the Python variables that went into it."""
 
     language: Language
     text: str | None = None
     tried: str = ""
+    given: tuple[str, ...] = ()
 
 
 class GoesBack(Protocol):
@@ -356,7 +358,7 @@ class Cells:
         ran = self.ran.setdefault(key, Ran(language or self.language))
         ran.tried = code
         if not failed:
-            ran.language, ran.text = language or self.language, code
+            ran.language, ran.text, ran.given = language or self.language, code, tuple(opening.given)
 
     def _panel(self, stage: Stage) -> LivePanel:
         """What somebody who watches a cell sees of what is under way."""

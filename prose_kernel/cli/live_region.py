@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final, TextIO
 
-from prose_kernel.presentation.live_run import Line
+from prose_kernel.presentation.live_words import Line
 from prose_kernel.presentation.safety import visible
 
 BAR: Final = 12

@@ -22,7 +22,7 @@ from prose_kernel.errors import NobodyToAsk
 from prose_kernel.presentation.safety import TerminalText, terminal, visible
 
 if TYPE_CHECKING:
-    from prose_kernel.presentation.live_run import Line
+    from prose_kernel.presentation.live_words import Line
 
 Stream = Literal["stdout", "stderr"]
 Notify = Literal["off", "bell", "desktop"]

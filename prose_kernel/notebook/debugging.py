@@ -16,7 +16,7 @@ from prose_kernel.debugger.adapter import Adapter
 from prose_kernel.errors import UsageError
 from prose_kernel.presentation.cards import value_display
 from prose_kernel.presentation.safety import fenced, inline_code, preview
-from prose_kernel.runtime.values import Reference, Value, full_text
+from prose_kernel.runtime.values import Value
 
 if TYPE_CHECKING:
     from prose_kernel.languages import Language
@@ -128,8 +128,8 @@ def _rich(name: str, value: Value, language: Language) -> dict[str, Any]:
     head = f"{inline_code(name)}: {language.kind_of(value)}"
     if "text/html" in shown.data:
         return {"data": dict(shown.data), "metadata": {}}
-    if isinstance(value, Reference):
-        body = full_text(value)
+    if "text/markdown" in shown.data:  # an answer of a session, made harmless
+        body = str(shown.data["text/markdown"])
     else:
         text, rest = preview(str(shown.data["text/plain"]), lines=500, characters=50_000)
         body = fenced(text, "") + (f"\n\n… ({rest})" if rest else "")

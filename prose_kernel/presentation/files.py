@@ -31,7 +31,7 @@ _OUTPUT: Final = 20
 """Lines of one output of a cell that are shown."""
 _QUIET: Final = 'style="opacity: 0.65"'
 _BAD: Final = f'{LITERAL} style="border-left: 3px solid rgba(215, 60, 60, 0.8); padding: 2px 10px; margin: 2px 0"'
-_FRAME: Final = "width: 100%; height: 480px; border: 1px solid rgba(128, 128, 128, 0.5); background: white"
+_FRAME: Final = "width: 100%; height: 360px; border: 1px solid rgba(128, 128, 128, 0.5); background: white"
 _POLICY: Final = (
     "default-src 'none'; img-src data:; media-src data:; font-src data:; style-src 'unsafe-inline'; form-action 'none'"
 )

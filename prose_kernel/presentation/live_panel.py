@@ -12,7 +12,8 @@ from typing import Final
 
 from prose_kernel.presentation.cards import CARD, LEFT, QUIET, QUIET_LEFT, TABLE
 from prose_kernel.presentation.display import Display
-from prose_kernel.presentation.live_run import Line, LiveRun, Work
+from prose_kernel.presentation.live_run import LiveRun, Work
+from prose_kernel.presentation.live_words import Line
 from prose_kernel.presentation.refresh import Refresh, Time
 from prose_kernel.presentation.safety import html_text, visible
 from prose_kernel.presentation.stage import Stage

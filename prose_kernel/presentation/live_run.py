@@ -9,15 +9,25 @@ say is volatile: they are shown while somebody watches and never kept.
 from __future__ import annotations
 
 import math
-import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from prose_kernel import languages
 from prose_kernel.presentation.branch_names import BranchNames
 from prose_kernel.presentation.cards import branch_text
+from prose_kernel.presentation.live_words import (
+    TITLE,
+    Consumed,
+    Line,
+    estimate,
+    fork_line,
+    head_line,
+    pass_text,
+    some,
+    span,
+)
 from prose_kernel.presentation.safety import clip
 from prose_kernel.runtime.events import (
     BranchFinished,
@@ -47,29 +57,10 @@ ROWS: Final = 12
 """Rows of one parallel construct that are shown; the rest is counted."""
 FAILURES: Final = 6
 """Failed branches that are named."""
-EVIDENCE: Final = 3
-"""Items that must have finished before there is an estimate."""
-_TITLE: Final = 60
 _LINE: Final = 100
 _TAIL: Final = 2_000
-_MODIFIERS: Final = re.compile(r" \([a-z-]+: [^()]*\)?…?\Z")
-"""What a heading says of failures and strategies, which takes the room of its items."""
 
 Branches = tuple[BranchStep, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line of a live view. `mark` is its state (`▸ ✗ ✓`), `about` what is said beside its name, `time` how long it
-    has run, `last` the last line that it has printed."""
-
-    name: str
-    about: tuple[str, ...] = ()
-    mark: str = "▸"
-    depth: int = 0
-    time: str = ""
-    last: str = ""
-    done: tuple[int, int] | None = None
 
 
 @dataclass(slots=True)
@@ -114,22 +105,6 @@ class _Fork:
     @property
     def ended(self) -> int:
         return self.done + self.failed + self.cancelled
-
-
-@dataclass(slots=True)
-class Consumed:
-    """Tokens and US dollars so far; `unpriced` answers are not among the dollars."""
-
-    tokens: int = 0
-    cost: float = 0.0
-    unpriced: int = 0
-
-    def text(self) -> str:
-        if not self.tokens and not self.cost:
-            return ""
-        money = f"${self.cost:.4f}" if self.cost else ""
-        more = " and more" if money and self.unpriced else ""
-        return " · ".join(part for part in (f"{self.tokens:,} tokens", f"{money}{more}") if part)
 
 
 class LiveRun:
@@ -189,7 +164,7 @@ class LiveRun:
                 fork.widest = max(fork.widest, len(fork.running))
 
     def _command_started(self, event: CommandStarted) -> None:
-        title, bare = f"$ {clip(event.command, _TITLE)}", event.bound_to is None and not event.consumed
+        title, bare = f"$ {clip(event.command, TITLE)}", event.bound_to is None and not event.consumed
         work = Work(title, event.place.branches, self.now(), bound_to=event.bound_to, bare=bare)
         self.begin(event.spawn, work)
 
@@ -213,7 +188,7 @@ class LiveRun:
             return
         who = request.agent or request.label or "session"
         asked = self.asked(request)
-        title = f"{who}: {clip(request.task, _TITLE)}"
+        title = f"{who}: {clip(request.task, TITLE)}"
         branches = event.place.branches
         self.begin(event.spawn, Work(title, branches, self.now(), asked, event.bound_to, session=True))
 
@@ -245,7 +220,7 @@ class LiveRun:
 
     def _judge_asked(self, event: JudgeAsked) -> None:
         mark = self.language.delimiters[-1]
-        work = Work(f"deciding {mark}{clip(event.question, _TITLE)}{mark}", event.place.branches, self.now())
+        work = Work(f"deciding {mark}{clip(event.question, TITLE)}{mark}", event.place.branches, self.now())
         self.begin(("judge", event.at), work)
 
     def _judged(self, event: Judged) -> None:
@@ -336,7 +311,7 @@ class LiveRun:
     def status(self, spawn: int) -> str:
         """What is said beside the text of a session that is shown apart."""
         work, now = self._work.get(spawn), self.now()
-        return " · ".join(_some([*self._beside(work, now), span(now - work.began)])) if work is not None else ""
+        return " · ".join(some([*self._beside(work, now), span(now - work.began)])) if work is not None else ""
 
     def lines(self, rows: int = ROWS) -> list[Line]:
         """What is under way, the outer things first; failures before what runs. `rows` limits those of one
@@ -359,6 +334,7 @@ class LiveRun:
         for key, loop in running.items():
             if key not in self._passes:
                 self._passes[key] = loop, self.now(), loop.index
+                self._step(loop.s.branches, self.now())
 
     def _loop_lines(self, branches: Branches, now: float) -> Iterator[Line]:
         for loop, seen, first in self._passes.values():
@@ -366,16 +342,16 @@ class LiveRun:
                 yield self._loop_line(loop, seen, first, now)
 
     def _loop_line(self, loop: OpenLoop, seen: float, first: int, now: float) -> Line:
-        about, done = [_pass(loop)], None
+        about, done = [pass_text(loop)], None
         if loop.fixed and loop.maximum:
             done = loop.index, loop.maximum
             about.append(estimate(loop.index - first, loop.maximum - loop.index, now - seen))
-        return Line(_heading(loop), _some(about), time=span(now - seen), done=done)
+        return Line(head_line(loop.source.slice(loop.node.span)), some(about), time=span(now - seen), done=done)
 
     def _work_line(self, work: Work, now: float) -> Line:
         name = f"{work.bound_to} = {work.title}" if work.bound_to else work.title
         last = work.doing if self.own(work) else work.last_line() or work.doing
-        return Line(name, _some(self._beside(work, now)), time=span(now - work.began), last=last)
+        return Line(name, some(self._beside(work, now)), time=span(now - work.began), last=last)
 
     def _beside(self, work: Work, now: float) -> list[str]:
         wait = f"in {span(math.ceil(work.until - now))}" if work.until is not None and work.until > now else ""
@@ -386,10 +362,10 @@ class LiveRun:
         counts = [f"{fork.ended:,} of {event.count:,}", f"{fork.failed:,} failed" if fork.failed else ""]
         if event.iterations and fork.ended >= min(fork.widest, event.count - fork.ended):
             counts.append(estimate(fork.ended, event.count - fork.ended, now - fork.began))
-        heading = _MODIFIERS.sub("", head_line(event.place.source.slice(event.place.span)))
-        yield Line(heading, _some(counts), time=span(now - fork.began), done=(fork.ended, event.count))
+        heading = fork_line(event.place.source.slice(event.place.span))
+        yield Line(heading, some(counts), time=span(now - fork.began), done=(fork.ended, event.count))
         for index in sorted(fork.failures):
-            yield Line(fork.names[index], _some([fork.failures[index]]), mark="✗", depth=1)
+            yield Line(fork.names[index], some([fork.failures[index]]), mark="✗", depth=1)
         unnamed = fork.failed - len(fork.failures)
         doing = self._doing(event)
         room = max(1, rows - len(fork.failures))
@@ -397,7 +373,7 @@ class LiveRun:
             yield self._row(fork, index, doing.get(index), now)
         for index in sorted(fork.results):
             text = branch_text(fork.results[index], None, self.language) if self.tells_results else ""
-            yield Line(fork.names[index], _some([text]), mark="✓", depth=1)
+            yield Line(fork.names[index], some([text]), mark="✓", depth=1)
         hidden = len(fork.running) - room
         waiting = event.count - fork.ended - len(fork.running)
         rest = [
@@ -425,13 +401,13 @@ class LiveRun:
             for (branches, _), one in self._forks.items()
             if branches and _within(branches, fork, index)
         ]
-        passes = [_pass(loop) for loop, _, _ in self._passes.values() if _within(loop.s.branches, fork, index)]
+        passes = [pass_text(loop) for loop, _, _ in self._passes.values() if _within(loop.s.branches, fork, index)]
         about += inner[:1] + passes[:1]
         last = ""
         if work is not None:
             last = work.doing if self.own(work) else work.last_line() or work.doing
             about += [*self._beside(work, now), "" if last else work.title]
-        return Line(fork.names[index], _some(about), depth=1, time=span(now - fork.running[index]), last=last)
+        return Line(fork.names[index], some(about), depth=1, time=span(now - fork.running[index]), last=last)
 
     _handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]] = {
         CellStarted: _cell_started,
@@ -454,9 +430,6 @@ class LiveRun:
     kinds: ClassVar = frozenset(_handlers)
 
 
-# ---------------------------------------------------------------- in words
-
-
 def _within(branches: Branches, fork: _Fork, index: int) -> bool:
     depth = len(fork.event.place.branches)
     return (
@@ -465,46 +438,3 @@ def _within(branches: Branches, fork: _Fork, index: int) -> bool:
         and branches[depth].parallel == fork.event.parallel
         and branches[depth].index == index
     )
-
-
-def _pass(loop: OpenLoop) -> str:
-    number, maximum = loop.index + 1, loop.maximum
-    if maximum is None:
-        return f"pass {number:,}"
-    return f"pass {number:,} of {maximum:,}" if loop.fixed else f"pass {number:,}, at most {maximum:,}"
-
-
-def _heading(loop: OpenLoop) -> str:
-    return head_line(loop.source.slice(loop.node.span))
-
-
-def head_line(text: str) -> str:
-    """The first line of a construct, which names its condition or its items."""
-    return clip(text.partition("\n")[0].strip().removesuffix(":"), _TITLE)
-
-
-def _some(parts: Iterable[str]) -> tuple[str, ...]:
-    return tuple(part for part in parts if part)
-
-
-def estimate(finished: int, left: int, seconds: float) -> str:
-    """How long the rest may take, by what has finished; "" without enough of it."""
-    if finished < EVIDENCE or left <= 0:
-        return ""
-    rest = seconds / finished * left
-    if rest < 10:
-        return "a few seconds left"
-    step = 5 if rest < 60 else 30 if rest < 600 else 60
-    return f"about {span(round(rest / step) * step)} left"
-
-
-def span(seconds: float) -> str:
-    """A time as it is shown while it grows: `12 s`, `5 min 06 s`, `2 h 03 min`; nothing below a second."""
-    whole = int(seconds)
-    if whole < 1:
-        return ""
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02} s"
-    return f"{whole // 3600:,} h {whole % 3600 // 60:02} min"

@@ -22,8 +22,8 @@ MOST: Final = 200_000
 """Characters that are shown a second time, at most."""
 OUTPUTS: Final = 60
 """Outputs that are shown a second time, at most."""
-_LOOKS: Final = frozenset({"available", "magic"})
-"""What is read of an asker without the person noticing."""
+_SPEAKS: Final = ("ask", "show")
+"""What the methods of an asker that reach the person begin with."""
 
 
 class Stage:
@@ -130,7 +130,7 @@ class Announced:
         self.stage: Stage | None = None
 
     def __getattr__(self, name: str) -> Any:
-        if self.stage is not None and name not in _LOOKS:
+        if self.stage is not None and name.startswith(_SPEAKS):
             self.stage.hold()
         return getattr(self._asker, name)
 

@@ -103,7 +103,7 @@ def _clean(root: Element, removed: set[str]) -> None:
                 waiting.append(child)
                 continue
             if kind and kind not in _HARMLESS:
-                removed.add(f"`{kind}`")
+                removed.add(kind)
             element.remove(child)
 
 

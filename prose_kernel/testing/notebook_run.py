@@ -186,6 +186,8 @@ class TestedCells(Cells):
         self._notebook = notebook
         self._statements = Statements()
         self.overrides = dict(overrides)
+        if "offline" not in overrides and self.settings.cassette is None:
+            self.overrides["cassette"] = notebook.stem  # what a live test records is named after the notebook
         self._runs: list[Path] = []  # directories of runs that have ended
 
     @property

@@ -62,7 +62,7 @@ class _Test:
             if self.book.language is None:
                 from prose_kernel.testing.other_kernels import run_cells
 
-                run_cells(self.book, self.options, self._next)
+                run_cells(self.book, self.options, self._runs, self._next)
             else:
                 asyncio.run(self._run_here())
         except UsageError as problem:
@@ -115,10 +115,13 @@ class _Test:
             return [Finding(said)]
         rules = self.options.rules
         expected = shown(cell.outputs, rules)
-        actual = shown(coalesced_with(run)[0], rules, coalesced_with(run)[1])
+        actual = shown(run.outputs, rules, run.origins)
         errors = [one for one in actual if one.kind == "error"]
         if run.failed and not cell.fails:
-            return [failed(one.raw) for one in errors[:1]]
+            silent = Finding("the reply says that the cell failed, and no error is shown")
+            return [failed(errors[0].raw) if errors else silent]
+        if errors and not run.failed:
+            return [Finding("an error is shown, and the reply says that the cell succeeded")]
         if cell.fails and not run.failed:
             committed = [one for one in expected if one.kind == "error"]
             found = compare(committed, [])
@@ -180,6 +183,10 @@ class _Test:
     # ------------------------------------------------------------ updating
 
     def _update(self) -> None:
+        cells = [one for one in self.outcomes if one.name.startswith("cell ")]
+        lost = any(not finding.saved for one in cells for finding in one.findings)
+        if lost and not self.saved_any:
+            return  # half of a notebook would look like a whole one
         whole = next((outcome for outcome in self.outcomes if outcome.name == NOTEBOOK), None)
         renumber = whole is not None or any(
             cell.count is None for cell in self.book.cells if cell.number in self.changed
@@ -197,8 +204,3 @@ def _updated(outcome: Outcome, changed: Mapping[int, object]) -> Outcome:
     if outcome.status != "failed" or not all(finding.saved for finding in outcome.findings):
         return outcome
     return Outcome(outcome.name, "updated", outcome.findings, seconds=outcome.seconds)
-
-
-def coalesced_with(run: CellRun) -> tuple[list[Output], dict[int, object]]:
-    """The outputs of a run as they are compared: every piece of a stream with its own statement."""
-    return run.outputs, dict(run.origins)

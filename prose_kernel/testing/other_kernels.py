@@ -22,8 +22,13 @@ STARTED = 60.0
 GRACE = 10.0
 
 
-def run_cells(book: NotebookSource, options: Options, judged: Callable[[CodeCell, CellRun], bool]) -> None:
-    """Run all cells that are not skipped; `judged` hears of each, and says whether another one follows.
+def run_cells(
+    book: NotebookSource,
+    options: Options,
+    wanted: Callable[[CodeCell], bool],
+    judged: Callable[[CodeCell, CellRun], bool],
+) -> None:
+    """Run all cells that are wanted; `judged` hears of each, and says whether another one follows.
 
     Raises `UsageError` for a kernel that is not installed or does not start.
     """
@@ -32,6 +37,8 @@ def run_cells(book: NotebookSource, options: Options, judged: Callable[[CodeCell
 
     manager = KernelManager(kernel_name=book.kernel or "python3")
     overrides = {f"PROSE_{name.upper()}": str(value) for name, value in options.overrides.items()}
+    if options.live:
+        overrides["JPY_SESSION_NAME"] = str(book.path.resolve())  # names the recording
     here = str(book.path.resolve().parent)
     try:
         manager.start_kernel(cwd=here, env={**os.environ, **overrides}, stderr=-3)
@@ -48,9 +55,7 @@ def run_cells(book: NotebookSource, options: Options, judged: Callable[[CodeCell
         except RuntimeError:
             raise UsageError(f"its kernel {manager.kernel_name} did not start") from None
         for cell in book.cells:
-            if cell.skip or cell.empty:
-                continue
-            if not judged(cell, _run(manager, client, cell, options.seconds)):
+            if wanted(cell) and not judged(cell, _run(manager, client, cell, options.seconds)):
                 break
     finally:
         client.stop_channels()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from debugger.client import Lab, lab
 from ipykernel.compiler import murmur2_x86  # the hash that JupyterLab computes too
-from notebook.kernels import vvm_specification
+from notebook.kernels import REPOSITORY, vvm_specification
 
 from prose_kernel.debugger.texts import SEED, murmur2
 
@@ -60,6 +61,13 @@ def vvm(shared_vvm: Lab) -> Iterator[Lab]:
 def test_cells_are_hashed_as_the_front_end_hashes_them(text: str) -> None:
     data = text.encode()
     assert murmur2(data) == murmur2_x86(text, SEED)
+
+
+@pytest.mark.parametrize("name", ["prose", "vvm"])
+def test_the_kernelspecs_say_that_there_is_a_debugger(name: str) -> None:
+    """JupyterLab looks at nothing else."""
+    spec = json.loads((REPOSITORY / "kernelspec" / name / "kernel.json").read_text())
+    assert spec["metadata"]["debugger"] is True
 
 
 def test_what_an_open_notebook_asks(notebook: Lab) -> None:
@@ -555,6 +563,28 @@ def test_step_back_out_of_a_branch_and_a_try(notebook: Lab) -> None:
     notebook.client.ask("interrupt_request", {}, "control")
     assert notebook.finish(cell)["ename"] == "KeyboardInterrupt"
     assert notebook.client.run("output x").displays[-1].endswith("x")
+
+
+def test_answers_are_shown_as_markdown_and_asked_once(notebook: Lab) -> None:
+    script = 'one: ["# first <img src=x onerror=alert(1)>", other]\ntwo: second\n'
+    Path(notebook.client.directory, "answers.yaml").write_text(script)
+    assert notebook.client.run("%provider scripted answers.yaml").status == "ok"
+    notebook.start()
+    code = 'agent bob:\n  persist: true\n  prompt: "be bob"\nlet a = session: bob\n  prompt: "one"\nlet b = resume: bob\n  prompt: "two"\nlet c = 3\n'
+    notebook.set(code, 8)
+    cell = notebook.run(code)
+    notebook.stopped(8)
+    shown = notebook.body("richInspectVariables", variableName="a", frameId=1)["data"]["text/markdown"]
+    assert shown.startswith("<code>a</code>: text from session\n\n# first")
+    assert "<img" not in shown
+    notebook.body("stepBack", threadId=1)
+    notebook.stopped(6, "step")
+    assert set(notebook.scopes()["Globals"]) == {"a"}
+    notebook.go_on()
+    notebook.stopped(8)
+    assert notebook.scopes()["Globals"]["a"].startswith('"# first'), "the agent's memory and its answer are the same"
+    notebook.go_on()
+    assert notebook.finish(cell)["status"] == "ok"
 
 
 # ---------------------------------------------------------------- VVM

@@ -139,7 +139,7 @@ def test_what_is_no_drawing_says_why(text: str, why: str) -> None:
 
 def test_a_drawing_is_shown_as_an_image_that_cannot_act(shown) -> None:  # type: ignore[no-untyped-def]
     display = shown("d.svg", _SVG.format("<script>alert(1)</script><rect/>"))
-    assert display.data["text/plain"] == "d.svg: SVG image, 30 × 20, 144 bytes; removed: `script`"
+    assert display.data["text/plain"] == "d.svg: SVG image, 30 × 20, 144 bytes; removed: script"
     assert display.data["text/html"].startswith('<img src="data:image/svg+xml;base64,')
     broken = shown("d.svg", "<svg>").data["text/plain"]
     assert broken == "d.svg: SVG image, 5 bytes, broken: it is not well-formed at line 1, column 6"

@@ -17,7 +17,8 @@ from prose_kernel.presentation.branch_names import BranchNames
 from prose_kernel.presentation.cell_view import CellView
 from prose_kernel.presentation.display import Display
 from prose_kernel.presentation.live_panel import LivePanel, live_display
-from prose_kernel.presentation.live_run import Line, LiveRun, estimate, span
+from prose_kernel.presentation.live_run import LiveRun
+from prose_kernel.presentation.live_words import Line, estimate, span
 from prose_kernel.presentation.output_window import Limits
 from prose_kernel.presentation.refresh import Refresh
 from prose_kernel.presentation.stage import MOST, Stage, announced
@@ -134,6 +135,13 @@ def test_a_loop_shows_its_pass_its_bound_and_its_condition(world: World) -> None
     world.loops[1].index = 3
     world.happens(events.Judged(place(), "it works", False, "model", at="c1/j0"), seconds=2)
     assert world.seen[1:] == ["▸ for page in pages · 6 s · pass 4 of 9 · about 10 s left"]
+
+
+def test_a_branch_that_only_computes_is_seen_by_its_loop(world: World) -> None:
+    world.happens(started(["a", "b"]))
+    world.loops.append(a_loop("while n < 9:\n  …", 4, None, False, step(1, "i1")))
+    world.clock.pass_by(1.7)
+    assert world.seen[1:] == ["  ▸ b · 1 s · pass 5", "    1 wait"]
 
 
 def test_a_retry_counts_down_and_says_who_is_asked(world: World) -> None:

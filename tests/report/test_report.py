@@ -236,10 +236,10 @@ def test_a_run_that_computes_when_it_is_killed_is_not_computed_to_its_end(here: 
     run("d.prose")
     found = read(last() / NAME)
     records = [record for _, record in found.records(1)]
+    found.path.unlink()
     text = records[0]
     assert isinstance(text, Text)
-    (last() / NAME).unlink()
-    file = JournalFile(last() / NAME)
+    file = JournalFile(found.path)
     replaced = Text(1, text.language, "d.prose", Path("c.prose").read_text(), directory=text.directory)
     file.copy([found.head, replaced, *records[1:3]])
     file.close()

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 import waiting
+from stubs.model_server import StubServer
 from testing.books import code, prose, stream, write
 
 from prose_kernel.errors import UsageError
@@ -123,6 +124,23 @@ def test_an_interrupt_ends_all_of_it() -> None:
     assert process.returncode == 130, (out, err)
     assert "interrupted" in err
     assert "b.ipynb" not in out
+
+
+def test_live_lets_a_provider_answer_and_records_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with StubServer() as server:
+        Path("prose.toml").write_text(
+            f'provider = "gateway"\n[providers.gateway]\nkind = "openai"\nbase_url = "{server.openai_url}"\n'
+            'key = ""\nmodel = "ok-0"\n'
+        )
+        book = write(Path("a.ipynb"), code('let x = session "do: say hello"', count=None))
+        Path("p.prose").write_text('output x = session "do: say goodbye"\n')
+        assert prose("test", "--update", "a.ipynb", "p.prose") == 1
+        assert capsys.readouterr().out.count("nothing is recorded for session c1/1/s0") == 2
+        assert not Path("cassettes").exists()
+        assert prose("test", "--update", "--live", "a.ipynb", "p.prose") == 0
+    assert sorted(path.name for path in Path("cassettes").glob("*.jsonl")) == ["a.jsonl", "session.jsonl"]
+    assert prose("test") == 0
+    assert book.read_text().count("The answer is forty-two.") > 0
 
 
 # ---------------------------------------------------------------- pytest

@@ -154,6 +154,31 @@ def test_a_reset_begins_anew() -> None:
     assert run(("a", "let x = 1"), ("b", "%reset"), ("c", "%export")).texts == ["No cell of this run has finished yet."]
 
 
+def test_in_a_python_notebook_values_of_python_are_refused_and_magics_read() -> None:
+    async def go() -> Recording:
+        here, output = Cells(Path.cwd(), Nobody(), OPENPROSE), Recording()
+        for opening in (
+            Opening("a", 1, "let x = 1"),
+            Opening("b", 2, "%prose input n=1\n%prose bindings"),
+            Opening("c", 3, "y = 2", VVM),
+        ):
+            assert opening.code
+            here.remember(opening, opening.language, failed=False)
+        here.remember(Opening("c", 3, "let y = x"), None, failed=False)
+        here.remember(Opening("e", 4, "%prose export"), None, failed=True)
+        await here.run("%export", output, live=False)
+        here.remember(Opening("d", 5, "let z = n", given={"n": "digest"}), None, failed=False)
+        await here.run("%export", output, live=False)
+        await here.close()
+        return output
+
+    output = asyncio.run(go())
+    assert output.calls[0][1].data["text/plain"] == (
+        "# prose run --input n=1 FILE\n\nlet x = 1\n\n# %prose input n=1\n# %prose bindings\n\nlet y = x"
+    )
+    assert output.calls[1][1].evalue == "%export: cell 4 takes n from Python, which no program can"
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

@@ -16,6 +16,7 @@ from testing.books import code, error, prose, stream, words, write
 from prose_kernel import languages
 from prose_kernel.cells.runner import Cells
 from prose_kernel.errors import UsageError
+from prose_kernel.testing.notebook_run import CellRun
 from prose_kernel.testing.notebook_source import read
 from prose_kernel.testing.notebooks import test_notebook as tested_notebook
 from prose_kernel.testing.options import Options
@@ -51,6 +52,8 @@ def test_a_notebook_is_as_committed_after_it_was_updated() -> None:
     assert [line.partition(":")[0] for line in findings(book)] == ["notebook"]
     assert findings(updated(book)) == []
     nbformat.validate(nbformat.read(book, as_version=4))
+    (output,) = json.loads(book.read_text())["cells"][2]["outputs"]
+    assert list(output) == sorted(output)  # as nbformat writes it: one that Jupyter saves again is the same
     assert not Path(".prose").exists()
 
 
@@ -440,6 +443,24 @@ def test_a_python_notebook_with_prose_cells_runs_in_its_own_kernel() -> None:
     saved = book.read_text()
     book.write_text(saved.replace('"hi\\n"', '"ho\\n"'))
     assert [line.split("\n")[0] for line in findings(book)] == ["cell 2: stdout differs"]
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        (CellRun([], failed=True), "the reply says that the cell failed, and no error is shown"),
+        (CellRun([error("E", "x")]), "an error is shown, and the reply says that the cell succeeded"),
+    ],
+)
+def test_the_status_of_the_reply_and_what_is_shown_have_to_agree(
+    run: CellRun, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a kernel that is not ours; nbval looks at one of the two."""
+    book = write(Path("a.ipynb"), code("%%prose\nlet x = 1"), kernel="python3")
+    monkeypatch.setattr(
+        "prose_kernel.testing.other_kernels.run_cells", lambda book, options, wanted, judged: judged(book.cells[0], run)
+    )
+    assert findings(book) == [f"cell 1: {said}"]
 
 
 def test_a_kernel_that_is_not_installed_is_said(capsys: pytest.CaptureFixture[str]) -> None:
