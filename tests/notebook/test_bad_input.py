@@ -8,9 +8,9 @@ from pathlib import Path
 from queue import Empty
 
 import pytest
+from notebook.kernels import TIMEOUT, Client, kernel
 from waiting import gone
 
-from notebook.kernels import TIMEOUT, Client, kernel
 from prose_kernel.language.diagnostics import caret, screen_width
 
 FAMILY = "\N{MAN}\u200d\N{WOMAN}"
