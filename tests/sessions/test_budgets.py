@@ -261,7 +261,7 @@ async def test_the_strict_profile_knows_no_budgets() -> None:
 async def test_an_agent_of_the_other_language_is_asked_within_the_budget_of_the_session() -> None:
     """The property counts however the agent was declared."""
     cells = (
-        '%%vvm\nagent helper(prompt="You help")\nexport helper\n',
+        '%%vvm\nagent helper(prompt="You help")\n',
         'let n = 0\nfor i in [1, 2]:\n  try:\n    session: helper\n      prompt: "slow"\n      budget: "5 min"\n'
         "  catch:\n    n = n + 1\noutput n = n\n",
     )
