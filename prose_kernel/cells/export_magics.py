@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from prose_kernel.cells.registry import Call, below, magic, read_program, use
 from prose_kernel.errors import UsageError
 from prose_kernel.presentation.display import Display, paragraph
-from prose_kernel.presentation.safety import fenced, inline_code, visible
+from prose_kernel.presentation.safety import fenced, inline_code, inline_text, visible
 
 if TYPE_CHECKING:
     from prose_kernel.cells.exporting import Part
@@ -37,12 +37,20 @@ async def export(call: Call) -> None:
     if not made.text.strip():
         return call.show(paragraph("No cell of this run has finished yet."))
     if not name:
-        remarks = "".join(f"\n\n{visible(remark)}" for remark in made.remarks)
-        markdown = fenced(made.text.rstrip("\n"), made.language.magic) + remarks
-        return call.show(Display({"text/markdown": markdown, "text/plain": made.text.rstrip("\n") + remarks}))
+        text = made.text.rstrip("\n")
+        markdown = "\n\n".join((fenced(text, made.language.magic), *map(inline_text, made.remarks)))
+        return call.show(
+            Display(
+                {"text/markdown": markdown, "text/plain": "\n\n".join((visible(text), *map(visible, made.remarks)))}
+            )
+        )
     write(call, name, made.text, made.language, force="--force" in call.words)
-    said = f"{inline_code(name)} is written: {inline_code(' '.join(('prose run', *made.options, name)))} runs it."
-    return call.show(paragraph("\n\n".join((said, *map(visible, made.remarks)))))
+    command = " ".join(("prose run", *made.options, name))
+    markdown, plain = (
+        "\n\n".join((f"{code(name)} is written: {code(command)} runs it.", *map(text, made.remarks)))
+        for code, text in ((inline_code, inline_text), (visible, visible))
+    )
+    return call.show(Display({"text/markdown": markdown, "text/plain": plain}))
 
 
 def parts(cells: Cells) -> list[Part]:

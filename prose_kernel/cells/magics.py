@@ -29,6 +29,8 @@ from prose_kernel.cells import (
 from prose_kernel.cells.registry import MAGICS, Call, below, cell_magics, find, magic, read_program, run_line, use
 from prose_kernel.errors import ImportProgramError, UsageError
 from prose_kernel.presentation.display import Display, paragraph, table
+from prose_kernel.presentation.files import image_display
+from prose_kernel.runtime.values import ExecText
 
 if TYPE_CHECKING:
     from prose_kernel.cells.runner import Cells
@@ -58,6 +60,9 @@ __all__ = [
 async def binding(call: Call) -> None:
     use(call, binding, 1, 1)
     call.show(tables.binding(call.cells, call.words[0]))
+    value = call.cells.values().get(call.words[0])
+    if isinstance(value, ExecText) and value.result.image:
+        call.show(image_display(value.result.image))
 
 
 @magic("%agents", "list all agents with their properties")

@@ -334,6 +334,7 @@ class LiveRun:
         for key, loop in running.items():
             if key not in self._passes:
                 self._passes[key] = loop, self.now(), loop.index
+                self._step(loop.s.branches, self.now())
 
     def _loop_lines(self, branches: Branches, now: float) -> Iterator[Line]:
         for loop, seen, first in self._passes.values():

@@ -57,7 +57,7 @@ def page(title: str, head: str, sections: Sequence[Section], choice: Choice | No
     """A whole page; `head` is HTML that stands above its sections."""
     style = _style(choice)
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    policy = f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     listed = "".join(_listed(section) for section in sections)
     body = "".join(f'<section><h2 id="{text(s.id)}">{text(s.title)}</h2>\n{s.body}</section>\n' for s in sections)
     filters = _radios(choice.id, choice.title, choice.options) if choice is not None else ""

@@ -7,6 +7,7 @@ got the same answers differ only in what has the class `v` (times, tokens, cost,
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -27,7 +28,8 @@ from prose_kernel.presentation.run_story import Entry, RunStory, Story
 from prose_kernel.presentation.safety import clip
 from prose_kernel.presentation.session_cards import ORIGINS
 from prose_kernel.run_replay import Replay, look_through, replay
-from prose_kernel.runtime.ports import CommandResult, GateDecision, SessionResult
+from prose_kernel.runtime.images import picture
+from prose_kernel.runtime.ports import CommandResult, GateDecision, SessionResult, ShownFile
 from prose_kernel.runtime.values import full_text
 from prose_kernel.sessions.usage import UsageTotals
 from prose_kernel.state.journal_file import JournalRead, TextRead
@@ -45,6 +47,8 @@ ALL_TEXTS: Final = 2_000_000
 LONGEST: Final = 20_000
 SHORTEST: Final = 160
 """Characters of one such text: fewer, the more of them there are."""
+PICTURES: Final = 3_000_000
+"""Characters of all images; those that no longer fit are named."""
 TIMELINE: Final = 200
 CHUNK: Final = 100
 CELLS: Final = 60
@@ -131,6 +135,7 @@ class _Report:
         asked = sum(story.counts.get(kind, 0) for kind in ("command", "session", "judgement", "value", "output"))
         self.most = max(SHORTEST, min(LONGEST, ALL_TEXTS // max(asked, 1)))
         self.left = LARGEST
+        self.room = PICTURES
         self.language: Language = story.texts[0].language if story.texts else _language(found.head.language)
         self.sources: dict[int, int] = {}
         self.links: dict[tuple[int, Span], str] = {}
@@ -413,12 +418,49 @@ class _Report:
                 parts.insert(0, f'<div class="part">exit code {result.exit_code}</div>')
             if result.worker:
                 facts.append(("ran on", result.worker))
-            parts += [self._stream(name, result) for name in ("stdout", "stderr") if getattr(result, name)]
+            streams = ("stderr",) if result.image else ("stdout", "stderr")
+            parts += [self._stream(name, result) for name in streams if getattr(result, name)]
             facts += [("note", note) for note in cuts(result)]
+            parts += [self._image(result.image)] if result.image else []
             if result.spawn_error:
                 facts.append(("reason", result.spawn_error))
         facts += [("note", note) for note in entry.notes]
+        if entry.file is not None:
+            parts.append(self._file(entry.file))
         return self._facts(facts) + "".join(parts)
+
+    def _image(self, data: bytes, name: str = "") -> str:
+        """An image with a line about it; that line alone where it is broken, no image, or too large for the page."""
+        drawn = picture(data)
+        said = drawn.text if drawn is not None else "no image"
+        line = f'<div class="part">{text(f"{name}: {said}" if name else said)}</div>'
+        if drawn is None or drawn.broken or not drawn.media.startswith("image/"):
+            return line
+        return self._drawn(line, drawn.media, data, said)
+
+    def _drawn(self, line: str, media: str, data: bytes, said: str) -> str:
+        source = b64encode(data).decode("ascii")
+        if len(source) > self.room:
+            return line + '<span class="cut">too large for this page</span>'
+        self.room -= len(source)
+        return f'{line}<img src="data:{media};base64,{source}" alt="{text(said)}">'
+
+    def _file(self, file: ShownFile) -> str:
+        """What `display:` showed: an image, anything else as text."""
+        if picture(file.data) is not None:
+            return self._image(file.data, self.redact(file.name))
+        from prose_kernel.presentation.files import file_text
+
+        shown = file_text(file, 120)
+        if file.media != "image/svg+xml":
+            return self._pre("shown file", shown)
+        from prose_kernel.presentation.svg import NotDrawn, drawing
+
+        line = f'<div class="part">{text(self.redact(shown))}</div>'
+        try:
+            return self._drawn(line, file.media, drawing(file.data).text.encode("utf-8", "replace"), file.name)
+        except NotDrawn:
+            return line
 
     def _stream(self, name: str, result: CommandResult) -> str:
         return self._pre(name, getattr(result, name), "err" if name == "stderr" else "", terminal=True)
@@ -645,7 +687,8 @@ class _Report:
         )
         more = f'<p class="cut">… {len(lines) - LINES:,} more lines</p>' if len(lines) > LINES else ""
         head = f'<h3 id="p{number}">{text(self.redact(title))}</h3>' if titled else ""
-        return f'{head}<ol class="src">{rows}</ol>{more}'
+        long = " long" if len(lines) > 200 else ""  # the browser lays it out when it is looked at
+        return f'{head}<ol class="src{long}">{rows}</ol>{more}'
 
     # ------------------------------------------------------------ about
 

@@ -86,6 +86,8 @@ def _words(kind: str, value: object) -> str:
             return f"exit code {code}; {rest.get('stderr') or rest.get('stdout') or ''}".rstrip("; \n")
         case dict() if kind == "import":
             return ""
+        case {"media": str(media), "size": int(size)} if kind == "file":
+            return f"{media}, {size:,} bytes"
         case dict():
             telling = next((value[name] for name in _TELLING if value.get(name) is not None), None)
             if telling is not None:

@@ -25,7 +25,15 @@ WORDS: tuple[Status, ...] = ("failed", "updated", "passed", "skipped")
 @click.option("--live", is_flag=True, help="Let providers answer what is not recorded, and record it.")
 @click.option("-k", "expression", metavar="WORDS", default="", help="Only files whose names fit: 'tour and not vvm'.")
 @click.option("-x", "--exitfirst", is_flag=True, help="End at the first failure.")
-@click.option("-n", "--numprocesses", "workers", metavar="N", type=click.IntRange(1), default=1, help="Files at once.")
+@click.option(
+    "-n",
+    "--numprocesses",
+    "workers",
+    metavar="N",
+    type=click.IntRange(1),
+    default=1,
+    help="How many files are tested at once.",
+)
 @click.option(
     "--timeout",
     metavar="SECONDS",

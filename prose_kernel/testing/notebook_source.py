@@ -207,7 +207,7 @@ def coalesced(outputs: Iterable[Output]) -> list[Output]:
 
 
 def _saved(output: Output, count: int | None) -> Output:
-    """An output as nbformat writes it: texts as lists of lines, without what was measured."""
+    """An output as nbformat writes it: texts as lists of lines, keys in order; without what was measured."""
     saved = dict(output)
     if "text" in saved:
         saved["text"] = _lines(joined(saved["text"]))
@@ -221,7 +221,7 @@ def _saved(output: Output, count: int | None) -> Output:
         if isinstance(facts, dict):
             kept = {name: fact for name, fact in facts.items() if name not in MEASURED}
             saved["metadata"] = {**saved["metadata"], "prose": kept}
-    return saved
+    return json.loads(json.dumps(saved, sort_keys=True))  # type: ignore[no-any-return]
 
 
 def _lines(text: str) -> list[str]:

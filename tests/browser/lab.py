@@ -53,17 +53,24 @@ def expect(locator: Any) -> Any:
 
 
 class Server:
-    """One `jupyter lab` process in its own process group; `root` holds its notebooks."""
+    """One `jupyter lab` process in its own process group; `root` holds its notebooks. `python` is that of another
+    environment, whose JupyterLab has our extension and kernels from here, as with a server of one's own."""
 
     token = "tok"
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, python: str = sys.executable) -> None:
+        self._python = python
         self.root = home / "root"
         self.root.mkdir()
         self.port = _free_port()
         self._log = (home / "server.log").open("wb")
         environment = _environment(home)
         _configure(home)
+        if python != sys.executable:
+            ours = Path(sys.prefix, "share", "jupyter", "labextensions", "prose-kernel")
+            theirs = home / "data" / "labextensions" / "prose-kernel"
+            theirs.parent.mkdir(parents=True)
+            theirs.symlink_to(ours)
         subprocess.run(
             [sys.executable, "-c", "from prose_kernel.cli.main import main; main()", "install", "--user"],
             env=environment,
@@ -82,7 +89,7 @@ class Server:
 
     def _command(self, home: Path) -> list[str]:
         return [
-            *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1"),
+            *(self._python, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1"),
             *(f"--port={self.port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={self.token}"),
             *(f"--ServerApp.root_dir={self.root}", f"--LabServerApp.workspaces_dir={home / 'workspaces'}"),
         ]

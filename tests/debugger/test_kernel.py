@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from debugger.client import Lab, lab
 from ipykernel.compiler import murmur2_x86  # the hash that JupyterLab computes too
-from notebook.kernels import vvm_specification
+from notebook.kernels import REPOSITORY, vvm_specification
 
 from prose_kernel.debugger.texts import SEED, murmur2
 
@@ -60,6 +61,13 @@ def vvm(shared_vvm: Lab) -> Iterator[Lab]:
 def test_cells_are_hashed_as_the_front_end_hashes_them(text: str) -> None:
     data = text.encode()
     assert murmur2(data) == murmur2_x86(text, SEED)
+
+
+@pytest.mark.parametrize("name", ["prose", "vvm"])
+def test_the_kernelspecs_say_that_there_is_a_debugger(name: str) -> None:
+    """JupyterLab looks at nothing else."""
+    spec = json.loads((REPOSITORY / "kernelspec" / name / "kernel.json").read_text())
+    assert spec["metadata"]["debugger"] is True
 
 
 def test_what_an_open_notebook_asks(notebook: Lab) -> None:

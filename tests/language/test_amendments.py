@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from prose_kernel import languages
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.openprose import compile_source
 from prose_kernel.language.source import Source
@@ -68,13 +69,13 @@ def test_a1_a_header_that_could_not_be_read_is_one_error() -> None:
     assert found('if tests pass:\nexec "a"\n') == [("E004", 1, 10)]
 
 
-_PROPERTIES = 'let x = "a"\nexec "wc"\n  stdin: x\n  env: { x, N: 1 }\n  max-output: 500\n  format: "lines"\n'
+_PROPERTIES = 'let x = "a"\nexec "wc"\n  stdin: x\n  env: { x, N: 1 }\n  max-output: 500\n  format: "lines"\n  display: "{x}.png"\n'
 
 
 def test_a3_the_new_properties_are_known_in_the_default_profile_only() -> None:
     assert found(_PROPERTIES) == []
     strict = [item for item in found(_PROPERTIES, "strict") if item[0] == "W005"]
-    assert strict == [("W005", line, 3) for line in (3, 4, 5, 6)]
+    assert strict == [("W005", line, 3) for line in (3, 4, 5, 6, 7)]
 
 
 @pytest.mark.parametrize(
@@ -89,6 +90,7 @@ def test_a3_the_new_properties_are_known_in_the_default_profile_only() -> None:
         ("env: { LD_PRELOAD: x }", "`env` does not set `LD_PRELOAD`: it could make the command load other code"),
         ("env: { PROSE_JOB: x }", "`env` does not set `PROSE_JOB`: it could make the command load other code"),
         ('format: "xml"', "unknown `format`"),
+        ("display: 3", "`display` takes the path of a file"),
         ("stdin:", "`stdin:` needs a value on its line"),
     ],
 )
@@ -99,6 +101,17 @@ def test_a3_values_that_are_refused(line: str, message: str) -> None:
 
 def test_a3_names_in_stdin_and_env_are_checked() -> None:
     assert found('exec "ls"\n  stdin: gone\n  env: { lost }\n') == [("E131", 2, 10), ("E131", 3, 10)]
+    assert found('exec "ls"\n  display: "{gone}.png"\n') == [("E053", 2, 13)]
+
+
+def test_display_is_formatted_completed_and_renamed_like_other_properties() -> None:
+    text = 'let x = "a"\nexec "ls"\n    display:   "{x}.png"\n'
+    compiled = compile_source(Source.of(text))
+    language = languages.default()
+    assert language.format_program(compiled.program) == 'let x = "a"\nexec "ls"\n  display: "{x}.png"\n'
+    names = language.index(compiled.program, compiled.source)
+    assert [one.start for one in names.occurrences] == [4, text.index("{x}") + 1]
+    assert "display" in language.words().properties
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from notebook.recording import Recording
-from notebook.test_cells import Person, fine, wrong
 from sample_files import png
 
+from notebook.recording import Recording
+from notebook.test_cells import Person, fine, wrong
 from prose_kernel.cells.runner import Cells
 from prose_kernel.run_journal import resumption
 
@@ -102,6 +102,8 @@ async def test_a_name_holds_an_image_which_goes_into_commands_as_it_is(cells: Ce
     assert isinstance(shown[1], dict)
     assert shown[1]["text/plain"] == f"chart: text from exec = [{LINE}]"
     assert f'<img src="data:image/png;base64,{IMAGE}"' in shown[1]["text/html"]
+    last = (await fine(cells, "%binding chart")).calls[-1][1]
+    assert last.data == {"image/png": IMAGE, "text/plain": LINE}
     await fine(cells, 'exec "cat > b.png"\n  stdin: chart')
     assert (cells.cwd / "b.png").read_bytes() == png()
     assert (await fine(cells, 'let said = "see {chart}"')).texts == [f"said: text = see [{LINE}]"]
@@ -193,6 +195,8 @@ async def test_a_restored_run_has_what_it_had_and_reads_nothing_again(cells: Cel
     """Images and files are answers of the outside: the journal holds them."""
     code = 'let chart = exec "cat a.png; date +%N >> ran"\n  display: "t.csv"'
     assert f"t.csv\n{TABLE}" in (await fine(cells, code)).texts
+    (history,) = (await fine(cells, "%history")).texts
+    assert "text/csv, 20 bytes" in history and f"[{LINE}]" in history
     journal = cells.workspace.journal
     await cells.end()
     assert journal is not None

@@ -13,8 +13,9 @@ from typing import Any
 
 import nbformat
 import pytest
-from notebook.kernels import REPOSITORY, Client, Ran, kernel, specification
 from stubs.model_server import ANSWER, StubServer
+
+from notebook.kernels import REPOSITORY, Client, Ran, kernel, specification
 
 
 @pytest.fixture(scope="module")

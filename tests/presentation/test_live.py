@@ -137,6 +137,13 @@ def test_a_loop_shows_its_pass_its_bound_and_its_condition(world: World) -> None
     assert world.seen[1:] == ["▸ for page in pages · 6 s · pass 4 of 9 · about 10 s left"]
 
 
+def test_a_branch_that_only_computes_is_seen_by_its_loop(world: World) -> None:
+    world.happens(started(["a", "b"]))
+    world.loops.append(a_loop("while n < 9:\n  …", 4, None, False, step(1, "i1")))
+    world.clock.pass_by(1.7)
+    assert world.seen[1:] == ["  ▸ b · 1 s · pass 5", "    1 wait"]
+
+
 def test_a_retry_counts_down_and_says_who_is_asked(world: World) -> None:
     request = SessionRequest("session", "Write it", "c1/s0", agent="writer")
     world.happens(started(["a"]), events.SessionStarted(iteration(0), 1, request, "text"), seconds=2)

@@ -16,6 +16,7 @@ import pytest
 from commands.conftest import GRACE, Runner
 from needs import needs_module
 from remote.cluster import cluster
+from sample_files import png
 from waiting import appears, eventually, until
 
 from prose_kernel.commands import Engine, ShellCommands
@@ -229,6 +230,16 @@ async def test_bytes_that_are_not_utf8(run: Runner) -> None:
     )
     assert result.stdout == taken.text() == "a\ufffd\ufffdb\0c\r\n\x1b[31mä"
     assert result.replaced_bytes == 2
+
+
+async def test_an_image_comes_and_goes_as_it_is(run: Runner, commands: Any) -> None:
+    (run.directory / "a.png").write_bytes(png())
+    taken = Taken()
+    result = await run("echo drawing; cat a.png", taken)
+    assert (result.image, result.stdout) == (png(), "drawing\n[PNG image, 3 × 2, 72 bytes]\n")
+    assert taken.text() == "drawing\n"
+    again = CommandRequest("cmp - a.png", str(run.directory), 60.0, stdin=result.image)
+    assert (await commands.run(again)).exit_code == 0
 
 
 async def test_two_hundred_thousand_lines_are_complete_and_in_order(run: Runner) -> None:

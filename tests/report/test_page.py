@@ -42,7 +42,9 @@ def test_a_page_forbids_everything_but_its_own_style() -> None:
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', source)
     (style,) = re.findall(r"<style>(.*?)</style>", source, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    assert (
+        policy == f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    )
     assert "http" not in style and "url(" not in style and "@import" not in style
     assert "One & only" in found.texts and "#one" in found.links
     assert '<td class="n">2</td>' in source

@@ -45,7 +45,7 @@ def write(path: Path, *cells: dict[str, Any], kernel: str = "prose", **more: Any
     spec = {"display_name": kernel, "language": KERNELS[kernel], "name": kernel}
     data = {"cells": list(cells), "metadata": {"kernelspec": spec}, "nbformat": 4, "nbformat_minor": 5, **more}
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(data, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
     return path
 
 
