@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from needs import needs_module
-
 from notebook.kernels import kernel, specification
+
 from prose_kernel.cells.python_values import frame, without_frames
 from prose_kernel.errors import UsageError
 
