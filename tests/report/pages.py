@@ -53,8 +53,9 @@ class Page(HTMLParser):
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.handle_starttag(tag, attrs)
-        self._open.pop()
-        self._volatile.pop()
+        if tag not in VOID:
+            self._open.pop()
+            self._volatile.pop()
 
     def handle_endtag(self, tag: str) -> None:
         assert self._open.pop() == tag
