@@ -143,7 +143,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: Container
 
 def text(plain: str) -> str:
     """A text as content or attribute value: no colours, and what would be hidden is shown."""
-    return html.escape(visible(plain))
+    return html.escape(visible(plain), quote=False).replace('"', "&quot;")  # attributes stand in double quotes
 
 
 _ALLOWED: Final = re.compile(r"(?i)(?:https?://|mailto:)")

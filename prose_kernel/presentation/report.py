@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from prose_kernel import languages
 from prose_kernel.errors import UsageError
 from prose_kernel.language.flow import Step, Way
 from prose_kernel.language.source import Source, Span
@@ -23,7 +24,7 @@ from prose_kernel.presentation.flow_drawing import flow_svg
 from prose_kernel.presentation.page import Choice, Section, markdown_text, page, table, terminal_text, text
 from prose_kernel.presentation.problems import problem_of
 from prose_kernel.presentation.run_pictures import figures_text, marks, merged, seconds, timeline_svg
-from prose_kernel.presentation.run_record import Figures
+from prose_kernel.presentation.run_record import Figures, Total
 from prose_kernel.presentation.run_story import Entry, RunStory, Story
 from prose_kernel.presentation.safety import clip
 from prose_kernel.presentation.session_cards import ORIGINS
@@ -41,8 +42,12 @@ if TYPE_CHECKING:
     from prose_kernel.settings import Settings
     from prose_kernel.state.runs import KeptRun
 
-LARGEST: Final = 4_000_000
+LARGEST: Final = 3_000_000
 """Bytes of texts of others that a report holds; with all around them it stays below 10 MB."""
+HEADS: Final = 1_500_000
+"""Bytes of what entries say in their first lines; when they are used up, those lines are short."""
+LISTED: Final = 1_500_000
+"""Bytes of programs."""
 ALL_TEXTS: Final = 2_000_000
 LONGEST: Final = 20_000
 SHORTEST: Final = 160
@@ -135,6 +140,8 @@ class _Report:
         asked = sum(story.counts.get(kind, 0) for kind in ("command", "session", "judgement", "value", "output"))
         self.most = max(SHORTEST, min(LONGEST, ALL_TEXTS // max(asked, 1)))
         self.left = LARGEST
+        self.heads, self.listed = HEADS, LISTED
+        self.kept: dict[int, int] = {}
         self.room = PICTURES
         self.language: Language = story.texts[0].language if story.texts else _language(found.head.language)
         self.sources: dict[int, int] = {}
@@ -164,8 +171,9 @@ class _Report:
     # ------------------------------------------------------------ the page
 
     def page(self) -> str:
+        programs = self._programs()  # first: links lead to the lines that are there
         sections = [self._graph(), self._timeline(), self._spent(), self._happened(), self._decided()]
-        sections += [self._rest(), self._bindings(), self._programs(), self._used(), self._about()]
+        sections += [self._rest(), self._bindings(), programs, self._used(), self._about()]
         name = self.redact(self.found.head.program)
         shown = [section for section in sections if section is not None]
         return page(f"{name}: {self.state}", self._head(name), shown, Choice("show", "Show", "e", _KINDS))
@@ -325,13 +333,14 @@ class _Report:
 
     def _place(self, source: Source, line: int) -> str:
         number = self.sources.get(id(source))
-        if number is None or (line > LINES):
+        if number is None or line > self.kept.get(id(source), 0):
             return f'<span class="ln">{line}</span>'
         return f'<a class="ln" href="#s{number}-{line}">{line}</a>'
 
     def _title(self, entry: Entry) -> str:
         """What the entry is on one line."""
         words = " ".join(self.redact(entry.words[:2000]).split())
+        text, clip = self._headed, self._shortened
         match entry.kind:
             case "command":
                 return f"<code>{text(clip(self.redact(entry.words[:2000]), 160))}</code>"
@@ -351,6 +360,14 @@ class _Report:
                 return f"<code>{text(_first_line(entry, self.redact))}</code> {text(words)}"
             case _:
                 return text(clip(words, 200))
+
+    def _headed(self, plain: str) -> str:
+        made = text(plain)
+        self.heads -= len(made.encode())
+        return made
+
+    def _shortened(self, plain: str, width: int) -> str:
+        return clip(plain, width if self.heads > 0 else 20)
 
     def _ended(self, entry: Entry) -> str:
         """How it ended, where that has to be said."""
@@ -458,7 +475,8 @@ class _Report:
 
         line = f'<div class="part">{text(self.redact(shown))}</div>'
         try:
-            return self._drawn(line, file.media, drawing(file.data).text.encode("utf-8", "replace"), file.name)
+            drawn = self.redact(drawing(file.data).text).encode("utf-8", "replace")
+            return self._drawn(line, file.media, drawn, self.redact(file.name))
         except NotDrawn:
             return line
 
@@ -663,32 +681,40 @@ class _Report:
 
     def _programs(self) -> Section:
         many = len(self.story.texts) > 1 or bool(self.imported)
-        parts, inner = [], []
+        parts, inner, totals = [], [], merged(list(self.story.record.cells))
         for number, one in enumerate(self.story.texts, 1):
             title = _cell(number, one) if len(self.story.texts) > 1 else one.source.name
-            parts.append(self._listing(number, title, one.source, one.language, titled=many))
+            parts.append(self._listing(totals, number, title, one.source, one.language, titled=many))
             inner.append((f"p{number}", title))
         for source in self.imported:
             number = self.sources[id(source)]
-            parts.append(self._listing(number, source.name, source, self.language, titled=many))
+            language = languages.of_file(source.name) if source.name.endswith(languages.suffixes()) else self.language
+            parts.append(self._listing(totals, number, source.name, source, language, titled=many))
             inner.append((f"p{number}", source.name))
         return Section("program", "Program", "".join(parts), inner[:100] if many else ())
 
-    def _listing(self, number: int, title: str, source: Source, language: Language, *, titled: bool) -> str:
+    def _listing(
+        self, totals: Sequence[Total], number: int, title: str, source: Source, language: Language, *, titled: bool
+    ) -> str:
         states = {
             source.line_column(total.span.start)[0]: "failed" if total.failed else "done"
-            for total in merged(list(self.story.record.cells))
+            for total in totals
             if total.source is source
         }
         lines = _coloured(self.redact(source.text), language)
-        rows = "".join(
-            f'<li id="s{number}-{at}"{f" class={states[at]}" if at in states else ""}>{line or ""}</li>\n'
-            for at, line in enumerate(lines[:LINES], 1)
-        )
-        more = f'<p class="cut">… {len(lines) - LINES:,} more lines</p>' if len(lines) > LINES else ""
+        rows = []
+        for at, line in enumerate(lines[:LINES], 1):
+            row = f'<li id="s{number}-{at}"{f" class={states[at]}" if at in states else ""}>{line or ""}</li>\n'
+            self.listed -= len(row.encode())
+            if self.listed < 0:
+                break
+            rows.append(row)
+        left_out = len(lines) - len(rows)
+        self.kept[id(source)] = len(rows)
+        more = f'<p class="cut">… {left_out:,} more line{"s" if left_out > 1 else ""}</p>' if left_out else ""
         head = f'<h3 id="p{number}">{text(self.redact(title))}</h3>' if titled else ""
         long = " long" if len(lines) > 200 else ""  # the browser lays it out when it is looked at
-        return f'{head}<ol class="src{long}">{rows}</ol>{more}'
+        return f'{head}<ol class="src{long}">{"".join(rows)}</ol>{more}'
 
     # ------------------------------------------------------------ about
 

@@ -88,7 +88,7 @@ def test_a_frame_can_be_assigned(shell: Any) -> None:
     ("cell", "message"),
     [
         ("%%prose --frame gone\nlet a = 1", "%%prose --frame gone: the cell has bound no such name"),
-        ("%%prose --frame a\nlet a = 1", "%%prose --frame a is no array of objects"),
+        ("%%prose --frame a\nlet a = 1", "%%prose --frame: a is no array of objects"),
         ("%%prose --in df\nlet a = 1", "%%prose --in df: column `a` holds a object"),
     ],
 )

@@ -18,6 +18,7 @@ from sample_files import png
 
 from prose_kernel import settings
 from prose_kernel.cli.main import main
+from prose_kernel.presentation import report as report_module
 from prose_kernel.presentation.report import report_of
 from prose_kernel.run_replay import look_through
 from prose_kernel.runtime.journal_codec import encode
@@ -449,11 +450,28 @@ def test_secrets_are_taken_out(here: Path, monkeypatch: pytest.MonkeyPatch) -> N
     token = "tok-" + "9f8Xq2LmZ7" * 3
     monkeypatch.setenv("DEPLOY_TOKEN", token)
     Path("prose.toml").write_text('[cassette]\nredact = ["customer-[a-z]+"]\n')
-    Path("x.prose").write_text(f'let a = exec "echo $DEPLOY_TOKEN customer-jones"\noutput b = "{token} {{a}}"\n')
+    Path("x.prose").write_text(
+        f'let a = exec "echo $DEPLOY_TOKEN customer-jones"\noutput b = "{token} {{a}}"\n'
+        'exec "echo \\"<svg xmlns=\'http://www.w3.org/2000/svg\'><text>customer-jones</text></svg>\\" > d.svg"\n'
+        '  display: "d.svg"\n'
+    )
     run("x.prose")
     source = report()
+    (drawing,) = re.findall('data:image/svg[+]xml;base64,([^"]+)', source)
+    assert "«secret:custom»" in base64.b64decode(drawing).decode()
     assert token not in source and "jones" not in source
     assert "«env:DEPLOY_TOKEN»" in source and "«secret:custom»" in source
+
+
+def test_hostile_texts_and_programs_do_not_make_a_report_grow(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HEADS", "LISTED", "LARGEST"):
+        monkeypatch.setattr(report_module, name, 20_000)
+    grows = "&" * 90 + "<script>"
+    lines = [f'let v{number} = "{grows}{number}"' for number in range(500)]
+    Path("h.prose").write_text("\n".join(lines))
+    run("h.prose")
+    page = checked(report())
+    assert len(page.source) < 400_000 and "more lines" in page.text and page.source.count('class="e value') == 500
 
 
 def test_long_texts_lose_their_middle_and_it_is_said(here: Path) -> None:
