@@ -59,7 +59,7 @@ class Variables:
 
     def variable(self, name: str, value: Value, language: Language, expression: str = "") -> dict[str, Any]:
         """One entry. A member that can be opened has a number, a leaf 0."""
-        found: dict[str, Any] = {"name": name, "value": one_line(value, language), "variablesReference": 0}
+        found: dict[str, Any] = {"name": clip(name, SHOWN), "value": one_line(value, language), "variablesReference": 0}
         if expression:
             found["evaluateName"] = expression
         if self.typed:
