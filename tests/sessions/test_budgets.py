@@ -351,6 +351,41 @@ async def test_the_time_that_a_person_thinks_does_not_count() -> None:
 
 
 @pytest.mark.usefixtures("_costly")
+async def test_an_agent_remembers_nothing_of_a_session_that_a_budget_has_ended() -> None:
+    text = """agent captain:
+  prompt: "You lead"
+  persist: project
+let a = session: captain
+  prompt: "One"
+exec "cp -r .prose/agents before"
+try:
+  let b = resume: captain
+    prompt: "slow"
+    budget: "5 min"
+catch:
+  let ended = true
+exec "diff -r --exclude=.lock .prose/agents before"
+output ok = ended
+"""
+    found = await ran(text)
+    assert (found.error, found.outputs) == (None, {"ok": True})
+
+
+async def test_rules_decide_under_a_spent_budget() -> None:
+    text = 'session "One"\nlet n = 0\nif **2 > 1**:\n  n = 1\noutput n = n\n'
+    found = await ran(text, "1 session")
+    assert (found.error, found.outputs) == (None, {"n": 1})
+
+
+async def test_an_imported_program_counts_for_the_block_that_calls_it() -> None:
+    Path("helper.prose").write_text('session "A"\nsession "B"\noutput said = "x"\n')
+    text = 'use "./helper.prose" as helper\nblock b() (budget: "1 session"):\n  let r = helper()\ndo b()\n'
+    found = await ran(text)
+    assert isinstance(found.error, BudgetSpent)
+    assert "the budget of block 'b' is spent (1 session)" in found.error.message
+
+
+@pytest.mark.usefixtures("_costly")
 async def test_a_price_that_is_not_known_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     run = ScriptedSessions.run
 
