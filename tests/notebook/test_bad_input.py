@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from notebook.kernels import TIMEOUT, Client, kernel
 from waiting import gone
 
+from prose_kernel.cli.notebook_file import read_cells
+from prose_kernel.errors import UsageError
 from prose_kernel.language.diagnostics import caret, screen_width
 
 FAMILY = "\N{MAN}\u200d\N{WOMAN}"
@@ -94,3 +97,50 @@ def test_a_front_end_that_is_asked_and_vanishes(directory: Path) -> None:
         client.channels.wait_for_ready(timeout=TIMEOUT)
         assert client.run('exec "echo usable"').text() == "usable\n"
         assert gone("sleep 4742") and gone("sleep 4743")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"nbformat": 5, "cells": []}', "{} is a notebook of format 5; this version reads format 4"),
+        ('{"nbformat": 4, "cells": [5]}', "{} is not a notebook: the `cell_type` of its cell 1"),
+        ("[]", "{} is not a notebook: it has no `nbformat`"),
+    ],
+)
+def test_a_notebook_that_cannot_be_run_is_named(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "book.ipynb"
+    path.write_text(text)
+    with pytest.raises(UsageError) as refused:
+        read_cells(str(path))
+    assert str(refused.value) == message.format(path)
+
+
+@pytest.mark.parametrize(
+    "book",
+    [
+        {"nbformat": 4, "cells": [{"cell_type": "code", "source": ["%%prose\r\n", "let x = 1"]}]},
+        {"nbformat": 4, "nbformat_minor": 99, "cells": [{"cell_type": "code", "source": "%%prose\r\nlet x = 1"}]},
+        {
+            "nbformat": 3,
+            "metadata": {},
+            "worksheets": [
+                {
+                    "cells": [
+                        {
+                            "cell_type": "code",
+                            "input": "%%prose\r\nlet x = 1",
+                            "language": "python",
+                            "outputs": [],
+                            "metadata": {},
+                        }
+                    ]
+                }
+            ],
+        },
+    ],
+)
+def test_notebooks_of_other_versions_are_run(tmp_path: Path, book: object) -> None:
+    path = tmp_path / "book.ipynb"
+    path.write_text(json.dumps(book))
+    (cell,), _ = read_cells(str(path))
+    assert cell.text == "%%prose\r\nlet x = 1"
