@@ -11,6 +11,7 @@ import codecs
 import errno
 import io
 import os
+import re
 import stat
 from collections.abc import Iterator
 from typing import BinaryIO, Final
@@ -159,14 +160,20 @@ def _text(name: str, file: BinaryIO, size: int, media: str) -> ShownFile:
     data = file.read(TEXT) or b""
     encoding = _encoding(data)
     if encoding == "utf-8-sig" and b"\0" in data:
-        raise _refused(name, "it is no text, and of no kind that can be shown")
+        raise _refused(name, _NO_TEXT)
     try:
         text = codecs.getincrementaldecoder(encoding)().decode(data, len(data) < TEXT)
         note = ""
     except UnicodeDecodeError:
+        if _CONTROL.search(data):
+            raise _refused(name, _NO_TEXT) from None
         text, note = data.decode("cp1252", "replace"), _OLD
     return ShownFile(name, media, size, text.encode("utf-8", "replace"), note=note)
 
+
+_NO_TEXT: Final = "it is no text, and of no kind that can be shown"
+_CONTROL: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+"""What no text in an old encoding holds."""
 
 _OLD: Final = "it is not UTF-8 and was read as Windows-1252"
 

@@ -377,6 +377,7 @@ def test_what_is_no_file_with_an_end_is_refused_at_once(tmp_path: Path, monkeypa
     (tmp_path / "b.png").write_bytes(b"no image")
     (tmp_path / "empty.png").write_bytes(b"")
     (tmp_path / "data").write_bytes(b"\0\1\2\3")
+    (tmp_path / "archive").write_bytes(b"\x1f\x8b\x08\xe9\xff packed")
     listener = socket.socket(socket.AF_UNIX)
     monkeypatch.chdir(tmp_path)
     listener.bind("socket")
@@ -393,6 +394,7 @@ def test_what_is_no_file_with_an_end_is_refused_at_once(tmp_path: Path, monkeypa
             "b.png",
             "empty.png",
             "data",
+            "archive",
             "socket",
         )
     }
@@ -408,6 +410,7 @@ def test_what_is_no_file_with_an_end_is_refused_at_once(tmp_path: Path, monkeypa
         "b.png": "it is no PNG: it begins with other bytes",
         "empty.png": "it is no PNG: it is empty",
         "data": "it is no text, and of no kind that can be shown",
+        "archive": "it is no text, and of no kind that can be shown",
         "socket": "it is a socket",
     }
     assert _refused("", tmp_path) == "the file cannot be shown: its name is empty"
