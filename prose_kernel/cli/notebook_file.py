@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from prose_kernel import languages
+from prose_kernel.cells.notebook_files import decoded
 from prose_kernel.cells.provenance import Opening
 from prose_kernel.cells.runner import Cells
 from prose_kernel.cells.scan import segments, spoken
@@ -70,8 +71,6 @@ def _without_cells(name: str) -> UsageError:
 
 def _read(name: str) -> tuple[Any, Language | None]:
     import nbformat
-
-    from prose_kernel.testing.notebook_source import decoded
 
     _, data = decoded(name, files.read_bytes(name))
     try:
