@@ -13,6 +13,8 @@ NBVAL := $(if $(NOTEBOOKS),--nbval $(addprefix --nbval-sanitize-with ,$(wildcard
 PYTEST_ARGS ?=
 # Tests start hundreds of kernels and commands. Without byte code each of them would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
+# What a notebook shows does not depend on where it is tested: with CI set, prose asks nobody and updates nothing.
+unexport CI
 
 .PHONY: older-lab demo durability posix test coverage lab lint bench docs generated tools agents local-model clean help
 .DELETE_ON_ERROR:
