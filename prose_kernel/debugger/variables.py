@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.presentation.safety import clip
@@ -17,7 +17,6 @@ SHOWN: Final = 200
 """Characters of a value on its line."""
 
 Listed = list[dict[str, Any]]
-Members = Iterable[tuple[str, Value]]
 
 
 class Variables:

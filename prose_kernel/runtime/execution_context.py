@@ -11,7 +11,7 @@ import asyncio
 import importlib
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Final, Literal, Protocol, Self, TypeVar, cast
@@ -645,20 +645,22 @@ class ExecutionContext:
         """
         await self.admitted()
         host = self.host
+        if limited and host.permits is not None:
+            ask = partial(_in_place, host.permits, ask)
         active = self.budgets if host.budget is None else (host.budget, *self.budgets)
-        if active:
-            return await self._ask_within(active, request, kind, ask, also=also, limited=limited, kept=kept)
-        return await self._ask(request, kind, ask, also=also, limited=limited, kept=kept)
+        with self._counted(active, request) if active else _UNCOUNTED:
+            if host.journal is None:
+                return await self.outside(ask())
+            return await host.journal.answer(self, request, kind, ask, also=also, kept=kept)
 
-    async def _ask_within(
-        self, active: tuple[Budget, ...], request: Request, kind: type[T], ask: Callable[[], Awaitable[T]], **how: Any
-    ) -> T:
-        """The same, counted for these budgets. One of them that comes to its end gives its notice."""
+    @contextmanager
+    def _counted(self, active: tuple[Budget, ...], request: Request) -> Iterator[None]:
+        """What is asked in here counts for these budgets. One of them that comes to its end gives its notice."""
         try:
             with ExitStack() as times, budgets.counting(active, self._named):
                 for budget in active:
                     times.enter_context(budget.asks(person=isinstance(request, (Question, GateRequest))))
-                return await self._ask(request, kind, ask, **how)
+                yield
         finally:
             for budget in active if self.statement is not None else ():
                 for code, told in budget.notices():
@@ -671,23 +673,6 @@ class ExecutionContext:
             return "its imports"
         line = self.source.line_column(statement.span.start)[0]
         return f"line {line}, `{head(self.source, statement)}`"
-
-    async def _ask(
-        self,
-        request: Request,
-        kind: type[T],
-        ask: Callable[[], Awaitable[T]],
-        *,
-        also: Sequence[str] = (),
-        limited: bool = False,
-        kept: Callable[[T], T] | None = None,
-    ) -> T:
-        host = self.host
-        if limited and host.permits is not None:
-            ask = partial(_in_place, host.permits, ask)
-        if host.journal is None:
-            return await self.outside(ask())
-        return await host.journal.answer(self, request, kind, ask, also=also, kept=kept)
 
     def note(self, key: str, kind: type[T], look: Callable[[], T]) -> T:
         """Something that is looked up outside at once; the same when the run is resumed."""
@@ -709,6 +694,8 @@ async def _in_place(permits: asyncio.Semaphore, ask: Callable[[], Awaitable[T]])
     async with permits:
         return await ask()
 
+
+_UNCOUNTED: Final = nullcontext()
 
 _SIGNS: Final = {
     "exec": "x",
