@@ -168,7 +168,8 @@ class ContextItem:
     `missing` marks the name of a cancelled branch: it is listed as having no result. `content` is what stands at
     `location`, for those who must know it without going there: a recording's key, a provider without tools. It may be
     a reference, which is read only then; None where nobody but the session can tell (the memory file of an agent).
-    `row` tells that the location is no file: our `read` tool knows it, other programs may not.
+    `row` tells that the location is no file: our `read` tool knows it, other programs may not. `file` tells that the
+    text is the path of a file, as the program names it.
     """
 
     name: str
@@ -177,6 +178,7 @@ class ContextItem:
     missing: bool = False
     content: Value = field(default=None, compare=False, repr=False)
     row: bool = False
+    file: bool = False
 
 
 class Target(Struct, frozen=True):

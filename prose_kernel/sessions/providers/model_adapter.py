@@ -19,6 +19,7 @@ from pydantic import Field as Described
 from pydantic_ai import Agent, NativeOutput, PromptedOutput, Tool, ToolOutput
 from pydantic_ai.messages import (
     AgentStreamEvent,
+    BinaryContent,
     ModelResponse,
     PartDeltaEvent,
     PartStartEvent,
@@ -26,6 +27,7 @@ from pydantic_ai.messages import (
     TextPartDelta,
     ThinkingPartDelta,
     ToolCallPartDelta,
+    UserContent,
 )
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse, infer_model
 from pydantic_ai.models.wrapper import WrapperModel
@@ -85,6 +87,7 @@ class ServerLink:
             model = self._model(asked.model)
             denied = [_tool(asked, name, "", {"type": "object"}, listener) for name in asked.denied]
             sent = len(asked.message) + len(asked.system or "")
+            prompt = _prompt(asked, model, self._at.name)
             bounded = _Bounds(model, frozenset(asked.denied), self._at.name, sent, used)
             listener.told = bounded.told
             agent = Agent(
@@ -99,7 +102,7 @@ class ServerLink:
                 retries={"tools": max(TOOL_SLIPS, asked.rounds), "output": 0},
             )
             result = await agent.run(
-                _sendable(asked.message),
+                prompt,
                 event_stream_handler=listener.hear,
                 usage=used,
                 usage_limits=UsageLimits(request_limit=asked.rounds),
@@ -433,6 +436,33 @@ def _output(shape: type[BaseModel], output: JudgeOutput) -> Any:
 
 
 # ---------------------------------------------------------------- messages and replies
+
+
+def _prompt(asked: Conversation, model: Model[Any], provider: str) -> str | list[UserContent]:
+    """The message, and each image and PDF behind a line that names it. Raises `ProviderError` for what the model does
+    not take."""
+    if not asked.attached:
+        return _sendable(asked.message)
+    parts: list[UserContent] = [_sendable(asked.message)]
+    for one in asked.attached:
+        content = BinaryContent(one.data, media_type=one.picture.media)
+        if (kind := _not_taken(content, model)) is not None:
+            raise ProviderError(
+                f"{provider}: `{one.label}` cannot be sent: the model `{asked.model}` takes no {kind}",
+                retryable=False,
+                hint="take another model, or let a command put into words what is in it",
+            )
+        parts += [f"{one.label}: {one.picture.text}", content]
+    return parts
+
+
+def _not_taken(content: BinaryContent, model: Model[Any]) -> str | None:
+    profile = model.profile
+    if content.is_image:
+        return None if profile.get("supports_image_input", True) else "images"
+    kinds = profile.get("supported_document_media_types")
+    taken = profile.get("supports_document_input", True) and (kinds is None or content.media_type in kinds)
+    return None if taken else "PDFs"
 
 
 def _sendable(text: str) -> str:

@@ -52,10 +52,11 @@ class ModelSessions:
         """The model's answer. Raises `ProviderError`; cancelling the call cancels the request at the server."""
         name, server = self._way.name, self._way.server
         model = vendors.model_id(name, server, request.model, self._model)
+        bench = self._workbench(request, on_progress)
+        attached = await bench.attachments()
         async with self._way.limit:
             link = await self._way.open(model)
-            bench = self._workbench(request, on_progress) if server.tools else None
-            specs = bench.specs if bench is not None else ()
+            specs = bench.specs if server.tools else ()
             by_value = without_files(request, [spec.name for spec in specs])
             message, system = spoken(request, by_value=by_value)
             asked = Conversation(
@@ -63,10 +64,11 @@ class ModelSessions:
                 message,
                 system,
                 specs,
-                bench.call if bench else None,
+                bench.call if server.tools else None,
                 self._rounds,
-                bench.denied if bench else (),
+                bench.denied if server.tools else (),
                 request.settings,
+                attached,
             )
             reply = await link.converse(asked, lambda piece: on_progress(SessionProgress("text", piece)))
         if reply.cut:
@@ -76,7 +78,7 @@ class ModelSessions:
             reply.text, provider=name, origin="model", details=details, request=request, writes=not by_value
         )
         said = structs.replace(said, usage=reply.usage)
-        result = said if bench is None else bench.outputs.harvest(said, bench)
+        result = bench.outputs.harvest(said, bench)
         if not reply.text.strip() and not result.text:
             discarded(result)
             raise ProviderBadReply(f"{name}: the model said nothing")
