@@ -168,13 +168,18 @@ class Mcp:
             raise
         except Exception as problem:
             if not ready.done():
-                failed = problem if isinstance(problem, ToolFailed) else None
-                why = f"the tool server {self.name} cannot be used: {one_line(_innermost(problem), 300)}"
-                ready.set_exception(failed or ToolFailed(why))
+                ready.set_exception(self._unusable(problem))
         finally:
             if not ready.done():
                 ready.set_exception(ToolFailed(self._gone()))
                 ready.exception()
+
+    def _unusable(self, problem: Exception) -> ToolFailed:
+        if isinstance(problem, ToolFailed):
+            return problem
+        if self._process is not None and self._process.over:
+            return ToolFailed(self._gone())
+        return ToolFailed(f"the tool server {self.name} cannot be used: {one_line(_innermost(problem), 300)}")
 
     def _streams(self) -> contextlib.AbstractAsyncContextManager[Any]:
         return self._http() if self._server.url is not None else self._stdio()
@@ -193,8 +198,14 @@ class Mcp:
                 parsed = types.jsonrpc_message_adapter.validate_python(message, by_name=False)
                 to_session.send_nowait(SessionMessage(parsed))
 
-        process = self._process = ServerProcess(self.name, heard, to_session.close)
-        await process.start(self._guard, self._server.command, self._server.env, self._cwd)
+        process = ServerProcess(self.name, heard, to_session.close)
+        try:
+            await process.start(self._guard, self._server.command, self._server.env, self._cwd)
+        except BaseException:
+            for stream in (to_session, incoming, outgoing, from_session):
+                stream.close()
+            raise
+        self._process = process
 
         async def write() -> None:
             async for message in from_session:

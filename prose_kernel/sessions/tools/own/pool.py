@@ -106,6 +106,8 @@ class OwnTools:
                 raise ProviderError(
                     f"the tool '{one_line(name)}' cannot be had: {problem}", retryable=False, hint=self._hint(name)
                 ) from None
+            if not full and request.kind == "call":  # `tools` is none of VVM's keys: it may mean something else there
+                continue
             if not full:
                 raise ProviderError(f"there is no tool '{one_line(name)}'", retryable=False, hint=self._hint(name))
             for each, spec in full.items():

@@ -57,11 +57,18 @@ class ServerProcess:
             await self._watching
 
     @property
+    def over(self) -> bool:
+        """Whether nothing more comes."""
+        return self._over
+
+    @property
     def gone(self) -> str:
-        """Why nothing more comes, with its last words."""
+        """Why nothing more comes, with its last words if it ended by itself."""
+        if self.fault:
+            return f"the tool server {self.name} {self.fault}"
         lines = [line for line in printable(self._helper.complaints).splitlines() if line.strip()]
         words = f"; its last words: {one_line(lines[-1], 200)}" if lines else ""
-        return f"the tool server {self.name} {self.fault or 'ended'}{words}"
+        return f"the tool server {self.name} ended{words}"
 
     async def _watch(self) -> None:
         await self._helper.ended()
