@@ -32,6 +32,8 @@ from prose_kernel.runtime.session_options import (
 from prose_kernel.session_services import connect
 from prose_kernel.sessions.tools.own.pool import OwnTools
 from prose_kernel.sessions.tools.workbench import SessionWorkbench
+from prose_kernel.settings import Settings
+from prose_kernel.workspace import Start, Workspace
 
 SERVER = str(Path(__file__).parents[1] / "stubs" / "mcp_tools.py")
 STDIO = McpServer((sys.executable, SERVER), env={"WEATHER_TOKEN": "t-1"}, timeout=20)
@@ -306,3 +308,21 @@ async def test_a_session_calls_a_tool_and_is_replayed_without_the_server(tmp_pat
     again = await services.sessions.run(asked, lambda progress: None)
     await services.close()
     assert again.text == first.text and again.trace == first.trace
+
+
+async def test_a_program_names_the_tools_of_its_agent_and_session(tmp_path: Path) -> None:
+    (tmp_path / "prose_tools.py").write_text('def motto() -> str:\n    """What we say."""\n    return "onwards"\n')
+    program = (
+        'agent planner:\n  tools: ["motto"]\n  permissions:\n    tools: allow\n\n'
+        'let said = session: planner\n  prompt: "Plan"\n'
+    )
+    with StubServer() as stub:
+        servers = {"stub": ModelServer("openai", stub.openai_url, key="", model="tool-0-motto")}
+        settings = Settings(provider="stub", providers=servers, cassette_mode="off", state="in-context")
+        here = Workspace(settings, Start(tmp_path), asker=ScriptedPerson(available=False))
+        try:
+            await here.execute(program + "let count = said\n")
+            assert stub.last is not None and "motto" in stub.last.asked.tools
+            assert "Done: onwards" in str(await here.execute("said"))
+        finally:
+            await here.close()
