@@ -130,7 +130,7 @@ class Mcp:
         except (ToolFailed, asyncio.CancelledError):
             raise
         except Exception as problem:  # whatever the package makes of an odd server
-            if serving.done() or (self._process is not None and self._process.fault):
+            if serving.done() or (self._process is not None and self._process.over):
                 await self.close()
                 raise ToolFailed(self._gone()) from None
             raise ToolFailed(f"the tool server {self.name}: {one_line(str(problem), 300)}") from None
