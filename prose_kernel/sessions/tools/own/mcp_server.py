@@ -31,6 +31,8 @@ START: Final = 30.0
 MOST_TOOLS: Final = 500
 DESCRIPTION: Final = 4000
 SCHEMA: Final = 64 * 1024
+NAME: Final = 64
+"""Characters of a name that every vendor takes."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 
 
@@ -60,7 +62,7 @@ class Mcp:
             session = await self._open()
             params = types.PaginatedRequestParams(cursor=cursor)
             page = await self._within(session.list_tools(params=params), START)
-            found += [self._spec(tool) for tool in page.tools if self._wanted(tool.name)]
+            found += [self._spec(tool) for tool in page.tools if self._wanted(tool)]
             cursor = page.next_cursor
             if not cursor or len(found) > MOST_TOOLS:
                 break
@@ -89,14 +91,20 @@ class Mcp:
 
     # ------------------------------------------------------------ what comes back
 
-    def _wanted(self, name: str) -> bool:
-        return _NAME.fullmatch(name) is not None and (not self._server.tools or name in self._server.tools)
+    def _wanted(self, tool: types.Tool) -> bool:
+        """Whether the settings allow it, and a model could be told its name and schema: others are left out."""
+        schema: Any = tool.input_schema
+        return (
+            _NAME.fullmatch(tool.name) is not None
+            and len(self.name) + 2 + len(tool.name) <= NAME
+            and (not self._server.tools or tool.name in self._server.tools)
+            and schema.get("type") == "object"
+            and isinstance(schema.get("properties", {}), dict)
+            and len(json.dumps(schema)) <= SCHEMA
+        )
 
     def _spec(self, tool: types.Tool) -> ToolSpec:
-        schema: Any = tool.input_schema
-        if not isinstance(schema, dict) or schema.get("type") != "object" or len(json.dumps(schema)) > SCHEMA:
-            raise ToolFailed(f"the tool {self.name}.{tool.name} has no usable schema")
-        return ToolSpec(tool.name, (tool.description or tool.name)[:DESCRIPTION], schema)
+        return ToolSpec(tool.name, (tool.description or tool.name)[:DESCRIPTION], tool.input_schema)
 
     def _text(self, result: types.CallToolResult) -> str:
         parts = []
