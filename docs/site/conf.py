@@ -18,16 +18,23 @@ from pygments.lexers.special import TextLexer
 
 ROOT = Path(__file__).parents[2]
 
+EXAMPLES = sorted(
+    str(path.relative_to(ROOT / "examples").with_suffix(""))
+    for pattern in ("README.md", "*/README.md", "*/*.ipynb")
+    for path in (ROOT / "examples").glob(pattern)
+)
+
 NAVIGATION = {
     "Start": ["docs/in-the-notebook", "docs/people", "docs/openprose-or-vvm", "notebooks/tour", "notebooks/vvm_tour"],
     "Course": sorted(f"notebooks/course/{path.stem}" for path in (ROOT / "notebooks" / "course").glob("*.ipynb")),
+    "Gallery": ["docs/gallery", *(f"examples/{name}" for name in EXAMPLES)],
     "Look": ["docs/freshness", "docs/pictures", "docs/data-and-images", "docs/debugging", "docs/reports"],
     "Learn and teach": ["docs/teaching"],
-    "Run": ["docs/cli", "docs/settings", "docs/providers", "docs/programs", "docs/tools", "docs/permissions", "docs/exec-tool"],
+    "Run": ["docs/cli", "docs/settings", "docs/providers", "docs/programs", "docs/tools", "docs/exec-tool"],
     "Record and test": ["docs/recordings", "docs/testing-your-workflow", "docs/judge-rules", "docs/determinism"],
     "Keep": ["docs/state", "docs/durability", "docs/what-survives", "docs/teams", "docs/tasks", "docs/many-machines"],
     "Edit": ["docs/editors", "docs/highlighting"],
-    "Trust": ["docs/budgets", "docs/what-leaves-your-machine", "docs/threat-model", "docs/reliability"],
+    "Trust": ["docs/permissions", "docs/budgets", "docs/what-leaves-your-machine", "docs/threat-model", "docs/reliability"],
     "Reference": [
         "docs/reference/index",
         "docs/reference/openprose",
