@@ -1,0 +1,319 @@
+"""What watches runs from outside: spans for OpenTelemetry and the log, and what they keep to themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.server
+import json
+import socket
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from prose_kernel.errors import RunError, UsageError
+from prose_kernel.languages import VVM
+from prose_kernel.settings import Settings, load
+from prose_kernel.telemetry.log import LogFile
+from prose_kernel.telemetry.spans import Span
+from prose_kernel.workspace import Start, Workspace
+
+SCRIPT = """
+sessions:
+  flaky: [{error: "overloaded"}, "the secret answer"]
+judge:
+  "*": [yes]
+"""
+
+
+class Person:
+    available = False
+
+    def __init__(self) -> None:
+        self.shown: list[str] = []
+
+    async def ask(self, prompt: str, *, password: bool = False) -> str:
+        raise AssertionError("nobody is here")
+
+    def show(self, text: str) -> None:
+        self.shown.append(text)
+
+
+async def run(cwd: Path, *texts: str, vvm: bool = False, **settings: Any) -> Person:
+    """Run texts one after the other; errors of the program are part of it."""
+    person = Person()
+    workspace = Workspace(Settings(journal="off", **settings), Start(cwd), asker=person)
+    try:
+        for text in texts:
+            with contextlib.suppress(RunError):
+                await workspace.execute(text, language=VVM if vvm else None)
+    finally:
+        await workspace.close()
+    return person
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def ended(path: Path, kind: str) -> list[dict[str, Any]]:
+    return [line for line in lines(path) if line["event"] == "end" and line["kind"] == kind]
+
+
+@pytest.fixture
+def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
+    """The process has a tracer provider of its own."""
+    found = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(found))
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    return found
+
+
+def named(exporter: InMemorySpanExporter) -> dict[str, ReadableSpan]:
+    return {span.name: span for span in exporter.get_finished_spans()}
+
+
+# ---------------------------------------------------------------- spans
+
+
+async def test_a_run_is_a_tree_of_spans(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
+    await run(tmp_path, 'let a = exec "echo 1"', telemetry_otel=True)
+    spans = named(exporter)
+    assert spans.keys() == {"invoke_workflow notebook", "cell 1", "let", "command"}
+    for inner, outer in (("command", "let"), ("let", "cell 1"), ("cell 1", "invoke_workflow notebook")):
+        parent = spans[inner].parent
+        assert parent is not None
+        assert parent.span_id == spans[outer].context.span_id
+    assert spans["command"].attributes is not None
+    assert spans["command"].attributes["process.exit.code"] == 0
+
+
+async def test_an_error_is_the_status_of_what_it_ended(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
+    await run(tmp_path, 'exec "exit 3"', 'let a = "later"', telemetry_otel=True)
+    spans = named(exporter)
+    status = {name: span.status.description for name, span in spans.items() if not span.status.is_ok}
+    assert status == {"command": "exit", "exec": "E203", "cell 1": "E203"}
+
+
+async def test_vvm_has_the_same_spans(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
+    await run(tmp_path, "x = 1\ny = x + 1\n", vvm=True, telemetry_otel=True)
+    names = [span.name for span in exporter.get_finished_spans()]
+    assert names == ["assign", "assign", "cell 1", "invoke_workflow notebook"]
+
+
+async def test_a_command_knows_its_span(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
+    await run(tmp_path, 'exec "echo $TRACEPARENT > told"', telemetry_otel=True)
+    context = named(exporter)["command"].context
+    assert (tmp_path / "told").read_text() == f"00-{context.trace_id:032x}-{context.span_id:016x}-01\n"
+
+
+async def test_a_command_is_told_nothing_where_that_is_not_wanted(tmp_path: Path) -> None:
+    await run(tmp_path, 'exec "echo $TRACEPARENT > told"', telemetry_log="log", telemetry_commands=False)
+    assert (tmp_path / "told").read_text() == "\n"
+
+
+async def test_a_run_goes_on_with_the_trace_of_who_started_it(
+    tmp_path: Path, exporter: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACEPARENT", f"00-{'a' * 32}-{'b' * 16}-01")
+    await run(tmp_path, 'let a = "x"', telemetry_otel=True, telemetry_log="log")
+    assert {f"{span.context.trace_id:x}" for span in exporter.get_finished_spans()} == {"a" * 32}
+    assert named(exporter)["invoke_workflow notebook"].parent.span_id == int("b" * 16, 16)  # type: ignore[union-attr]
+    await run(tmp_path, 'let a = "x"', telemetry_log="other")
+    assert [(line["trace_id"], line["parent_id"]) for line in ended(tmp_path / "other", "run")] == [
+        ("a" * 32, "b" * 16)
+    ]
+
+
+# ---------------------------------------------------------------- sessions
+
+
+async def sessions(tmp_path: Path, **settings: Any) -> None:
+    (tmp_path / "script.yaml").write_text(SCRIPT)
+    text = 'agent clerk:\n  model: sonnet\nsession: clerk\n  prompt: "a secret, flaky task"\n  retry: 2\n'
+    await run(tmp_path, text, provider="scripted", script="script.yaml", cassette_mode="off", **settings)
+
+
+async def test_a_session_has_a_span_for_each_attempt(tmp_path: Path) -> None:
+    await sessions(tmp_path, telemetry_log="log")
+    first, second = ended(tmp_path / "log", "attempt")
+    (session,) = ended(tmp_path / "log", "session")
+    assert session["name"] == "invoke_agent clerk"
+    assert session["attributes"]["prose.attempts"] == 2
+    assert {first["parent_id"], second["parent_id"]} == {session["span_id"]}
+    assert (first["status"], second["status"], session["status"]) == ("error", "ok", "ok")
+    assert second["attributes"]["gen_ai.request.model"] == "sonnet"
+
+
+async def test_content_is_told_to_nobody_who_has_not_asked_for_it(tmp_path: Path) -> None:
+    await sessions(tmp_path, telemetry_log="log")
+    await run(tmp_path, 'exec "echo secret >&2; exit 1"', telemetry_log="log")
+    assert "secret" not in (tmp_path / "log").read_text()
+
+
+async def test_content_is_told_to_who_asks_for_it(tmp_path: Path) -> None:
+    await sessions(tmp_path, telemetry_log="log", telemetry_content=True)
+    _, last = ended(tmp_path / "log", "attempt")
+    (told,) = json.loads(last["attributes"]["gen_ai.input.messages"])
+    assert told == {"role": "user", "parts": [{"type": "text", "content": "a secret, flaky task"}]}
+    (said,) = json.loads(last["attributes"]["gen_ai.output.messages"])
+    assert said["parts"][0]["content"].strip() == "the secret answer"
+
+
+async def test_a_judgement_has_a_span(tmp_path: Path) -> None:
+    (tmp_path / "script.yaml").write_text(SCRIPT)
+    text = 'let a = "x"\nif **the secret matter is fine**:\n  let b = "y"\n'
+    options = {"provider": "scripted", "script": "script.yaml", "judge_rules": "off", "cassette_mode": "off"}
+    await run(tmp_path, text, telemetry_log="log", **options)
+    (judged,) = ended(tmp_path / "log", "judgement")
+    assert "secret" not in json.dumps(judged)
+    assert judged["attributes"]["prose.judge"] == "script"
+
+
+async def test_a_gate_has_a_span_and_an_error_its_statement(tmp_path: Path) -> None:
+    await run(tmp_path, 'gate ship:\n  prompt: "a secret?"\n', telemetry_log="log", gates="deny")
+    (gate,) = ended(tmp_path / "log", "gate")
+    assert (gate["name"], gate["attributes"]["prose.outcome"]) == ("gate ship", "rejected")
+    assert [line["error"] for line in ended(tmp_path / "log", "statement")] == ["E213"]
+
+
+async def test_what_is_cancelled_ends(tmp_path: Path) -> None:
+    text = 'parallel ("first"):\n  exec "echo fast"\n  exec "sleep 60"\n'
+    await run(tmp_path, text, telemetry_log="log")
+    assert sorted(line["status"] for line in ended(tmp_path / "log", "command")) == ["cancelled", "ok"]
+    begun = [line["span_id"] for line in lines(tmp_path / "log") if line["event"] == "begin"]
+    assert set(begun) <= {line["span_id"] for line in lines(tmp_path / "log") if line["event"] == "end"}
+
+
+# ---------------------------------------------------------------- the collector
+
+
+class Collector(http.server.BaseHTTPRequestHandler):
+    spans: ClassVar[list[str]]
+    status = 200
+
+    def do_POST(self) -> None:
+        request = ExportTraceServiceRequest()
+        request.ParseFromString(self.rfile.read(int(self.headers["Content-Length"])))
+        self.spans += [s.name for r in request.resource_spans for scope in r.scope_spans for s in scope.spans]
+        self.send_response(self.status)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Tests are quiet."""
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Collector]]:
+    class Mine(Collector):
+        spans: ClassVar[list[str]] = []
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Mine)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    yield Mine
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+async def test_spans_have_arrived_when_the_workspace_is_closed(tmp_path: Path, collector: type[Collector]) -> None:
+    person = await run(tmp_path, 'let a = "x"', telemetry_otel=True)
+    assert collector.spans == ["let", "cell 1", "invoke_workflow notebook"]
+    assert person.shown == []
+
+
+async def test_a_collector_that_refuses_is_said_once(
+    tmp_path: Path, collector: type[Collector], caplog: pytest.LogCaptureFixture
+) -> None:
+    collector.status = 400
+    person = await run(tmp_path, 'let a = "x"', telemetry_otel=True)
+    assert person.shown == [
+        "Warning: the collector of OpenTelemetry does not take spans; they are lost while it does not"
+    ]
+    assert caplog.records == []
+
+
+async def test_a_collector_that_is_away_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from prose_kernel.telemetry import otel
+
+    monkeypatch.setattr(otel, "PATIENCE", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes the connection and never answers
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "600")
+        person = await asyncio.wait_for(run(tmp_path, 'let a = "x"', telemetry_otel=True), 30)
+    assert len(person.shown) == 1
+    assert caplog.records == []
+
+
+async def test_an_exporter_that_there_is_not_is_an_error_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "zipkin")
+    with pytest.raises(UsageError, match="OTEL_TRACES_EXPORTER=zipkin is not supported"):
+        await run(tmp_path, 'exec "touch ran"', telemetry_otel=True)
+    assert not (tmp_path / "ran").exists()
+
+
+# ---------------------------------------------------------------- the log
+
+
+async def test_the_log_is_for_its_owner_alone(tmp_path: Path) -> None:
+    await run(tmp_path, 'let a = "x"', telemetry_log="log")
+    assert stat.S_IMODE((tmp_path / "log").stat().st_mode) == 0o600
+    assert [(line["event"], line["kind"]) for line in lines(tmp_path / "log")] == [
+        ("begin", "run"),
+        ("begin", "cell"),
+        ("end", "statement"),
+        ("end", "cell"),
+        ("end", "run"),
+    ]
+
+
+async def test_a_log_that_cannot_be_written_is_said_once_and_the_program_runs(tmp_path: Path) -> None:
+    person = await run(tmp_path, 'exec "touch ran"', 'let b = "x"', telemetry_log="missing/log")
+    assert person.shown == [
+        "Warning: the log log cannot be written (no such file or directory); nothing more is logged"
+    ]
+    assert (tmp_path / "ran").exists()
+
+
+def test_a_long_log_begins_again(tmp_path: Path) -> None:
+    log = LogFile(tmp_path / "log", pytest.fail, largest=400)
+    for number in range(5):
+        log.ended(Span("cell", f"cell {number}", 0, end=1))
+    log.close()
+    kept = lines(tmp_path / "log.1") + lines(tmp_path / "log")
+    assert [line["name"] for line in kept][-1] == "cell 4"
+    assert (tmp_path / "log").stat().st_size <= 400
+
+
+async def test_what_is_off_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from prose_kernel import run_parts
+
+    monkeypatch.setattr(run_parts, "watch", lambda *_: pytest.fail("nobody watches"))
+    await run(tmp_path, 'let a = "x"')
+
+
+def test_settings(tmp_path: Path) -> None:
+    (tmp_path / "prose.toml").write_text('[telemetry]\notel = true\nlog = "a"\ncontent = true\ncommands = false\n')
+    found = load(tmp_path, {"PROSE_TELEMETRY_LOG": "b"})
+    assert (found.telemetry_otel, found.telemetry_log, found.telemetry_content, found.telemetry_commands) == (
+        True,
+        "b",
+        True,
+        False,
+    )
