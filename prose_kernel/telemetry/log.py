@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from prose_kernel.telemetry.spans import Span
 
@@ -24,7 +24,7 @@ ENDS_ALONE: Final = ("statement", "tool")
 class LogFile:
     """A recorder. What cannot be written is said once through `warn`, and nothing more is written."""
 
-    names = False
+    names: ClassVar[bool] = False
 
     def __init__(self, path: Path, warn: Callable[[str], None], *, largest: int = LARGEST) -> None:
         self._path = path

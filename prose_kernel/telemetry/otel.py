@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 from opentelemetry import context, trace
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
@@ -31,7 +31,7 @@ _KINDS: Final = {"attempt": trace.SpanKind.CLIENT}
 class Tracer:
     """A recorder. `environment` holds the `OTEL_` variables and the trace context that this process belongs to."""
 
-    names = True
+    names: ClassVar[bool] = True
 
     def __init__(self, environment: Mapping[str, str], warn: Callable[[str], None]) -> None:
         provider = trace.get_tracer_provider()

@@ -54,8 +54,8 @@ OWN_MODELS: Final = ("model", "agent")
 class Span:
     """Something that takes time. `end` is None while it lasts; times are nanoseconds since 1970.
 
-    The ids are lower-case hexadecimal numbers, as in W3C trace context; `remote` is that of a parent in another process.
-    `error` is a short name (`E203`), `message` what people read; the latter is "" unless content is wanted.
+    The ids are lower-case hexadecimal numbers, as in W3C trace context; `remote` is that of a parent in another
+    process. `error` is a short name (`E203`), `message` what people read; the latter is "" unless content is wanted.
     """
 
     kind: Kind

@@ -177,7 +177,7 @@ async def test_a_judgement_has_a_span(tmp_path: Path) -> None:
     await run(tmp_path, text, telemetry_log="log", **options)
     (judged,) = ended(tmp_path / "log", "judgement")
     assert "secret" not in json.dumps(judged)
-    assert judged["attributes"]["prose.judge"] == "script"
+    assert judged["attributes"]["prose.judge"] == "scripted"
 
 
 async def test_a_gate_has_a_span_and_an_error_its_statement(tmp_path: Path) -> None:
