@@ -30,6 +30,7 @@ from prose_kernel.runtime.events import (
     JudgeAsked,
     Judged,
     Place,
+    ProgramCalled,
     RunEnded,
     RunStarted,
     SessionFinished,
@@ -237,8 +238,8 @@ class Spans:
 
     def _at(self, place: Place) -> Span:
         """The span of the statement of the root that runs. Statements of the root run one after the other, so one has
-        begun when the last one ended."""
-        if self._statement is None or place.ordinal != self._ordinal:
+        begun when the last one ended. Programs that it calls count their own statements."""
+        if self._statement is None or (place.ordinal != self._ordinal and not place.program):
             self._end_statement("ok")
             self._ordinal = place.ordinal
             parent = self._cell or self._run or self._begin_run("")
@@ -263,10 +264,9 @@ class Spans:
         span.branches = place.branches
 
     def _done(self, event: StatementDone) -> None:
-        span = self._at(event.place)
-        self._mark(span, event.place)
-        self._heard = self._clock()
         if not event.place.program and not event.place.depth:
+            self._mark(self._at(event.place), event.place)
+            self._heard = self._clock()
             self._end_statement("ok")
 
     def _bound(self, event: Bound) -> None:
@@ -276,6 +276,9 @@ class Spans:
         if not (place.depth or place.branches or place.program) and not span.attributes.get("prose.name"):
             self._mark(span, place)
             span.attributes["prose.name"] = event.name
+
+    def _program_called(self, event: ProgramCalled) -> None:
+        self._at(event.place)
 
     def _end_statement(self, status: Status, error: RunError | None = None, end: int = 0) -> None:
         span, self._statement = self._statement, None
@@ -444,6 +447,7 @@ class Spans:
         CellStarted: _cell_started,
         StatementDone: _done,
         Bound: _bound,
+        ProgramCalled: _program_called,
         CommandStarted: _command_started,
         CommandFinished: _command_finished,
         SessionStarted: _session_started,

@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from notebook.recording import Recording
 from opentelemetry import trace
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from prose_kernel.cells.runner import Cells
 from prose_kernel.errors import RunError, UsageError
 from prose_kernel.languages import VVM
 from prose_kernel.settings import Settings, load
@@ -317,3 +319,40 @@ def test_settings(tmp_path: Path) -> None:
         True,
         False,
     )
+
+
+# ---------------------------------------------------------------- front ends
+
+
+async def test_what_an_imported_program_does_belongs_to_the_statement_that_calls_it(tmp_path: Path) -> None:
+    (tmp_path / "part.prose").write_text(
+        'input text: "what"\nlet inner = exec "echo 1"\nlet b = "x"\noutput c = text\n'
+    )
+    text = 'use "./part.prose" as part\nlet first = "1"\nlet r = part(text: first)\nlet last = exec "echo 2"\n'
+    await run(tmp_path, text, telemetry_log="log")
+    statements = ended(tmp_path / "log", "statement")
+    assert [line["attributes"].get("prose.name") for line in statements] == ["first", "r", "last"]
+    of = {line["span_id"]: line["attributes"]["prose.name"] for line in statements}
+    assert [of[line["parent_id"]] for line in ended(tmp_path / "log", "command")] == ["r", "last"]
+
+
+def test_prose_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collector: type[Collector]) -> None:
+    from prose_kernel.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "program.prose").write_text('let a = "x"\n')
+    assert main(["run", "program.prose", "--otel", "--log", "log"]) == 0
+    assert collector.spans == ["let", "cell 1", "invoke_workflow program.prose"]
+    assert [line["name"] for line in ended(tmp_path / "log", "run")] == ["invoke_workflow program.prose"]
+
+
+async def test_cells_of_a_notebook_are_one_trace_in_both_languages(tmp_path: Path) -> None:
+    (tmp_path / "prose.toml").write_text('[telemetry]\nlog = "log"\n')
+    cells = Cells(tmp_path, Person())
+    try:
+        assert await cells.run('let a = "x"', Recording(), live=False) is None
+        assert await cells.run("%%vvm\nb = 1", Recording(), live=False) is None
+    finally:
+        await cells.close()
+    assert len({line["trace_id"] for line in lines(tmp_path / "log")}) == 1
+    assert [line["name"] for line in ended(tmp_path / "log", "cell")] == ["cell 1", "cell 2"]
