@@ -23,10 +23,14 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from prose_kernel.cells.runner import Cells
 from prose_kernel.errors import RunError, UsageError
+from prose_kernel.language.source import Source
+from prose_kernel.language.source import Span as ProseSpan
 from prose_kernel.languages import VVM
+from prose_kernel.runtime import events
+from prose_kernel.runtime.ports import Key, SessionRequest, SessionResult, ToolUse, Usage
 from prose_kernel.settings import Settings, load
 from prose_kernel.telemetry.log import LogFile
-from prose_kernel.telemetry.spans import Span
+from prose_kernel.telemetry.spans import Span, Spans
 from prose_kernel.workspace import Start, Workspace
 
 SCRIPT = """
@@ -356,3 +360,41 @@ async def test_cells_of_a_notebook_are_one_trace_in_both_languages(tmp_path: Pat
         await cells.close()
     assert len({line["trace_id"] for line in lines(tmp_path / "log")}) == 1
     assert [line["name"] for line in ended(tmp_path / "log", "cell")] == ["cell 1", "cell 2"]
+
+
+# ---------------------------------------------------------------- models
+
+
+def test_an_attempt_by_a_model_tells_its_tools_and_what_it_consumed(tmp_path: Path) -> None:
+    place = events.Place(Source("session", "cell"), ProseSpan(0, 7), 1, kind="session")
+    request = SessionRequest("session", "a secret task", "c1/1/s0", model="sonnet")
+    tool = ToolUse("read", "secret.md", "refused", "a secret")
+    usage = Usage(requests=2, tokens_in=10, tokens_out=5, cost=0.25)
+    result = SessionResult("secret", provider="anthropic", origin="model", details={"model": "m-1"}, usage=usage)
+    spans = Spans([LogFile(tmp_path / "log", pytest.fail)])
+    for event in (
+        events.RunStarted(place, "p.prose"),
+        events.CellStarted(place, 1),
+        events.SessionStarted(place, 0, request, None),
+        events.SessionProgressed(place, 0, "tool", "", tool),
+        events.SessionFinished(place, 0, request, None, Key("s0"), result, "secret"),
+        events.RunEnded(place),
+    ):
+        if type(event) in spans.kinds:
+            spans(event)
+    spans.close()
+    assert "secret" not in (tmp_path / "log").read_text()
+    (attempt,), (called,) = ended(tmp_path / "log", "attempt"), ended(tmp_path / "log", "tool")
+    assert called["parent_id"] == attempt["span_id"]
+    assert (called["name"], called["status"], called["error"]) == ("execute_tool read", "error", "refused")
+    assert attempt["name"] == "chat sonnet"
+    told = attempt["attributes"]
+    assert {name: told[name] for name in told if name.startswith("gen_ai.") or name == "prose.cost.usd"} == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "sonnet",
+        "gen_ai.provider.name": "anthropic",
+        "gen_ai.response.model": "m-1",
+        "gen_ai.usage.input_tokens": 10,
+        "gen_ai.usage.output_tokens": 5,
+        "prose.cost.usd": 0.25,
+    }
