@@ -265,7 +265,9 @@ class Spans:
 
     def _done(self, event: StatementDone) -> None:
         if not event.place.program and not event.place.depth:
-            self._mark(self._at(event.place), event.place)
+            span = self._at(event.place)
+            span.attributes.pop("prose.name", None)  # bound inside
+            self._mark(span, event.place)
             self._heard = self._clock()
             self._end_statement("ok")
 

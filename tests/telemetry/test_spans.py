@@ -398,3 +398,24 @@ def test_an_attempt_by_a_model_tells_its_tools_and_what_it_consumed(tmp_path: Pa
         "gen_ai.usage.output_tokens": 5,
         "prose.cost.usd": 0.25,
     }
+
+
+def test_a_resumed_run_tells_what_it_does_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from prose_kernel.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "program.prose").write_text('exec "echo known"\nexec "test -e go"\n')
+    assert main(["run", "program.prose"]) == 1
+    (tmp_path / "go").touch()
+    assert main(["run", "--resume", "--log", "log"]) == 0
+    assert [line["attributes"]["prose.at"] for line in ended(tmp_path / "log", "command")] == ["c1/2/x0"]
+    assert [line["status"] for line in ended(tmp_path / "log", "run")] == ["ok"]
+
+
+async def test_a_loop_is_one_statement_where_it_stands(tmp_path: Path) -> None:
+    await run(tmp_path, "let n = 0\nrepeat 3:\n  n = n + 1\n", telemetry_log="log")
+    told = [line["attributes"] for line in ended(tmp_path / "log", "statement")]
+    assert [(one["prose.kind"], one["code.line.number"], one.get("prose.name")) for one in told] == [
+        ("let", 1, "n"),
+        ("repeat", 2, None),
+    ]
