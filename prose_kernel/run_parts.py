@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prose_kernel.errors import StateError
+from prose_kernel.errors import StateError, UsageError
 
 if TYPE_CHECKING:
     from prose_kernel.commands import Engine
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from prose_kernel.state.home import RunHome
     from prose_kernel.state.kept import Kept
     from prose_kernel.state.registry.resolver import RemotePrograms
+    from prose_kernel.telemetry.spans import Spans
 
 
 def keep(
@@ -180,6 +181,28 @@ def _gate_records(kept: Kept | None, clock: Clock) -> Records:
 
     records = DatabaseRecords(kept.database, home.gates, home.run_id, clock)
     return FallbackRecords(records, clock) if kept.database.inside else records
+
+
+def watch(settings: Settings, cwd: Path, warn: Callable[[str], None]) -> Spans | None:
+    """What hears the events of runs for OpenTelemetry and the log, where the settings want that; `warn` may be called
+    from any thread. Takes some time. Raises `UsageError`."""
+    if not settings.watched:
+        return None
+    from prose_kernel.telemetry.spans import Recorder, Spans
+
+    recorders: list[Recorder] = []
+    if settings.telemetry_otel:
+        try:
+            from prose_kernel.telemetry.otel import Tracer
+        except ImportError:
+            hint = "install it with: pip install 'prose_kernel[otel]'"
+            raise UsageError("OpenTelemetry is not installed", hint=hint) from None
+        recorders.append(Tracer(os.environ, warn))
+    if settings.telemetry_log is not None:
+        from prose_kernel.telemetry.log import LogFile
+
+        recorders.append(LogFile(cwd / settings.telemetry_log, warn))
+    return Spans(recorders, remote=os.environ.get("TRACEPARENT", ""), content=settings.telemetry_content)
 
 
 async def remote_commands(settings: Settings, cwd: Path, show: Callable[[str], None]) -> RemoteCommands | None:

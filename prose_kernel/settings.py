@@ -140,6 +140,10 @@ class Settings:
       docs` makes, or an address with `{page}` in the place of the name of a page.
     - `notify`: how a terminal calls the person when a question waits and the run has been busy for ten seconds: `bell`,
       `desktop` (a notification, where the terminal knows OSC 9), or `off`. JupyterLab has a setting of its own.
+    - `telemetry_otel`: whether runs are watched through OpenTelemetry; the `OTEL_` variables say where spans go.
+    - `telemetry_log`: the file that gets the same as lines of JSON, relative to the working directory.
+    - `telemetry_content`: whether prompts, answers, commands, questions and messages of errors are in both, too.
+    - `telemetry_commands`: whether commands get the context of their span (`TRACEPARENT`) while runs are watched.
     - `vvm_state`: where agents of VVM put their results: `in-context` (they are the values), or `filesystem` (files
       below `.vvm/runs/`, to which the values refer).
     - `vvm_depth`: how many calls of VVM functions may be inside each other.
@@ -209,6 +213,10 @@ class Settings:
     display_lines: Limit = 1_000
     docs_url: Address | None = None
     notify: Literal["off", "bell", "desktop"] = "off"
+    telemetry_otel: bool = False
+    telemetry_log: str | None = None
+    telemetry_content: bool = False
+    telemetry_commands: bool = True
     vvm_state: AnswerBackend = "in-context"
     vvm_depth: int = 100
     vvm_rules: bool = False
@@ -228,6 +236,11 @@ class Settings:
     def on_other_machines(self) -> bool:
         """Whether commands run on other machines; a dry run runs none."""
         return self.remote not in (None, "off") and self.provider != "dry-run"
+
+    @property
+    def watched(self) -> bool:
+        """Whether somebody watches runs from outside; nobody watches a dry run."""
+        return (self.telemetry_otel or self.telemetry_log is not None) and self.provider != "dry-run"
 
     def session_options(self, cwd: Path) -> SessionOptions:
         """Return the options that concern sessions; file names are relative to `cwd`."""

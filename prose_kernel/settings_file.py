@@ -10,6 +10,7 @@
     [exec]                                     # enabled, memory, home, network, lists, bubblewrap, environment …
     [remote]                                   # scheduler, environment: commands on other machines
     [programs]                                 # registry, size, seconds, most, private_hosts: programs from elsewhere
+    [telemetry]                                # otel, log, content, commands: watching runs from outside
     [vvm]                                      # state, depth, rules
     [permissions]                              # what a session may do by default
     [providers.NAME]                           # a model server
@@ -74,6 +75,12 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "seconds": "programs_seconds",
         "most": "programs_most",
         "private_hosts": "programs_private_hosts",
+    },
+    "telemetry": {
+        "otel": "telemetry_otel",
+        "log": "telemetry_log",
+        "content": "telemetry_content",
+        "commands": "telemetry_commands",
     },
     "remote": {"scheduler": "remote", "environment": "remote_environment"},
     "vvm": {

@@ -35,7 +35,13 @@ NAVIGATION = {
     "Record and test": ["docs/recordings", "docs/testing-your-workflow", "docs/judge-rules", "docs/determinism"],
     "Keep": ["docs/state", "docs/durability", "docs/what-survives", "docs/teams", "docs/many-machines"],
     "Edit": ["docs/editors", "docs/highlighting"],
-    "Trust": ["docs/budgets", "docs/what-leaves-your-machine", "docs/threat-model", "docs/reliability"],
+    "Trust": [
+        "docs/budgets",
+        "docs/watching",
+        "docs/what-leaves-your-machine",
+        "docs/threat-model",
+        "docs/reliability",
+    ],
     "Reference": [
         "docs/reference/index",
         "docs/reference/openprose",
