@@ -202,7 +202,7 @@ async def run(cwd: Path, stub: StubServer, *, mode: str = "auto", program: str =
         await here.execute(program, "main.prose")
     finally:
         await here.close()
-    return [str(told) for told in person.shown]
+    return person.transcript
 
 
 async def test_a_recording_holds_digests_and_replays_without_the_files(stub: StubServer, tmp_path: Path) -> None:
