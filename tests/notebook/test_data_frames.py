@@ -251,7 +251,7 @@ class Drawing:
 @pytest.mark.parametrize("value", [png(), bytearray(png()), Drawing()])
 def test_an_image_goes_in_as_the_image_that_a_command_prints(shell: Any, value: object) -> None:
     shell.user_ns["chart"] = value
-    run(shell, "%%prose --in chart\nlet size = exec \"wc -c\"\n  stdin: chart")
+    run(shell, '%%prose --in chart\nlet size = exec "wc -c"\n  stdin: chart')
     assert shell.user_ns["prose"]["size"].strip() == "72"
 
 
