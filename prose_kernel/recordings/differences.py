@@ -173,9 +173,8 @@ def _members(name: str, recorded: Mapping[str, Any], asked: Mapping[str, Any]) -
 
 def _content_difference(recorded: Any, asked: Any) -> str:
     """What differs in a context: its text, or with the same text an image in it."""
-    if isinstance(recorded, Mapping) and isinstance(asked, Mapping) and recorded.get("images") != asked.get("images"):
-        if recorded.get("sha256") == asked.get("sha256"):
-            return "holds another image" if recorded.get("images") else "was recorded without its image"
+    if isinstance(recorded, Mapping) and isinstance(asked, Mapping) and recorded.get("sha256") == asked.get("sha256"):
+        return "holds another image" if recorded.get("images") else "was recorded without its image"
     return text_difference(recorded, asked)
 
 

@@ -223,6 +223,6 @@ async def test_a_recording_holds_digests_and_replays_without_the_files(stub: Stu
     said = await run(tmp_path, stub, mode="replay")
     assert len(said) == 1 and "logo.png has changed since" in said[0]
     (tmp_path / "chart.png").write_bytes(png(shade=150))  # of the same size: the same line stands for it
-    with pytest.raises(RunError, match="`context.chart` holds another image"):
+    with pytest.raises(RunError, match=r"`context\.chart` holds another image"):
         await run(tmp_path, stub, mode="replay")
     assert stub.stats.requests == 0
