@@ -232,7 +232,7 @@ async def test_a_cut_reply_says_so(stub: StubServer, wire: str, tmp_path: Path) 
 
 
 async def test_a_model_is_asked_as_its_alias_says(stub: StubServer, wire: str, tmp_path: Path) -> None:
-    aliases = {"sonnet": "ok-0", "haiku": "json-0"}
+    aliases = {"sonnet": "ok-0", "haiku": "ok-1"}
     options = {"sonnet": ModelOptions(max_tokens=3000), "haiku": ModelOptions(max_tokens=2000)}
     async with Live(stub, wire, "sonnet", tmp_path, max_tokens=1000, options=options, aliases=aliases) as live:
         await live.run()
@@ -243,7 +243,9 @@ async def test_a_model_is_asked_as_its_alias_says(stub: StubServer, wire: str, t
         assert 100 in stub.last.body.values()
         await live.run(asked(settings={"max_tokens": 5000}))
         assert 3000 in stub.last.body.values()
-    async with Live(stub, wire, "haiku", tmp_path, max_tokens=1000, options=options, aliases=aliases) as live:
+    async with Live(
+        stub, wire, "haiku", tmp_path, max_tokens=1000, options=options, aliases={"haiku": "json-0"}
+    ) as live:
         await live.judge.decide(JudgeRequest("it is so", "c1/j0"))
     assert 2000 in stub.last.body.values()
 
