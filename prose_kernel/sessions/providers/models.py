@@ -56,6 +56,7 @@ class ModelSessions:
         """The model's answer. Raises `ProviderError`; cancelling the call cancels the request at the server."""
         name, server = self._way.name, self._way.server
         model = vendors.model_id(name, server, request.model, self._model)
+        options = vendors.options_of(server, request.model, self._model)
         bench = self._workbench(request, on_progress)
         attached = await bench.attachments()
         async with self._way.limit:
@@ -73,6 +74,7 @@ class ModelSessions:
                 bench.call if server.tools else None,
                 self._rounds,
                 bench.denied if server.tools else (),
+                options,
                 request.settings,
                 attached,
             )
