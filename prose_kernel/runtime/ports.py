@@ -291,13 +291,15 @@ class FileWrite(Struct, frozen=True):
 
 class Usage(Struct, frozen=True):
     """What a session or a judgement consumed: requests to the model, tokens in and out, cost in US dollars where it is
-    known. `counted` is False where the provider did not report tokens. A replayed answer consumes nothing."""
+    known. `counted` is False where the provider did not report tokens. `tokens_cached` of those in were in the server's
+    cache. A replayed answer consumes nothing."""
 
     requests: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
     cost: float | None = None
     counted: bool = True
+    tokens_cached: int = 0
 
 
 class SessionResult(Struct, frozen=True, omit_defaults=True):

@@ -44,11 +44,8 @@ from prose_kernel.runtime.session_options import JudgeOutput, ModelServer, Surro
 from prose_kernel.sessions.providers import prices
 from prose_kernel.sessions.providers.model_calls import LONGEST_REPLY, Conversation, Field, Reply
 from prose_kernel.sessions.providers.model_errors import At, provider_error
+from prose_kernel.sessions.providers.model_settings import settings_of
 from prose_kernel.sessions.usage import consumed
-
-NUMBERS = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
-WHOLE_NUMBERS = ("max_tokens", "top_k", "seed")
-# what an agent may set of a model's settings; every other key stays here
 
 _CHARACTERS = 4  # of an answer, to a token
 LONGEST_LINE = 4 * LONGEST_REPLY  # bytes: one event of a stream, or a whole reply that is none
@@ -106,7 +103,7 @@ class ServerLink:
                 event_stream_handler=listener.hear,
                 usage=used,
                 usage_limits=UsageLimits(request_limit=asked.rounds),
-                model_settings=self._settings(model, asked),
+                model_settings=settings_of(model, self._server, asked),
             )
         except BaseException as problem:
             consumed(self._at.name, asked.model, bounded.so_far() if bounded is not None else _usage(used))
@@ -140,7 +137,7 @@ class ServerLink:
                 _sendable(asked.message),
                 usage=used,
                 usage_limits=UsageLimits(request_limit=1),
-                model_settings=self._settings(model, asked),
+                model_settings=settings_of(model, self._server, asked, thinks=output != "tool"),
             )
         except BaseException as problem:
             self._consumed(asked.model, used)
@@ -163,33 +160,11 @@ class ServerLink:
             self._models[model] = self._make(model)
         return self._models[model]
 
-    def _settings(self, model: Model[Any], asked: Conversation) -> ModelSettings:
-        """The settings of a request: the server's, over them those of the model's alias, over them the agent's."""
-        settings = ModelSettings(timeout=self._server.timeout, max_retries=0)
-        if "timeout" in model.unsupported_settings:
-            settings = ModelSettings(request_timeout=self._server.timeout, max_retries=0)
-        if "max_retries" in model.unsupported_settings:
-            del settings["max_retries"]
-        most = asked.options.max_tokens or self._server.max_tokens
-        if most is not None:
-            settings["max_tokens"] = most
-        known: dict[str, Any] = {name: value for name, value in asked.settings.items() if _is_known(name, value)}
-        if "max_tokens" in known and most is not None:
-            known["max_tokens"] = min(known["max_tokens"], most)
-        usable = {name: value for name, value in known.items() if name not in model.unsupported_settings}
-        return cast("ModelSettings", {**settings, **usable})
-
     async def close(self) -> None:
         await self._http.aclose()
         for provider in self._others:
             async with provider:  # leaving it closes the client that it made for itself
                 pass
-
-
-def _is_known(name: str, value: object) -> bool:
-    if isinstance(value, bool):
-        return False
-    return (isinstance(value, int) and name in WHOLE_NUMBERS) or (isinstance(value, int | float) and name in NUMBERS)
 
 
 # ---------------------------------------------------------------- models
@@ -479,7 +454,7 @@ def _reply(result: AgentRunResult[Any], text: str, fields: Mapping[str, object] 
 
 def _usage(used: RunUsage) -> Usage:
     cost = None if used.cost is None else float(used.cost)
-    return Usage(used.requests, used.input_tokens, used.output_tokens, cost)
+    return Usage(used.requests, used.input_tokens, used.output_tokens, cost, tokens_cached=used.cache_read_tokens)
 
 
 def _unended(last: ModelResponse) -> bool:

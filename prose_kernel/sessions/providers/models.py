@@ -81,7 +81,9 @@ class ModelSessions:
             reply = await link.converse(asked, lambda piece: on_progress(SessionProgress("text", piece)))
         if reply.cut:
             on_progress(SessionProgress("note", "the reply ends here because the limit of tokens was reached"))
-        details = {"model": reply.model, **({"cut": True} if reply.cut else {})}
+        details: dict[str, object] = {"model": reply.model, **({"cut": True} if reply.cut else {})}
+        if options.told:
+            details["sampling"] = options.told
         said = answered(
             reply.text, provider=name, origin="model", details=details, request=request, writes=not by_value
         )
