@@ -31,7 +31,10 @@ NAVIGATION = {
     "Look": ["docs/freshness", "docs/pictures", "docs/data-and-images", "docs/debugging", "docs/reports"],
     "Learn and teach": ["docs/teaching"],
     "Run": ["docs/cli", "docs/settings", "docs/providers", "docs/programs", "docs/permissions", "docs/exec-tool"],
-    "Record and test": ["docs/recordings", "docs/testing-your-workflow", "docs/judge-rules", "docs/determinism"],
+    "Record and test": [
+        *("docs/recordings", "docs/testing-your-workflow", "docs/determinism"),
+        *("docs/judge-rules", "docs/calibration"),
+    ],
     "Keep": ["docs/state", "docs/durability", "docs/what-survives", "docs/teams", "docs/tasks", "docs/many-machines"],
     "Edit": ["docs/editors", "docs/highlighting"],
     "Trust": ["docs/budgets", "docs/what-leaves-your-machine", "docs/threat-model", "docs/reliability"],
