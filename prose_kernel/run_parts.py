@@ -323,6 +323,8 @@ def session_services(
     clock: Clock,
     interrupt: Callable[[], None],
     before: SessionServices | None,
+    program_file: str,
+    fetched: bool,
 ) -> SessionServices:
     """Who answers sessions, judges and records. `project` is the directory in which sessions work, `before` what these
     services replace. Raises `UsageError`."""
@@ -348,7 +350,16 @@ def session_services(
         ),
         before=before,
         is_answered=is_answered,
+        own_program=lambda program: not fetched and _is_own(program, program_file, cwd, project),
     )
+
+
+def _is_own(program: str, main: str, cwd: Path, project: Path) -> bool:
+    """Whether a program is the one that was started, or a file of its project: nothing from elsewhere."""
+    if program in ("", main):
+        return True
+    file = (cwd / program).resolve()
+    return "://" not in program and file.is_file() and file.is_relative_to(project.resolve())
 
 
 def offer_commands() -> None:

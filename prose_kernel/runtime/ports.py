@@ -231,6 +231,7 @@ class SessionRequest(Struct, frozen=True):
     `task` and `system` are interpolated. `context` is None when the program said nothing, empty for `context: []`.
     `timeout` is in seconds. A call has `given` (None: an empty input), `prelude` (what the agent's memory tells it) and
     `settings`, what the agent's configuration holds beside the known keys; and nothing of what orients a session.
+    `tools` are the names of tools of one's own: `weather` (a server), `weather.forecast`, `word_count` (a function).
     """
 
     kind: Literal["session", "resume", "call"]
@@ -254,6 +255,7 @@ class SessionRequest(Struct, frozen=True):
     given: Given | None = None
     prelude: str = ""
     settings: Mapping[str, object] = struct_field(default_factory=dict)
+    tools: tuple[str, ...] = ()
 
 
 class ToolUse(Struct, frozen=True):

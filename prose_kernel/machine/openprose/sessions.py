@@ -267,6 +267,7 @@ async def _request(
         position=s.run.ordinal,
         finished=tuple(s.run.finished),
         timeout=seconds,
+        tools=_tools(own, agent),
     )
 
 
@@ -304,6 +305,13 @@ def _skills(value: object) -> tuple[str, ...]:
     if not isinstance(value, tree.Array):
         return ()
     return tuple(element.raw for element in value.elements if isinstance(element, tree.Text))
+
+
+def _tools(own: Properties, agent: Properties) -> tuple[str, ...]:
+    """Those of the agent and those of the session, each once."""
+    arrays = [value for value in (agent.get("tools"), own.get("tools")) if isinstance(value, tree.Array)]
+    names = [element.raw for array in arrays for element in array.elements if isinstance(element, tree.Text)]
+    return tuple(dict.fromkeys(names))
 
 
 async def _permissions(s: ProgramContext, own: Properties, agent: Properties) -> dict[str, str | tuple[str, ...]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from prose_kernel.errors import ProviderAuth
 from prose_kernel.runtime.ports import Usage
-from prose_kernel.runtime.session_options import JudgeOutput, ModelServer, Surroundings
+from prose_kernel.runtime.session_options import JudgeOutput, ModelOptions, ModelServer, Surroundings
 from prose_kernel.sessions.providers import load
 from prose_kernel.sessions.tools.tool import ToolSpec
 
@@ -30,7 +30,8 @@ class Conversation:
     """A message to a model, the tools it may call, and how often it may be asked before it must have answered.
 
     The tools in `denied` are not offered; a call of one goes to `call` all the same, which answers what would grant it.
-    `settings` are other keys of an agent: those that servers know (`temperature` and the like) are sent.
+    `options` are those of the model's alias. `settings` are other keys of an agent: those that servers know
+    (`temperature` and the like) are sent.
     """
 
     model: str
@@ -40,6 +41,7 @@ class Conversation:
     call: CallTool | None = None
     rounds: int = 50
     denied: tuple[str, ...] = ()
+    options: ModelOptions = field(default_factory=ModelOptions)
     settings: Mapping[str, object] = field(default_factory=dict)
 
 
