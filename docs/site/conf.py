@@ -38,6 +38,7 @@ NAVIGATION = {
     "Trust": [
         "docs/budgets",
         "docs/watching",
+        "docs/calibration",
         "docs/what-leaves-your-machine",
         "docs/threat-model",
         "docs/reliability",
