@@ -99,7 +99,8 @@ def _image(value: object, what: str) -> object:
     data = draw() if callable(draw) and not isinstance(value, type) else value
     if not isinstance(data, (bytes, bytearray)):
         return value
-    drawn = picture(bytes(data))
+    data = bytes(data)
+    drawn = picture(data)
     if drawn is None:
         raise UsageError(
             f"{what}: these bytes are no image and no PDF",
@@ -107,7 +108,7 @@ def _image(value: object, what: str) -> object:
         )
     if drawn.broken or len(data) > LARGEST:
         raise UsageError(f"{what}: {drawn.text}", hint=f"images of up to {LARGEST:,} bytes can be given")
-    return GivenImage(f"images/{file_name(drawn, data)}", drawn.text, bytes(data))
+    return GivenImage(f"images/{file_name(drawn, data)}", drawn.text, data)
 
 
 def _from_pandas(pandas: Any, value: Any, what: str) -> object:

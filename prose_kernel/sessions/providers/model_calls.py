@@ -1,6 +1,7 @@
 """What is asked of a model server and what comes back, in plain data; and the way to it, opened at first use.
 
-`ModelSessions` and `ModelJudge` speak these words; the adapter (`model_adapter.py`) alone knows the library behind.
+`ModelSessions` and `ModelJudge` speak these words; the adapter (`model_adapter.py` and its
+parts) alone knows the library behind.
 """
 
 from __future__ import annotations

@@ -69,10 +69,8 @@ def refuse_idle(model: Model[Any], server: ModelServer, options: ModelOptions) -
 
 def _idle(model: Model[Any], options: ModelOptions) -> Iterable[str]:
     profile = model.profile
-    dropped = {
-        *model.unsupported_settings,
-        *cast("Iterable[str]", profile.get("openai_unsupported_model_settings", ())),
-    }
+    refused = cast("Iterable[str]", profile.get("openai_unsupported_model_settings", ()))
+    dropped = {*model.unsupported_settings, *refused}
     if profile.get("anthropic_disallows_sampling_settings", False) or _reasons(model, options):
         dropped |= {"temperature", "top_p"}
     yield from (name for name in SAMPLING if name in dropped and getattr(options, name) is not None)
