@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from jupyter_client.kernelspec import KernelSpec
-from notebook.kernels import Client, Ran, kernel, specification
 from waiting import gone
+
+from notebook.kernels import Client, Ran, kernel, specification
 
 CELLS = {
     "blank": "\n\n",

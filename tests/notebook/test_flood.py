@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+
 from notebook.kernels import Client, kernel
 
 LINES = 200_000

@@ -8,8 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
-from notebook.kernels import Client, kernel, specification
 from waiting import command_line, gone, processes, until
+
+from notebook.kernels import Client, kernel, specification
 
 
 def interrupted(client: Client, request: str) -> None:

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import jupyter_kernel_test
 import pytest
+
 from notebook.kernels import REPOSITORY
 
 SPECIFICATIONS = {

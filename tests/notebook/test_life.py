@@ -7,8 +7,9 @@ import signal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from notebook.kernels import kernel
 from waiting import gone, processes, until
+
+from notebook.kernels import kernel
 
 
 def test_shutdown_while_a_cell_runs_leaves_no_process(directory: Path) -> None:

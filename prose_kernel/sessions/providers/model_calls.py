@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from prose_kernel.errors import ProviderAuth
 from prose_kernel.runtime.ports import Usage
@@ -30,6 +30,7 @@ class Conversation:
     """A message to a model, the tools it may call, and how often it may be asked before it must have answered.
 
     The tools in `denied` are not offered; a call of one goes to `call` all the same, which answers what would grant it.
+    `output` is the JSON Schema of the answer: servers that can be held to one are, the message asks for it in any case.
     `settings` are other keys of an agent: those that servers know (`temperature` and the like) are sent.
     """
 
@@ -41,6 +42,7 @@ class Conversation:
     rounds: int = 50
     denied: tuple[str, ...] = ()
     settings: Mapping[str, object] = field(default_factory=dict)
+    output: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,7 @@ class ModelSessions:
                 self._rounds,
                 bench.denied if bench else (),
                 request.settings,
+                request.output,
             )
             reply = await link.converse(asked, lambda piece: on_progress(SessionProgress("text", piece)))
         if reply.cut:
