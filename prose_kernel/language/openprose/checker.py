@@ -24,6 +24,7 @@ from prose_kernel.language.openprose.properties import PropertyChecker, check_bu
 from prose_kernel.language.openprose.scopes import Answer, Construct, Frame, Held, Place, Result
 from prose_kernel.language.openprose.tree import Discretion, Name, Node, Program
 from prose_kernel.language.source import Source, Span
+from prose_kernel.language.typed_answers import Schema
 
 __all__ = ["LoadContract", "check"]
 
@@ -245,7 +246,7 @@ class Checker:
         if self.strict:
             return None
         if any(item.name.id == "output" for item in node.properties):
-            schema = written_schema(node.properties)
+            schema: Schema | None = written_schema(node.properties)
         else:
             schema = self.survey.outputs.get(node.agent.id) if node.agent is not None else None
         return Answer(schema) if schema is not None else None

@@ -8,6 +8,7 @@ from prose_kernel.language import typed_answers
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.openprose import tree
 
+_TYPES: Final = 'one of text, number, integer, boolean, "a" or "b", [text], { a: text }'
 EXAMPLE: Final = "output: { verdict: text, score: number }"
 
 
@@ -56,7 +57,7 @@ def _type(node: tree.Node, depth: int) -> dict[str, Any]:
         case tree.Name(id=word):
             hint = (
                 did_you_mean(Nearest()(word, typed_answers.WORDS))
-                or "one of text, number, integer, boolean, a list `[text]`, an object `{ a: text }`"
+                or _TYPES
             )
             raise NotAType(node, f"Unknown type `{word}`", hint)
         case tree.Array(elements=elements):
@@ -70,7 +71,7 @@ def _type(node: tree.Node, depth: int) -> dict[str, Any]:
         case tree.Text():
             return {"type": "string", "enum": [_option(node)]}
         case _:
-            raise NotAType(node, "Not a type", "one of text, number, integer, boolean, [text], { a: text }")
+            raise NotAType(node, "Not a type", _TYPES)
 
 
 def _alternatives(node: tree.Node, operands: tuple[tree.Node, ...], depth: int) -> dict[str, Any]:

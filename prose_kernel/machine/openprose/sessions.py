@@ -295,8 +295,13 @@ async def _request(
         position=s.run.ordinal,
         finished=tuple(s.run.finished),
         timeout=seconds,
-        output=_schema(s, node, own.get("output", agent.get("output"))),
+        output=_schema(s, node, own.get("output", _agents(s, entry).get("output"))),
     )
+
+
+def _agents(s: ProgramContext, entry: AgentEntry | None) -> Properties:
+    """The properties of an agent that this profile knows."""
+    return s.run.properties("agent", entry.node.properties) if entry is not None else {}
 
 
 def _schema(s: ProgramContext, node: Node, value: object) -> Schema | None:

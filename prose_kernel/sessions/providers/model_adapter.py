@@ -143,9 +143,10 @@ class ServerLink:
         return _reply(result, "", result.output.model_dump())
 
     def _native(self, model: Model[Any], asked: Conversation) -> OutputObjectDefinition | None:
-        """The schema of the answer where the vendor's own server holds the model to one. Servers that only speak a
-        vendor's format may refuse it; they are asked in words alone."""
-        if asked.output is None or self._server.kind or not model.profile.get("supports_json_schema_output"):
+        """The schema of the answer where the vendor's own server holds the model to one, or the settings say that this
+        one does. Other servers that only speak a vendor's format may refuse it; they are asked in words alone."""
+        sure = self._server.base_url is None or self._server.judge_output == "native"
+        if asked.output is None or not sure or not model.profile.get("supports_json_schema_output"):
             return None
         return OutputObjectDefinition(json_schema=dict(asked.output), name="answer")
 
@@ -334,7 +335,7 @@ class _Bounds(WrapperModel):
 
     A call of such a tool still reaches us: it is refused, and the loop goes on. `spent` is why no further request is
     made, `capped` tells that the last one might have been longer without a budget. `used` is what earlier ones have
-    consumed; `sent` is about the size of the message.
+    consumed; `sent` is about the size of the message. `output` is what the answer must be.
     """
 
     def __init__(
