@@ -28,7 +28,8 @@ async def test_a_server_that_can_is_held_to_the_schema(stub: StubServer, wire: s
 
 @pytest.mark.parametrize("wire", WIRES)
 async def test_a_model_answers_with_an_object(stub: StubServer, wire: str, tmp_path: Path) -> None:
-    async with Live(stub, wire, "json-reject", tmp_path) as live:
+    model = stub.script("typed", '{"verdict": "reject", "score": 1}')
+    async with Live(stub, wire, model, tmp_path) as live:
         result = await live.run(asked(output=SCHEMA))
     assert json.loads(taken(result.text, SCHEMA)) == {"verdict": "reject", "score": 1}
 
