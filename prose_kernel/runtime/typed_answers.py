@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from prose_kernel.language.typed_answers import Schema, without_null
+from prose_kernel.language.typed_answers import Schema, resolved, without_null
 from prose_kernel.runtime.json_text import json_text
 from prose_kernel.runtime.structured_text import json_in
 
@@ -118,3 +118,34 @@ def _typed(value: str, part: Schema) -> object:
         return json.loads(value)
     except (ValueError, RecursionError):
         return value
+
+
+# ---------------------------------------------------------------- a dry run
+
+
+def filled_in(schema: Schema, text: str) -> str:
+    """An answer of this shape as JSON, for a run in which nobody answers: `text` in the place of texts."""
+    return json_text(_example(schema, schema, text))
+
+
+def _example(root: Schema, part: Schema, text: str) -> object:
+    part = resolved(root, part)
+    if part.get("enum"):
+        return part["enum"][0]
+    for either in ("anyOf", "oneOf"):
+        if part.get(either):
+            return _example(root, part[either][0], text)
+    kind = part.get("type")
+    match kind[0] if isinstance(kind, list) and kind else kind:
+        case "object":
+            return {name: _example(root, one, text) for name, one in part.get("properties", {}).items()}
+        case "array":
+            return [_example(root, part["items"], text)] if isinstance(part.get("items"), Mapping) else []
+        case "integer" | "number":
+            return part.get("minimum", 0)
+        case "boolean":
+            return False
+        case "null":
+            return None
+        case _:
+            return text

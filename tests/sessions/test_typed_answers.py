@@ -6,10 +6,18 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec import structs
+from sessions.people import ScriptedPerson
+from sessions.test_runs_resumed import runs, workspace
 
 from prose_kernel.cli.main import main
 from prose_kernel.language.typed_answers import object_of, optional, read
+from prose_kernel.recordings.keys import Identity
+from prose_kernel.recordings.redaction import Redaction
+from prose_kernel.runtime.ports import SessionRequest
+from prose_kernel.runtime.session_options import Surroundings
 from prose_kernel.runtime.typed_answers import WrongAnswer, taken
+from prose_kernel.sessions.providers.human import HumanSessions
 
 PROGRAM = """\
 agent critic:
@@ -187,3 +195,41 @@ def test_formatting_keeps_the_types(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     Path("program.prose").write_text(PROGRAM)
     assert main(["fmt", "--check", "program.prose"]) == 0
+
+
+def test_a_dry_run_goes_on_with_an_answer_of_the_shape(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("program.prose").write_text(PROGRAM)
+    assert main(["run", "program.prose", "--provider", "dry-run"]) == 0
+    assert "at 0" in "".join(capsys.readouterr())
+
+
+async def test_a_person_is_told_at_once_what_does_not_fit() -> None:
+    person = ScriptedPerson("good", ":more\nok: yes\n.")
+    schema = object_of({"ok": {"type": "boolean"}})
+    asked = SessionRequest("session", "So?", "c1/s0", output=schema)
+    result = await HumanSessions(person).run(asked, lambda _: None)
+    assert result.text == "ok: yes"
+    assert any("That does not fit: it is not a JSON object." in line for line in person.transcript)
+    assert any("It must fit this JSON Schema" in line for line in person.transcript)
+
+
+async def test_a_resumed_run_has_the_same_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("script.yaml").write_text(json.dumps({"sessions": {"See": "seen", "Review": ["no idea", GOOD]}}))
+    await runs(tmp_path, PROGRAM)()
+    Path("script.yaml").write_text(json.dumps({"sessions": {"nothing": "at all"}}))
+    here = workspace(tmp_path)
+    await here.execute(PROGRAM, "p.prose")
+    await here.close()
+
+
+def test_a_recording_answers_the_same_question_alone(tmp_path: Path) -> None:
+    keys = Identity(Redaction(), Surroundings(str(tmp_path)), lambda _: (), {})
+    plain = SessionRequest("session", "So?", "c1/s0")
+    typed = structs.replace(plain, output=object_of({"ok": {"type": "boolean"}}))
+    again = structs.replace(typed, correction="it is not a JSON object")
+    assert "output" not in keys.session(plain)
+    assert len({json.dumps(keys.session(one), sort_keys=True) for one in (plain, typed, again)}) == 3

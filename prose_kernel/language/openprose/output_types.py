@@ -55,10 +55,7 @@ def _type(node: tree.Node, depth: int) -> dict[str, Any]:
         case tree.Name(id=word) if word in typed_answers.WORDS:
             return {"type": typed_answers.WORDS[word]}
         case tree.Name(id=word):
-            hint = (
-                did_you_mean(Nearest()(word, typed_answers.WORDS))
-                or _TYPES
-            )
+            hint = did_you_mean(Nearest()(word, typed_answers.WORDS)) or _TYPES
             raise NotAType(node, f"Unknown type `{word}`", hint)
         case tree.Array(elements=elements):
             if len(elements) != 1:

@@ -17,7 +17,7 @@ SCHEMA = object_of({"verdict": {"type": "string", "enum": ["approve", "reject"]}
 
 @pytest.mark.parametrize("wire", WIRES)
 async def test_a_server_that_can_is_held_to_the_schema(stub: StubServer, wire: str, tmp_path: Path) -> None:
-    model = "json-reject" if wire != "anthropic" else "claude-sonnet-4-5"
+    model = "json-reject" if wire != "anthropic" else "claude-sonnet-4-6"
     async with Live(stub, wire, model, tmp_path, judge_output="native") as live:
         await live.run(asked(output=SCHEMA))
     assert stub.last is not None
