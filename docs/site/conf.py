@@ -23,7 +23,7 @@ NAVIGATION = {
     "Course": sorted(f"notebooks/course/{path.stem}" for path in (ROOT / "notebooks" / "course").glob("*.ipynb")),
     "Look": ["docs/freshness", "docs/pictures", "docs/data-and-images", "docs/debugging", "docs/reports"],
     "Learn and teach": ["docs/teaching"],
-    "Run": ["docs/cli", "docs/settings", "docs/providers", "docs/programs", "docs/permissions", "docs/exec-tool"],
+    "Run": ["docs/cli", "docs/settings", "docs/providers", "docs/programs", "docs/typed-answers", "docs/permissions", "docs/exec-tool"],
     "Record and test": ["docs/recordings", "docs/testing-your-workflow", "docs/judge-rules", "docs/determinism"],
     "Keep": ["docs/state", "docs/durability", "docs/what-survives", "docs/teams", "docs/tasks", "docs/many-machines"],
     "Edit": ["docs/editors", "docs/highlighting"],
