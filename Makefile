@@ -13,6 +13,8 @@ NBVAL := $(if $(NOTEBOOKS),--nbval $(addprefix --nbval-sanitize-with ,$(wildcard
 PYTEST_ARGS ?=
 # Tests start hundreds of kernels and commands. Without byte code each of them would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
+# What a notebook shows does not depend on where it is tested: with CI set, prose asks nobody and updates nothing.
+unexport CI
 
 .PHONY: older-lab demo durability posix test coverage lab lint bench docs generated tools agents local-model clean help
 .DELETE_ON_ERROR:
@@ -50,6 +52,7 @@ lint: .make/lint
 # twice more, because the machine may disturb them; then all others, side by side.
 test: .make/test
 	@$(MAKE) --no-print-directory -j 4 -O lint tools agents older-lab
+	$(BIN)/prose test -n 2 examples # the gallery: docs/gallery.md
 	$(BIN)/prose test -n 2 $(NOTEBOOKS) # sees what nbval below does not: order, errors that do not come, unused records
 	$(BIN)/python -m pytest -q -m "timing or browser" --reruns 2 tests $(PYTEST_ARGS) || test $$? = 5 # 5: there is no such test
 	$(BIN)/python -m pytest -m "not timing and not browser" $(WORKERS) tests $(NBVAL) $(NOTEBOOKS) $(PYTEST_ARGS)

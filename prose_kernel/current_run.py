@@ -251,6 +251,7 @@ class CurrentRun:
             host.budget = Budget(RUN, "the run", limits, self.around.clock)
         else:
             host.budget.begin_again(limits)
+        del host.caught_budgets[RUN]
 
     def choose(self, settings: Settings) -> None:
         """Let others answer from the next text on. Raises `UsageError`; then nothing has changed."""

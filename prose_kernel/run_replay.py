@@ -144,6 +144,7 @@ class _Replaying:
             store=MemoryStore(cwd=Path(head.directory), by_value=by_value),
             clock=SystemClock(),
             memories=nobody,
+            files=nobody,
             answers=_Answers(head.run) if in_files else None,
         )
         machine = language.machine()(

@@ -17,6 +17,7 @@ from prose_kernel.permissions.policy import PermissionDesk
 from prose_kernel.recordings.library import Cassettes
 from prose_kernel.recordings.recorded_decisions import RecordedJudge, RecordedRaces
 from prose_kernel.recordings.recorded_sessions import RecordedSessions
+from prose_kernel.runtime import budgets
 from prose_kernel.runtime.asker import PersonUser, SerialAsker, serial
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.journal_codec import Request
@@ -74,6 +75,7 @@ class SessionServices:
         `got` tells whether the program got the answer then, or a failure.
         """
         self.usage.again(notes.get("usage", ()))
+        budgets.again(notes)
         if "record" in notes and self._recording:
             self.cassettes.again(request.at, *notes["record"])
         if got and "memory" in notes:

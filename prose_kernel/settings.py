@@ -291,7 +291,7 @@ def load(
             of = variable if environment.get(variable) else f"{variable} in .env"
             _convert_into(values, text, hint, name, of, found)
     try:
-        budget_limits(str(values.get("budget") or "off"))
+        budget_limits(str(values["budget"]) if values.get("budget") is not None else "off")
     except UsageError as problem:
         found.append(problem)
         values["budget"] = None

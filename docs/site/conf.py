@@ -18,9 +18,16 @@ from pygments.lexers.special import TextLexer
 
 ROOT = Path(__file__).parents[2]
 
+EXAMPLES = sorted(
+    str(path.relative_to(ROOT / "examples").with_suffix(""))
+    for pattern in ("README.md", "*/README.md", "*/*.ipynb")
+    for path in (ROOT / "examples").glob(pattern)
+)
+
 NAVIGATION = {
     "Start": ["docs/in-the-notebook", "docs/people", "docs/openprose-or-vvm", "notebooks/tour", "notebooks/vvm_tour"],
     "Course": sorted(f"notebooks/course/{path.stem}" for path in (ROOT / "notebooks" / "course").glob("*.ipynb")),
+    "Gallery": ["docs/gallery", *(f"examples/{name}" for name in EXAMPLES)],
     "Look": ["docs/freshness", "docs/pictures", "docs/data-and-images", "docs/debugging", "docs/reports"],
     "Learn and teach": ["docs/teaching"],
     "Ask": ["docs/typed-answers"],

@@ -198,7 +198,7 @@ def completeness_of(code: str, language: Language) -> tuple[str, str]:
     language, text = spoken(code, language)
     if code.startswith("%%"):
         *body, last = code.split("\n")[1:] or [""]
-        if not (any(line.strip() for line in body) and not last.strip() and (last or not body[-1].strip())):
+        if last.strip() or not any(line.strip() for line in body):
             return "incomplete", "" if text is code else _completeness_of(text, language)[1]
         if text is code:
             return "complete", ""

@@ -26,7 +26,18 @@ from prose_kernel.cells import (
     task_magics,
     teaching_magics,
 )
-from prose_kernel.cells.registry import MAGICS, Call, below, cell_magics, find, magic, read_program, run_line, use
+from prose_kernel.cells.registry import (
+    MAGICS,
+    Call,
+    below,
+    cell_magics,
+    find,
+    magic,
+    on_or_off,
+    read_program,
+    run_line,
+    use,
+)
 from prose_kernel.errors import ImportProgramError, UsageError
 from prose_kernel.presentation.display import Display, paragraph, table
 from prose_kernel.presentation.files import image_display
@@ -311,10 +322,4 @@ async def clear(call: Call) -> None:
 
 @magic("%warnings [on|off]", "show or hide the compiler's warnings about a cell")
 async def warnings(call: Call) -> None:
-    use(call, warnings, 0, 1)
-    if not call.words:
-        return call.say("on" if call.cells.show_warnings else "off")
-    if call.words[0] not in ("on", "off"):
-        raise UsageError("%warnings: on or off", hint=f"usage: {warnings.usage}")
-    call.cells.show_warnings = call.words[0] == "on"
-    return None
+    call.cells.show_warnings = on_or_off(call, warnings, call.cells.show_warnings)

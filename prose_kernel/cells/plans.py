@@ -74,10 +74,12 @@ def _one(number: int, preview: Preview, services: SessionServices) -> tuple[str,
             cost = None if each else cost  # a session with tools makes as many requests as it likes
     if preview.unknown:
         notes.append(f"depends on {', '.join(preview.unknown)}")
-    head = f"{number}. {what} ({where})" + "".join(f" · {note}" for note in notes)
+    head = f"{what} ({where})" + "".join(f" · {note}" for note in notes)
     body = clip_block(text, _TEXT)
-    plain = "\n".join([visible(head), *(f"    {row}".rstrip() for row in visible(body).split("\n") if body)])
-    return inline_text(head) + (f"\n\n{fenced(body)}" if body else ""), plain, cost
+    plain = "\n".join(
+        [f"{number}. {visible(head)}", *(f"    {row}".rstrip() for row in visible(body).split("\n") if body)]
+    )
+    return f"**{number}.** {inline_text(head)}" + (f"\n\n{fenced(body)}" if body else ""), plain, cost
 
 
 def _total(costs: Sequence[float | None], uncounted: Sequence[str]) -> str:

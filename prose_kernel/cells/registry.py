@@ -96,6 +96,17 @@ def use(call: Call, magic: Magic, least: int, most: int) -> None:
         )
 
 
+def on_or_off(call: Call, magic: Magic, now: bool) -> bool:
+    """What `on` or `off` behind a magic asks for; alone, it says what holds `now`. Raises `UsageError`."""
+    use(call, magic, 0, 1)
+    if not call.words:
+        call.say("on" if now else "off")
+        return now
+    if call.words[0] not in ("on", "off"):
+        raise UsageError(f"%{magic.name}: on or off", hint=f"usage: {magic.usage}")
+    return call.words[0] == "on"
+
+
 def below(cells: Cells, given: str) -> Path:
     """Resolve a path that was typed, relative to the directory in which commands run."""
     workspace = cells.started

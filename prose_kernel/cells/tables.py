@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,9 @@ WHOLE = 200_000
 """Characters of one binding that `%binding` shows."""
 LOG_LINES = 500
 """Lines of the log that `%state` shows: the last ones."""
+_BESIDE = 26
+_ACROSS = 80
+"""Where the second column of `%help` begins on a terminal, and where it ends."""
 
 
 def _defined(cells: Cells, *kinds: str) -> list[Defined]:
@@ -157,7 +161,19 @@ def magics(known: Iterable[Magic], of_cells: Iterable[tuple[str, str]]) -> Displ
         first = rows.setdefault(magic.run, (magic.usage, magic.summary))
         if first[0] != magic.usage:
             rows[magic.run] = (first[0], f"{first[1]}; also %{magic.name}")
-    return table(("magic", "what it does"), [*of_cells, *rows.values()])
+    found = [*of_cells, *rows.values()]
+    shown = table(("magic", "what it does"), found)
+    plain = "\n".join(line for usage, summary in found for line in _magic_lines(usage, summary))
+    return Display({**shown.data, "text/plain": plain})
+
+
+def _magic_lines(usage: str, summary: str) -> list[str]:
+    """A magic on a terminal: what it does beside it, or below it where it is long to write."""
+    beside = " " * _BESIDE
+    lines = textwrap.wrap(summary, _ACROSS, initial_indent=beside, subsequent_indent=beside, break_on_hyphens=False)
+    if len(usage) > _BESIDE - 2:
+        return [usage, *lines]
+    return [usage.ljust(_BESIDE) + lines[0].lstrip(), *lines[1:]]
 
 
 def helpful_words(language: Language) -> list[str]:

@@ -135,6 +135,7 @@ async def exec_(call: Call) -> None:
 async def run_cell(cells: Cells, line: str, body: str, output: Output, view: CellView) -> None:
     """`%%task` and `%%command`: the cell is one command. `line` is the text after `%%`."""
     name, _, options = line.partition(" ")
+    body = body.replace("\r\n", "\n")  # a notebook written on Windows; a shell takes the \r for a part of the word
     await run_command(cells, read_options(options.strip(), f"%%{name}", body), output, view)
 
 

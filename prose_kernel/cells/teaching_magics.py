@@ -9,7 +9,7 @@ from pathlib import Path
 
 from prose_kernel import languages, reference
 from prose_kernel.cells import inspection, tables
-from prose_kernel.cells.registry import Call, magic, read_program, use
+from prose_kernel.cells.registry import Call, magic, on_or_off, read_program, use
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.presentation.display import Display, table
 from prose_kernel.presentation.words import with_section
@@ -79,13 +79,7 @@ def _word(call: Call, word: str, language: languages.Language) -> Display:
 
 @magic("%step [on|off]", "show after each program what the machine did, statement by statement, or no longer")
 async def step(call: Call) -> None:
-    use(call, step, 0, 1)
-    if not call.words:
-        return call.say("on" if call.cells.stepwise else "off")
-    if call.words[0] not in ("on", "off"):
-        raise UsageError("%step: on or off", hint=f"usage: {step.usage}")
-    call.cells.stepwise = call.words[0] == "on"
-    return None
+    call.cells.stepwise = on_or_off(call, step, call.cells.stepwise)
 
 
 # ---------------------------------------------------------------- exercises

@@ -6,12 +6,15 @@ In a notebook of one of our kernels every code cell is one; in a Python notebook
 
 from __future__ import annotations
 
+import json
 import os
+import warnings
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from prose_kernel import languages
+from prose_kernel.cells.notebook_files import decoded
 from prose_kernel.cells.provenance import Opening
 from prose_kernel.cells.runner import Cells
 from prose_kernel.cells.scan import segments, spoken
@@ -69,8 +72,11 @@ def _without_cells(name: str) -> UsageError:
 def _read(name: str) -> tuple[Any, Language | None]:
     import nbformat
 
+    _, data = decoded(name, files.read_bytes(name))
     try:
-        book = nbformat.reads(files.read_bytes(name).decode("utf-8"), as_version=4)  # type: ignore[no-untyped-call]
+        with warnings.catch_warnings():  # what is missing and not needed, such as the ids of cells
+            warnings.simplefilter("ignore")
+            book = nbformat.reads(json.dumps(data), as_version=4)  # type: ignore[no-untyped-call]
     except (ValueError, KeyError, AttributeError, TypeError, nbformat.ValidationError) as problem:
         raise UsageError(f"{name} is not a notebook: {str(problem).splitlines()[0]}") from None
     names = ((book.metadata.get(part) or {}).get(key) for part, key in _KERNEL)

@@ -260,7 +260,7 @@ class Adapter:
         """Begin the cell again, and hold it before the statement that ran last; with `line`, before the last statement
         there."""
         held, cell = self.debugger.held, self.debugger.cell
-        if held is None or cell is None:
+        if held is None or held.goes_on.done() or cell is None:
             raise Refused("no program is held in a cell that began while the debugger was on")
         number = cell.count - 1
         line = arguments.get("line")
@@ -460,6 +460,8 @@ def _breakpoint(path: str, given: object) -> Breakpoint:
         value = given.get(key) or ""
         if not isinstance(value, str):
             raise Refused(f"the `{key}` of a breakpoint is a text")
+        if len(value) > _WORD:
+            raise Refused(f"the `{key}` of a breakpoint is longer than {_WORD:,} characters")
         return value.strip()
 
     hits = text("hitCondition")

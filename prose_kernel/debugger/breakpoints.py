@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from prose_kernel.errors import CompileError, ProseError, UsageError
+from prose_kernel.presentation.safety import clip
 from prose_kernel.runtime.statement_hook import StackFrame
 from prose_kernel.runtime.values import Value
 
-_HITS: Final = re.compile(r"\s*(==|>=|<=|>|<|=|%)?\s*(\d+)\s*")
+_HITS: Final = re.compile(r"\s*(==|>=|<=|>|<|=|%)?\s*([0-9]{1,9})\s*")
 _COMPARED: Final[dict[str, Callable[[int, int], bool]]] = {
     "==": operator.eq,
     "=": operator.eq,
@@ -23,6 +24,8 @@ _COMPARED: Final[dict[str, Callable[[int, int], bool]]] = {
     "%": lambda hits, number: number > 0 and hits % number == 0,
 }
 _PIECE: Final = re.compile(r"\{([^{}]*)\}")
+
+NOWHERE: Final = "there is no statement here, nor below"
 
 Evaluate = Callable[[str], Awaitable[Value]]
 
@@ -41,6 +44,13 @@ class Breakpoint:
     problem: str = ""
     hits: int = field(default=0, compare=False)
 
+    def place(self, line: int | None) -> None:
+        """Its statement is known: the line where it begins, None where there is none. One that can never hold has
+        no line."""
+        if self.problem in ("", NOWHERE):
+            self.line = line
+            self.problem = NOWHERE if line is None else ""
+
     @property
     def is_plain(self) -> bool:
         return not (self.condition or self.hit_condition or self.log)
@@ -52,9 +62,9 @@ class Breakpoint:
             try:
                 value = await evaluate(self.condition)
             except (ProseError, RecursionError) as error:
-                return True, f"the condition `{self.condition}` cannot be computed: {reason(error)}"
+                return True, f"the condition `{clip(self.condition)}` cannot be computed: {reason(error)}"
             if value is not True and value is not False:
-                return True, f"the condition `{self.condition}` is neither true nor false"
+                return True, f"the condition `{clip(self.condition)}` is neither true nor false"
             if not value:
                 return False, ""
         self.hits += 1
@@ -67,7 +77,7 @@ class Breakpoint:
             try:
                 value = text_of(await evaluate(match[1]))
             except (ProseError, RecursionError) as error:
-                value = f"{{{match[1]}: {reason(error)}}}"
+                value = f"{{{clip(match[1])}: {reason(error)}}}"
             found += self.log[end : match.start()] + value
             end = match.end()
         return found + self.log[end:]

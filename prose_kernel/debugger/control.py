@@ -153,14 +153,15 @@ class Debugger:
         return known.points.get(node.span.start) if known.points else None
 
     def _meet(self, source: Source, language: str) -> _Source:
-        """A text runs for the first time: breakpoints that were set before it was known find their lines."""
+        """A text runs for the first time: breakpoints that were set before it was known, or before a file was
+        edited, find their lines."""
         text = self.texts.of_source(source, language)
         known = self._known[id(source)] = _Source(source, text, {})
         for point in self.breakpoints.get(text.path, ()):
-            if point.line is None and not point.problem:
-                point.line = text.line_for(point.wanted)
-                if point.line is not None:
-                    self._tell("breakpoint", {"reason": "changed", "breakpoint": as_told(point)})
+            before = point.line
+            point.place(text.line_for(point.wanted))
+            if point.line != before:
+                self._tell("breakpoint", {"reason": "changed", "breakpoint": as_told(point)})
         self._place(known, language)
         return known
 
@@ -190,8 +191,8 @@ class Debugger:
         """A breakpoint with a condition, a count or a message."""
         frame = s.frames(node)[0]
         met, problem = await point.is_met(evaluated_in(frame))
-        if not met or self._over:
-            return
+        if not met or self._over or all(point is not one for one in self.breakpoints.get(point.path, ())):
+            return  # meanwhile it may have been taken away, by a client that leaves too
         if point.log and not problem:
             language = languages.LANGUAGES[s.language]
             text = await point.logged(evaluated_in(frame), language.text_of)
@@ -227,11 +228,10 @@ class Debugger:
     def go_on(self, how: Literal["over", "in", "out"] | None = None) -> bool:
         """Let a held program go on, to its next breakpoint or to the end of a step. False when none is held."""
         held = self.held
-        if held is None:
+        if held is None or held.goes_on.done():
             return False
         self._step = Step(how, held.context.level, held.context.branches) if how is not None else None
-        if not held.goes_on.done():
-            held.goes_on.set_result(None)
+        held.goes_on.set_result(None)
         return True
 
     def pause(self) -> None:
@@ -245,10 +245,8 @@ class Debugger:
         for point in wanted:
             self._ids += 1
             point.id = self._ids
-            if text is not None and not point.problem:
-                point.line = text.line_for(point.wanted)
-                if point.line is None:
-                    point.problem = "there is no statement here, nor below"
+            if text is not None:
+                point.place(text.line_for(point.wanted))
         self.breakpoints[path] = wanted
         if not wanted:
             del self.breakpoints[path]

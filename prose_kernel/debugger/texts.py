@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from prose_kernel import languages
@@ -82,6 +83,15 @@ class Text:
     content: str
     stops: list[Stop]
     is_cell: bool = True
+    _lines: list[int] = field(init=False, repr=False)
+    _ends: list[int] = field(init=False, repr=False)  # where the longest of the statements so far ends
+    _idle: list[bool] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._lines = [stop.line for stop in self.stops]
+        self._ends = list(accumulate((stop.end for stop in self.stops), max))
+        written = (line.strip() for line in self.content.replace("\r\n", "\n").split("\n"))
+        self._idle = [not line or line.startswith("#") for line in written]
 
     def line_for(self, wanted: int) -> int | None:
         """The line on which a breakpoint that was set on `wanted` holds the program; None when there is none.
@@ -89,30 +99,35 @@ class Text:
         A line inside of a statement belongs to it; a line with no code, and one that only divides the parts of a
         statement (`else:`), to the next statement.
         """
-        lines = [stop.line for stop in self.stops]
-        if wanted in lines:
+        following = bisect_left(self._lines, wanted)
+        after = self._lines[following] if following < len(self._lines) else None
+        if after == wanted:
             return wanted
-        following = bisect_left(lines, wanted)
-        after = lines[following] if following < len(lines) else None
-        around = [stop for stop in self.stops if stop.line < wanted <= stop.end]
-        if not around:
+        inside = self._around(wanted, following)
+        if inside is None:
             return after
-        if _is_idle(self.content, wanted) and (around[-1].inner is not None or not self._in_literal(around[-1])):
+        if self._is_idle(wanted) and (inside.inner is not None or not self._in_literal(inside)):
             return after
-        inside = around[-1]
         if inside.inner is not None and wanted > inside.inner:
             return after if after is not None and after <= inside.end else inside.line
         return inside.line
 
+    def _around(self, wanted: int, following: int) -> Stop | None:
+        """The innermost statement that has begun above a line and ends on it or below. Thousands of breakpoints are
+        placed at once, so nothing is looked through where no statement reaches so far."""
+        at = following - 1
+        while at >= 0 and self._ends[at] >= wanted:
+            if self.stops[at].end >= wanted:
+                return self.stops[at]
+            at -= 1
+        return None
+
+    def _is_idle(self, line: int) -> bool:
+        return not 0 < line <= len(self._idle) or self._idle[line - 1]
+
     def _in_literal(self, stop: Stop) -> bool:
         """Whether a statement without statements inside has several lines: a blank one among them is its own."""
         return stop.end > stop.line
-
-
-def _is_idle(content: str, line: int) -> bool:
-    lines = content.replace("\r\n", "\n").split("\n")
-    text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
-    return not text or text.startswith("#")
 
 
 class Texts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.presentation.safety import clip
@@ -17,7 +17,6 @@ SHOWN: Final = 200
 """Characters of a value on its line."""
 
 Listed = list[dict[str, Any]]
-Members = Iterable[tuple[str, Value]]
 
 
 class Variables:
@@ -59,7 +58,7 @@ class Variables:
 
     def variable(self, name: str, value: Value, language: Language, expression: str = "") -> dict[str, Any]:
         """One entry. A member that can be opened has a number, a leaf 0."""
-        found: dict[str, Any] = {"name": name, "value": one_line(value, language), "variablesReference": 0}
+        found: dict[str, Any] = {"name": clip(name, SHOWN), "value": one_line(value, language), "variablesReference": 0}
         if expression:
             found["evaluateName"] = expression
         if self.typed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Final
 
 from prose_kernel.language.numbers import parse_duration
@@ -19,6 +20,7 @@ _TIMES: Final = {
     **dict.fromkeys(("d", "day", "days"), 86400.0),
 }
 _SCALES: Final = {None: 1, "k": 1_000, "K": 1_000, "M": 1_000_000}
+_HIGHEST: Final = 10**15
 EXAMPLE: Final = "2 usd, 200k tokens, 30 min, 100 sessions"
 
 
@@ -40,12 +42,14 @@ def parse(text: str) -> Limits:
     """
     found: dict[str, float] = {}
     parts = [part.strip() for part in text.split(",")]
-    if not any(parts):
-        raise ValueError("a budget needs a limit")
+    if not all(parts):
+        raise ValueError("a limit is missing beside a comma" if any(parts) else "a budget needs a limit")
     for part in parts:
         name, value = _limit(part)
         if value <= 0:
             raise ValueError(f"a limit must be more than 0: `{part}`")
+        if value > _HIGHEST:
+            raise ValueError(f"a limit must be less than {_HIGHEST:,}: `{part[:40]}`")
         if name in found:
             raise ValueError(f"a second limit of {_CALLED[name]}: `{part}`")
         found[name] = value
@@ -63,7 +67,7 @@ def _limit(part: str) -> tuple[str, float]:
     if match is None:
         raise unknown
     unit, rest = match["unit"].lower(), match["rest"].strip()
-    number = float(match["number"].replace("_", "")) * _SCALES[match["scale"]]
+    number = float(Decimal(match["number"].replace("_", "")) * _SCALES[match["scale"]])
     if match["dollar"] and not unit and not rest:
         return "usd", number
     if match["dollar"]:

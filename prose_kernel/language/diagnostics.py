@@ -57,10 +57,12 @@ class Compiled(Generic[P]):
 
 
 def caret(source_line: str, column: int, hint: str | None) -> str:
-    """The two lines under a head line, and the hint; wide indentation (tabs) is kept so that the caret stays put."""
+    """The two lines under a head line, and the hint. The caret stands below its character: tabs are kept, and what a
+    screen shows twice as wide, or above another character, is counted so. `column` counts characters."""
     shown, column = _clip(source_line, column)
-    pad = "".join("\t" if c == "\t" else " " for c in shown[: column - 1])
-    pad += " " * (column - 1 - len(pad))
+    before = shown[: column - 1]
+    pad = "".join("\t" if c == "\t" else " " * screen_width(c) for c in before)
+    pad += " " * (column - 1 - len(before))
     text = f"\n  {shown}\n  {pad}^"
     return f"{text}\nhint: {hint}" if hint else text
 
@@ -72,6 +74,15 @@ def _clip(line: str, column: int, width: int = 160) -> tuple[str, int]:
         return line, column
     start = max(0, column - width // 2)
     return line[start : start + width], column - start
+
+
+def screen_width(text: str) -> int:
+    """How many cells of a screen a text takes."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import category, east_asian_width
+
+    return sum(0 if category(c) in ("Mn", "Me") else 2 if east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def diagnostic(source: Source, code: str, span: Span, message: str, hint: str | None = None) -> Diagnostic:

@@ -8,6 +8,7 @@ waits; so nothing needs a lock. Loaded with the first request: a kernel starts w
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -49,7 +50,8 @@ class KernelDebugger:
         """The reply to a request. Called on the control thread; an interrupt must not wait behind a busy program."""
         future = asyncio.run_coroutine_threadsafe(self._adapter.handle(request), self._loop)
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(future), _BUSY_SECONDS)
+            found: dict[str, object] = sendable(await asyncio.wait_for(asyncio.wrap_future(future), _BUSY_SECONDS))
+            return found
         except TimeoutError:
             given: Mapping[str, Any] = request if isinstance(request, Mapping) else {}
             seq = given.get("seq")
@@ -58,7 +60,7 @@ class KernelDebugger:
                 "seq": 0,
                 "request_seq": seq if isinstance(seq, int) else 0,
                 "success": False,
-                "command": str(given.get("command", "")),
+                "command": sendable(str(given.get("command", ""))),
                 "message": "the kernel computes and cannot answer now",
                 "body": {},
             }
@@ -116,10 +118,19 @@ class KernelDebugger:
         kernel.session.send(
             kernel.iopub_socket,
             "debug_event",
-            message,
+            sendable(message),
             parent=kernel.running_request,
             ident=kernel._topic("debug_event"),
         )
+
+
+def sendable(message: Any) -> Any:
+    """A message, without halves of characters, which no channel takes: a client or a program may have sent some."""
+    try:
+        json.dumps(message, ensure_ascii=False).encode()
+        return message
+    except UnicodeEncodeError:
+        return json.loads(json.dumps(message, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def _rich(name: str, value: Value, language: Language) -> dict[str, Any]:

@@ -435,7 +435,7 @@ class Front:
         try:
             return frame(name, self.cells.values()[name])
         except UsageError as problem:
-            raise as_exception(simple("UsageError", f"{by} --frame {problem}", problem.hint)) from None
+            raise as_exception(simple("UsageError", f"{by} --frame: {problem}", problem.hint)) from None
 
     # ------------------------------------------------------------ running
 

@@ -255,7 +255,8 @@ class ProseKernel(Kernel):
             problem = await self._cell
         finally:
             self._loop.call_soon(self.panel.ended)
-            self._cell = self._output = None
+            with self._taking_turns:
+                self._cell = self._output = None
             self.asker.available = False
             if self._debugger is not None:
                 self._debugger.ends()
@@ -311,6 +312,16 @@ class ProseKernel(Kernel):
         if running is not None and _order(header, running) >= 0:
             self._interrupt()
         self.session.send(stream, "interrupt_reply", {"status": "ok"}, parent, ident=ident)
+
+    def _publish_status(self, status: str, channel: str, parent: Message | None = None) -> None:
+        """As in the base class. The idle of a request on the control channel, above all of an interrupt, is taken back
+        while a cell runs: `jupyter console` takes any idle for the end of its cell, and would show what the cell says
+        about its interrupt after the next one."""
+        super()._publish_status(status, channel, parent)
+        if channel == "control" and status == "idle":
+            with self._taking_turns:  # the idle of the cell itself comes after this
+                if self._cell is not None:
+                    super()._publish_status("busy", "shell", self._request[1])
 
     def _on_sigint(self, signum: int, frame: object) -> None:
         """A signal instead of a message; or the second step, when the loop did not take its turn in time."""

@@ -22,6 +22,7 @@ from typing import Any
 import zmq
 
 from prose_kernel.errors import NobodyToAsk
+from prose_kernel.notebook.messages import replaces_displays
 from prose_kernel.presentation.safety import markdown, visible
 from prose_kernel.runtime.forms import Form
 
@@ -144,7 +145,10 @@ class StdinChannel:
 
     def _put(self, question: _Open, page: _Page) -> None:
         ident, parent = question.address
-        content = {"prompt": question.prompt, "password": False}
+        prompt = question.prompt
+        if prompt and not prompt[-1].isspace() and not replaces_displays(parent):
+            prompt += " "  # on a terminal the answer is typed directly behind it
+        content = {"prompt": prompt, "password": False}
         metadata = {} if question.form is None else {"prose": described(question.form) | {"key": page.key}}
         sent = self._kernel.session.send(
             self._kernel.stdin_socket, "input_request", content, parent, ident=ident, metadata=metadata

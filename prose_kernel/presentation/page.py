@@ -57,7 +57,7 @@ def page(title: str, head: str, sections: Sequence[Section], choice: Choice | No
     """A whole page; `head` is HTML that stands above its sections."""
     style = _style(choice)
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    policy = f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     listed = "".join(_listed(section) for section in sections)
     body = "".join(f'<section><h2 id="{text(s.id)}">{text(s.title)}</h2>\n{s.body}</section>\n' for s in sections)
     filters = _radios(choice.id, choice.title, choice.options) if choice is not None else ""
@@ -113,7 +113,7 @@ def write_page(path: Path, content: str, *, force: bool) -> None:
             raise UsageError(f"{path} is there, and no report", hint="name another file, or add --force")
         if not path.parent.is_dir():
             raise UsageError(f"there is no directory {path.parent}", hint="make it first, or name another file")
-        write_whole(path, content)
+        write_whole(path, content, contended=True)  # two reports at once, of the same run
     except (OSError, ValueError) as problem:
         reason = (getattr(problem, "strerror", None) or "it is no name of a file").lower()
         raise UsageError(f"{path} cannot be written: {reason}") from None
@@ -143,7 +143,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: Container
 
 def text(plain: str) -> str:
     """A text as content or attribute value: no colours, and what would be hidden is shown."""
-    return html.escape(visible(plain))
+    return html.escape(visible(plain), quote=False).replace('"', "&quot;")  # attributes stand in double quotes
 
 
 _ALLOWED: Final = re.compile(r"(?i)(?:https?://|mailto:)")
@@ -234,8 +234,13 @@ def _harmless(token: Any) -> None:
         token.attrs = {"href": str(token.attrs.get("href", "")), "rel": "noreferrer noopener", "target": "_blank"}
     else:
         token.attrs = {}
+    tag = "a"
     for inner in token.children or ():
         _harmless(inner)
+        if inner.type == "link_open" and not inner.attrs["href"]:  # the only one that the parser does not ask about
+            tag, inner.attrs = "span", {}
+        if inner.type in ("link_open", "link_close"):
+            inner.tag, tag = tag, tag if inner.type == "link_open" else "a"
     if token.children:
         token.children = [_described(inner) if inner.type == "image" else inner for inner in token.children]
 

@@ -7,12 +7,14 @@ got the same answers differ only in what has the class `v` (times, tokens, cost,
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from prose_kernel import languages
 from prose_kernel.errors import UsageError
 from prose_kernel.language.flow import Step, Way
 from prose_kernel.language.source import Source, Span
@@ -22,12 +24,13 @@ from prose_kernel.presentation.flow_drawing import flow_svg
 from prose_kernel.presentation.page import Choice, Section, markdown_text, page, table, terminal_text, text
 from prose_kernel.presentation.problems import problem_of
 from prose_kernel.presentation.run_pictures import figures_text, marks, merged, seconds, timeline_svg
-from prose_kernel.presentation.run_record import Figures
+from prose_kernel.presentation.run_record import Figures, Total
 from prose_kernel.presentation.run_story import Entry, RunStory, Story
 from prose_kernel.presentation.safety import clip
 from prose_kernel.presentation.session_cards import ORIGINS
 from prose_kernel.run_replay import Replay, look_through, replay
-from prose_kernel.runtime.ports import CommandResult, GateDecision, SessionResult
+from prose_kernel.runtime.images import picture
+from prose_kernel.runtime.ports import CommandResult, GateDecision, SessionResult, ShownFile
 from prose_kernel.runtime.values import full_text
 from prose_kernel.sessions.usage import UsageTotals
 from prose_kernel.state.journal_file import JournalRead, TextRead
@@ -39,12 +42,18 @@ if TYPE_CHECKING:
     from prose_kernel.settings import Settings
     from prose_kernel.state.runs import KeptRun
 
-LARGEST: Final = 4_000_000
+LARGEST: Final = 3_000_000
 """Bytes of texts of others that a report holds; with all around them it stays below 10 MB."""
+HEADS: Final = 1_500_000
+"""Bytes of what entries say in their first lines; when they are used up, those lines are short."""
+LISTED: Final = 1_500_000
+"""Bytes of programs."""
 ALL_TEXTS: Final = 2_000_000
 LONGEST: Final = 20_000
 SHORTEST: Final = 160
 """Characters of one such text: fewer, the more of them there are."""
+PICTURES: Final = 3_000_000
+"""Characters of all images; those that no longer fit are named."""
 TIMELINE: Final = 200
 CHUNK: Final = 100
 CELLS: Final = 60
@@ -131,6 +140,9 @@ class _Report:
         asked = sum(story.counts.get(kind, 0) for kind in ("command", "session", "judgement", "value", "output"))
         self.most = max(SHORTEST, min(LONGEST, ALL_TEXTS // max(asked, 1)))
         self.left = LARGEST
+        self.heads, self.listed = HEADS, LISTED
+        self.kept: dict[int, int] = {}
+        self.room = PICTURES
         self.language: Language = story.texts[0].language if story.texts else _language(found.head.language)
         self.sources: dict[int, int] = {}
         self.links: dict[tuple[int, Span], str] = {}
@@ -159,8 +171,9 @@ class _Report:
     # ------------------------------------------------------------ the page
 
     def page(self) -> str:
+        programs = self._programs()  # first: links lead to the lines that are there
         sections = [self._graph(), self._timeline(), self._spent(), self._happened(), self._decided()]
-        sections += [self._rest(), self._bindings(), self._programs(), self._used(), self._about()]
+        sections += [self._rest(), self._bindings(), programs, self._used(), self._about()]
         name = self.redact(self.found.head.program)
         shown = [section for section in sections if section is not None]
         return page(f"{name}: {self.state}", self._head(name), shown, Choice("show", "Show", "e", _KINDS))
@@ -320,13 +333,14 @@ class _Report:
 
     def _place(self, source: Source, line: int) -> str:
         number = self.sources.get(id(source))
-        if number is None or (line > LINES):
+        if number is None or line > self.kept.get(id(source), 0):
             return f'<span class="ln">{line}</span>'
         return f'<a class="ln" href="#s{number}-{line}">{line}</a>'
 
     def _title(self, entry: Entry) -> str:
         """What the entry is on one line."""
         words = " ".join(self.redact(entry.words[:2000]).split())
+        text, clip = self._headed, self._shortened
         match entry.kind:
             case "command":
                 return f"<code>{text(clip(self.redact(entry.words[:2000]), 160))}</code>"
@@ -346,6 +360,14 @@ class _Report:
                 return f"<code>{text(_first_line(entry, self.redact))}</code> {text(words)}"
             case _:
                 return text(clip(words, 200))
+
+    def _headed(self, plain: str) -> str:
+        made = text(plain)
+        self.heads -= len(made.encode())
+        return made
+
+    def _shortened(self, plain: str, width: int) -> str:
+        return clip(plain, width if self.heads > 0 else 20)
 
     def _ended(self, entry: Entry) -> str:
         """How it ended, where that has to be said."""
@@ -413,12 +435,50 @@ class _Report:
                 parts.insert(0, f'<div class="part">exit code {result.exit_code}</div>')
             if result.worker:
                 facts.append(("ran on", result.worker))
-            parts += [self._stream(name, result) for name in ("stdout", "stderr") if getattr(result, name)]
+            streams = ("stderr",) if result.image else ("stdout", "stderr")
+            parts += [self._stream(name, result) for name in streams if getattr(result, name)]
             facts += [("note", note) for note in cuts(result)]
+            parts += [self._image(result.image)] if result.image else []
             if result.spawn_error:
                 facts.append(("reason", result.spawn_error))
         facts += [("note", note) for note in entry.notes]
+        if entry.file is not None:
+            parts.append(self._file(entry.file))
         return self._facts(facts) + "".join(parts)
+
+    def _image(self, data: bytes, name: str = "") -> str:
+        """An image with a line about it; that line alone where it is broken, no image, or too large for the page."""
+        drawn = picture(data)
+        said = drawn.text if drawn is not None else "no image"
+        line = f'<div class="part">{text(f"{name}: {said}" if name else said)}</div>'
+        if drawn is None or drawn.broken or not drawn.media.startswith("image/"):
+            return line
+        return self._drawn(line, drawn.media, data, said)
+
+    def _drawn(self, line: str, media: str, data: bytes, said: str) -> str:
+        source = b64encode(data).decode("ascii")
+        if len(source) > self.room:
+            return line + '<span class="cut">too large for this page</span>'
+        self.room -= len(source)
+        return f'{line}<img src="data:{media};base64,{source}" alt="{text(said)}">'
+
+    def _file(self, file: ShownFile) -> str:
+        """What `display:` showed: an image, anything else as text."""
+        if picture(file.data) is not None:
+            return self._image(file.data, self.redact(file.name))
+        from prose_kernel.presentation.files import file_text
+
+        shown = file_text(file, 120)
+        if file.media != "image/svg+xml":
+            return self._pre("shown file", shown)
+        from prose_kernel.presentation.svg import NotDrawn, drawing
+
+        line = f'<div class="part">{text(self.redact(shown))}</div>'
+        try:
+            drawn = self.redact(drawing(file.data).text).encode("utf-8", "replace")
+            return self._drawn(line, file.media, drawn, self.redact(file.name))
+        except NotDrawn:
+            return line
 
     def _stream(self, name: str, result: CommandResult) -> str:
         return self._pre(name, getattr(result, name), "err" if name == "stderr" else "", terminal=True)
@@ -621,31 +681,40 @@ class _Report:
 
     def _programs(self) -> Section:
         many = len(self.story.texts) > 1 or bool(self.imported)
-        parts, inner = [], []
+        parts, inner, totals = [], [], merged(list(self.story.record.cells))
         for number, one in enumerate(self.story.texts, 1):
             title = _cell(number, one) if len(self.story.texts) > 1 else one.source.name
-            parts.append(self._listing(number, title, one.source, one.language, titled=many))
+            parts.append(self._listing(totals, number, title, one.source, one.language, titled=many))
             inner.append((f"p{number}", title))
         for source in self.imported:
             number = self.sources[id(source)]
-            parts.append(self._listing(number, source.name, source, self.language, titled=many))
+            language = languages.of_file(source.name) if source.name.endswith(languages.suffixes()) else self.language
+            parts.append(self._listing(totals, number, source.name, source, language, titled=many))
             inner.append((f"p{number}", source.name))
         return Section("program", "Program", "".join(parts), inner[:100] if many else ())
 
-    def _listing(self, number: int, title: str, source: Source, language: Language, *, titled: bool) -> str:
+    def _listing(
+        self, totals: Sequence[Total], number: int, title: str, source: Source, language: Language, *, titled: bool
+    ) -> str:
         states = {
             source.line_column(total.span.start)[0]: "failed" if total.failed else "done"
-            for total in merged(list(self.story.record.cells))
+            for total in totals
             if total.source is source
         }
         lines = _coloured(self.redact(source.text), language)
-        rows = "".join(
-            f'<li id="s{number}-{at}"{f" class={states[at]}" if at in states else ""}>{line or ""}</li>\n'
-            for at, line in enumerate(lines[:LINES], 1)
-        )
-        more = f'<p class="cut">… {len(lines) - LINES:,} more lines</p>' if len(lines) > LINES else ""
+        rows = []
+        for at, line in enumerate(lines[:LINES], 1):
+            row = f'<li id="s{number}-{at}"{f" class={states[at]}" if at in states else ""}>{line or ""}</li>\n'
+            self.listed -= len(row.encode())
+            if self.listed < 0:
+                break
+            rows.append(row)
+        left_out = len(lines) - len(rows)
+        self.kept[id(source)] = len(rows)
+        more = f'<p class="cut">… {left_out:,} more line{"s" if left_out > 1 else ""}</p>' if left_out else ""
         head = f'<h3 id="p{number}">{text(self.redact(title))}</h3>' if titled else ""
-        return f'{head}<ol class="src">{rows}</ol>{more}'
+        long = " long" if len(lines) > 200 else ""  # the browser lays it out when it is looked at
+        return f'{head}<ol class="src{long}">{"".join(rows)}</ol>{more}'
 
     # ------------------------------------------------------------ about
 

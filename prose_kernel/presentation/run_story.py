@@ -19,6 +19,7 @@ from prose_kernel.languages import Language
 from prose_kernel.presentation.run_record import Activity, CellRecord, RunRecord, State
 from prose_kernel.run_replay import Took
 from prose_kernel.runtime import events as ev
+from prose_kernel.runtime.ports import ShownFile
 from prose_kernel.runtime.values import Value, full_text
 
 ASKED: Final = 20_000
@@ -50,6 +51,8 @@ class Entry:
     inner: list[Entry] = field(default_factory=list)
     more: int = 0
     number: int = 0
+    file: ShownFile | None = None
+    """What a command was to show."""
 
 
 @dataclass(slots=True)
@@ -114,6 +117,7 @@ class RunStory:
         self._forks: dict[int, Entry] = {}
         self._filled: dict[str, Entry] = {}
         self._often: dict[tuple[int, Span, str], tuple[int, Entry]] = {}
+        self._commands: dict[int, Entry] = {}
         self._waiting: list[Entry] = []
         self._number = 0
         self._requests = 0
@@ -267,6 +271,7 @@ class RunStory:
         if entry is None:
             return
         result = entry.answered = event.result
+        self._commands[event.spawn] = entry
         entry.took = took if took is not None else result.duration or None
         entry.state = "done" if result.kind is None else "failed"
         self._has_failed(entry)
@@ -276,6 +281,10 @@ class RunStory:
             entry.notes.append(f"the directory is {event.directory_changed} from here on")
         if event.bound_to:
             self._filled[event.bound_to] = entry
+
+    def _file_shown(self, event: ev.FileShown) -> None:
+        if (entry := self._commands.get(event.spawn)) is not None:
+            entry.file = event.file
 
     def _session_started(self, event: ev.SessionStarted) -> None:
         request = event.request
@@ -503,6 +512,7 @@ class RunStory:
     _handlers: ClassVar[Mapping[type[ev.Event], Callable[[Any, Any], None]]] = {
         ev.CommandStarted: _command_started,
         ev.CommandFinished: _command_finished,
+        ev.FileShown: _file_shown,
         ev.SessionStarted: _session_started,
         ev.SessionFinished: _session_finished,
         ev.GateOpened: _gate_opened,

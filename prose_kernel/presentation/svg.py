@@ -10,6 +10,7 @@ It is then shown as an image (`<img>`), in which no browser runs or fetches anyt
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +33,9 @@ _HARMLESS: Final = frozenset({"metadata", "a", "view"})
 """Left out, or replaced by their content, without a word."""
 _LOCAL_IMAGE: Final = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]*\Z")
 _ELSEWHERE: Final = re.compile(r"url\(\s*[\"']?\s*(?!#)|@import|image-set|image\(|src\(|\\|&", re.IGNORECASE)
+_INSIDE: Final = re.compile(r"url\(\s*[\"']?\s*#([^\"')]+)")
+_DRAWN_AT_MOST: Final = 1_000_000
+_WIDEST: Final = 1_000_000
 _NUMBER: Final = re.compile(r"\s*(\d{1,6}(?:\.\d+)?)\s*(?:px|pt)?\s*\Z")
 
 
@@ -69,6 +73,8 @@ def drawing(data: bytes) -> Drawing:
         raise NotDrawn("its first element is not `svg`")
     removed: set[str] = set()
     _clean(root, removed)
+    if _unfolds_to(root) > _DRAWN_AT_MOST:
+        raise NotDrawn(f"its parts repeat each other: it would draw more than {_DRAWN_AT_MOST:,} elements")
     root.set("xmlns", _NAMESPACE)
     try:
         text = tostring(root, encoding="unicode")
@@ -137,6 +143,36 @@ def _size(root: Element) -> tuple[int, int]:
         return width, height
     box = root.get("viewBox", "").replace(",", " ").split()
     try:
-        return (round(float(box[2])), round(float(box[3]))) if len(box) == 4 else (0, 0)
+        width, height = (round(float(box[2])), round(float(box[3]))) if len(box) == 4 else (0, 0)
     except (ValueError, OverflowError):
         return 0, 0
+    return (width, height) if 0 < width < _WIDEST and 0 < height < _WIDEST else (0, 0)
+
+
+def _unfolds_to(root: Element) -> int:
+    """How many elements a browser draws: each reference to a part of the drawing draws that part again, with the
+    references in it. A few lines that refer to each other can so fill a day."""
+    named: dict[str, Element] = {}
+    for element in root.iter():
+        if known := element.get("id"):
+            named.setdefault(known, element)
+    counts: dict[Element, int] = {}
+    agenda: list[tuple[Element, list[Element] | None]] = [(root, None)]
+    while agenda:
+        element, parts = agenda.pop()
+        if parts is not None:
+            counts[element] = min(1 + sum(counts[part] for part in parts), 2 * _DRAWN_AT_MOST)
+        elif element not in counts:
+            counts[element] = 0  # what draws itself is drawn once
+            parts = [*element, *(named[name] for name in _refers_to(element) if name in named)]
+            agenda.append((element, parts))
+            agenda += [(part, None) for part in parts if part not in counts]
+    return counts[root]
+
+
+def _refers_to(element: Element) -> Iterator[str]:
+    for name, value in element.attrib.items():
+        if name == "href" and value.startswith("#"):
+            yield value[1:]
+        elif "url(" in value:
+            yield from _INSIDE.findall(value)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import re
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from prose_kernel.errors import RunError
+from prose_kernel.language.diagnostics import screen_width
 from prose_kernel.presentation.display import Display
 from prose_kernel.presentation.safety import LITERAL, clip, html_text, inline_text, visible
 from prose_kernel.runtime.command_data import Sample, parsed, sample
@@ -52,7 +52,7 @@ class ValueTable:
     def fitted(self, width: int) -> str:
         """The same in lines of at most `width` columns of a terminal (0: as wide as it is): long cells are cut, and the
         last columns left out where that is not enough."""
-        widths = [max(map(_width, column)) for column in zip(*self._visible(), strict=True)]
+        widths = [max(map(screen_width, column)) for column in zip(*self._visible(), strict=True)]
         table, widths = self._narrowed(widths, width) if width else (self, widths)
         head, *rows = table._visible()
         lines = [table._line(head, widths), (" " * _GAP).join("-" * width for width in widths)]
@@ -86,7 +86,7 @@ class ValueTable:
 
     def _line(self, cells: Sequence[str], widths: Sequence[int]) -> str:
         padded = [
-            " " * (width - _width(cell)) + cell if right else cell + " " * (width - _width(cell))
+            " " * (width - screen_width(cell)) + cell if right else cell + " " * (width - screen_width(cell))
             for cell, width, right in zip(cells, widths, self.numeric, strict=True)
         ]
         return (" " * _GAP).join(padded).rstrip()
@@ -203,17 +203,12 @@ def _reads_as_number(value: Value) -> bool:
 
 def _cut(text: str, width: int) -> str:
     """The beginning of a text, in so many columns of a terminal."""
-    if _width(text := visible(text)) <= width:
+    if screen_width(text := visible(text)) <= width:
         return text
     taken, used = "", 0
     for character in text:
-        used += _width(character)
+        used += screen_width(character)
         if used > width - 1:
             break
         taken += character
     return f"{taken}…"
-
-
-def _width(text: str) -> int:
-    """Columns of a terminal that the text takes."""
-    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from prose_kernel.errors import Undecided
 from prose_kernel.recordings.library import Cassettes
-from prose_kernel.runtime import asides
+from prose_kernel.runtime import asides, budgets
 from prose_kernel.runtime.content import quoted
-from prose_kernel.runtime.ports import Finding, Judge, JudgeRequest, Pick, Verdict
+from prose_kernel.runtime.ports import Finding, Judge, JudgeRequest, Pick, Usage, Verdict
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.text import one_line
 
@@ -76,6 +76,7 @@ class RecordedJudge:
         if mode == "off":
             return await ask()
         from prose_kernel.recordings.keys import key_of
+        from prose_kernel.recordings.records import usage_facts, usage_of
 
         shelf, request = self._cassettes.shelf, question.request
         req = shelf.identity.judgement(
@@ -88,6 +89,8 @@ class RecordedJudge:
                 said, meta = _read(entry)
                 shelf.use(take, how, request.at, entry)
                 _note(entry.record.key, entry.record.at)
+                if mode == "replay":
+                    budgets.recorded(usage_of(entry.record))
                 return again(said, meta.origin, _details(meta, entry.file))
             if mode == "replay":
                 message, hint = shelf.miss(question.what, req, key, request.at, request.program)
@@ -97,7 +100,9 @@ class RecordedJudge:
             spent = round((shelf.clock.monotonic() - begun) * 1000)
             out = kept(answer) | {"reason": answer.reason}
             model = answer.details.get("model")
-            meta = shelf.meta(origin=answer.by, resolved=str(model) if model else "", ms=max(0, spent))
+            told = answer.details.get("usage")
+            usage = usage_facts(Usage(**told)) if isinstance(told, dict) else {}
+            meta = shelf.meta(origin=answer.by, resolved=str(model) if model else "", usage=usage, ms=max(0, spent))
             _note(key, request.at)
             await shelf.add("judge", request.at, req, out, meta)
             return answer

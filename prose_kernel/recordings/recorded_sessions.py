@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel import errors
@@ -18,14 +18,13 @@ from prose_kernel.errors import (
 )
 from prose_kernel.permissions.policy import Ask, PermissionDesk
 from prose_kernel.recordings.library import Cassettes, Hit, Miss
-from prose_kernel.runtime import asides
+from prose_kernel.runtime import asides, budgets
 from prose_kernel.runtime.ports import (
     SessionProgress,
     SessionRequest,
     SessionResult,
     Sessions,
     ToolUse,
-    Usage,
 )
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.session_attempts import TIME_IS_UP
@@ -68,10 +67,15 @@ class RecordedSessions:
         try:
             attempt = _Attempt(shelf, request)
             if mode != "record" and (found := attempt.lookup(failed=mode == "replay")) is not None:
-                if (changed := attempt.changed(found[2])) is None:
-                    return await self._replay(attempt, *found, on_progress)
                 if mode == "replay":
-                    self._stale(attempt, found[2], changed)
+                    from prose_kernel.recordings.records import usage_of
+
+                    if (changed := attempt.changed(found[2])) is not None:
+                        self._stale(attempt, found[2], changed)
+                    result = await self._replay(attempt, *found, on_progress)
+                    budgets.recorded(usage_of(found[2].record))
+                    return result
+                if (changed := attempt.changed(found[2])) is None:
                     return await self._replay(attempt, *found, on_progress)
                 on_progress(SessionProgress("note", f"asked again: {changed} has changed since it was recorded"))
             if mode == "replay" or self._inner is None:
@@ -215,6 +219,7 @@ class _Attempt:
 
     async def record(self, result: SessionResult, seconds: float) -> None:
         from prose_kernel.recordings.effects import answer_of
+        from prose_kernel.recordings.records import usage_facts
 
         answer, warnings = answer_of(result, self.request, self.shelf)
         for warning in warnings:
@@ -228,7 +233,7 @@ class _Attempt:
             provider=result.provider,
             resolved=str(resolved) if resolved else "",
             effects="partial" if result.origin == "agent" else "",
-            usage=_usage(result.usage),
+            usage=usage_facts(result.usage),
         )
         self.note(self.request.at)
         await self.shelf.add("session", self.request.at, self.req, answer, meta, self.number)
@@ -308,10 +313,3 @@ def _failure(failure: Failure, *, replayed: bool) -> ProviderError:
     if isinstance(error, errors.ProviderRateLimit):
         error.retry_after = failure.retry_after
     return error
-
-
-def _usage(usage: Usage | None) -> Mapping[str, float]:
-    if usage is None:
-        return {}
-    told = {"requests": usage.requests, "in": usage.tokens_in, "out": usage.tokens_out, "cost": usage.cost}
-    return {name: value for name, value in told.items() if value}

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 
 from prose_kernel._version import __version__
+from prose_kernel.runtime.ports import Usage
 
 VERSION: Final = 1
 PREFIX: Final = "k1:"
@@ -224,3 +225,18 @@ def builtins(part: msgspec.Struct) -> dict[str, Any]:
     """A part as plain data, for writing."""
     data: dict[str, Any] = msgspec.to_builtins(part)
     return data
+
+
+def usage_facts(usage: Usage | None) -> Mapping[str, float]:
+    """What an answer consumed, as `meta` tells it."""
+    if usage is None:
+        return {}
+    told = {"requests": usage.requests, "in": usage.tokens_in, "out": usage.tokens_out, "cost": usage.cost}
+    return {name: value for name, value in told.items() if value}
+
+
+def usage_of(record: Record) -> Usage:
+    """What an answer consumed when it was recorded."""
+    told = part(record.meta, Meta).usage
+    requests, tokens_in, tokens_out = (int(told.get(name, 0)) for name in ("requests", "in", "out"))
+    return Usage(requests, tokens_in, tokens_out, told.get("cost", 0.0))

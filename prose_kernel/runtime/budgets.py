@@ -12,17 +12,24 @@ budget was spent is an answer of the outside, and in the journal like all others
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
-from typing import Final, Literal
+from typing import Any, Final, Literal
+
+from msgspec import structs
 
 from prose_kernel.errors import BudgetSpent
 from prose_kernel.language.budgets import Limits
+from prose_kernel.runtime import asides
 from prose_kernel.runtime.ports import Clock, Usage
 
 Counted = Literal["usd", "tokens"]
+
+_OF_THE_RUN: Final = (
+    "let it go on with a higher one: `prose run --resume --budget LIMITS`, in a notebook `%budget LIMITS`"
+)
 
 RUN: Final = "run"
 """The key of the budget of the whole run."""
@@ -57,7 +64,8 @@ class Spent:
 class Budget:
     """Limits, and what was consumed under them. `key` is unique in the run, `title` is for people.
 
-    Time passes while it is `open`: while a text of the run, a call of the block, or a session is under way.
+    Time passes while it is `open`: while a text of the run, a call of the block, or a session is under way. It stands
+    still while nothing is waited for but a person (an input, a gate).
     """
 
     key: str
@@ -66,30 +74,45 @@ class Budget:
     clock: Clock
     spent: Spent = field(default_factory=Spent)
     where: dict[str, Spent] = field(default_factory=dict)
-    noticed: bool = False
-    caught: int = 0
+    _noticed: bool = False
+    _unknown: str | None = ""
     _passed: float = 0.0
-    _opened: float = 0.0
+    _since: float = 0.0
     _open: int = 0
+    _persons: int = 0
+    _others: int = 0
     _waiting: dict[Request, None] = field(default_factory=dict)
 
     @contextmanager
     def open(self) -> Iterator[Budget]:
         """While time passes for this budget."""
-        if not self._open:
-            self._opened = self.clock.monotonic()
+        self._tick()
         self._open += 1
         try:
             yield self
         finally:
+            self._tick()
             self._open -= 1
-            if not self._open:
-                self._passed += self.clock.monotonic() - self._opened
+
+    @contextmanager
+    def asks(self, *, person: bool) -> Iterator[None]:
+        """While something outside is waited for: a person, or anything else."""
+        self._tick()
+        self._persons, self._others = self._persons + person, self._others + (not person)
+        try:
+            yield
+        finally:
+            self._tick()
+            self._persons, self._others = self._persons - person, self._others - (not person)
+
+    def _tick(self) -> None:
+        self._passed, self._since = self.seconds, self.clock.monotonic()
 
     @property
     def seconds(self) -> float:
-        """How long it has been open."""
-        return self._passed + (self.clock.monotonic() - self._opened if self._open else 0.0)
+        """How much time has passed."""
+        passes = self._open and (self._others or not self._persons)
+        return self._passed + (self.clock.monotonic() - self._since if passes else 0.0)
 
     @property
     def share(self) -> float:
@@ -122,24 +145,37 @@ class Budget:
         """Seconds; None without such a limit."""
         return None if self.limits.seconds is None else max(0.0, self.limits.seconds - self.seconds)
 
-    def count(self, place: str, usage: Usage | None, *, session: bool = False) -> None:
-        """Count a session that begins, or what one has consumed."""
+    def count(self, place: str, usage: Usage | None, *, session: bool = False, by: str = "") -> None:
+        """Count a session that begins, or what one has consumed; `by` says who has answered."""
+        unpriced = usage is not None and usage.cost is None and bool(usage.requests)
+        if unpriced and self.limits.usd is not None and self._unknown == "":
+            self._unknown = by or "who answers"
         for spent in (self.spent, self.where.setdefault(place, Spent())):
             spent.sessions += session
             if usage is not None:
                 spent.tokens += usage.tokens_in + usage.tokens_out
                 spent.usd += usage.cost or 0.0
-                spent.unpriced += usage.cost is None and bool(usage.requests)
+                spent.unpriced += unpriced
 
     def begin_again(self, limits: Limits) -> None:
         """Other limits; what was consumed stays."""
-        self.limits, self.noticed, self.caught = limits, False, 0
+        self.limits, self._noticed, self._unknown = limits, False, ""
+
+    def notices(self) -> Iterator[tuple[str, str]]:
+        """The warnings that are due, code and text; each comes once."""
+        if self._unknown:
+            told = f"what {self._unknown} costs is not known: the budget of {self.title} does not count that money"
+            yield "W222", f"{told} ({self.limits.text})"
+            self._unknown = None
+        if not self._noticed and self.share >= NOTICE:
+            self._noticed = True
+            yield "W221", f"80 % of the budget of {self.title} is spent ({self.limits.text})"
 
     def end_others(self, last: Request) -> None:
         """It is spent: what is under way under it ends, but for the request that has come to its own end."""
-        for request in self._waiting:
+        for request in tuple(self._waiting):
             if request is not last:
-                request.expire()
+                request.expire(self)
 
     @contextmanager
     def waits_for(self, request: Request) -> Iterator[None]:
@@ -159,7 +195,7 @@ class Budget:
         return BudgetSpent(
             f"the budget of {self.title} is spent ({self.limits.text}): {spent}{where}",
             details={"kind": "budget", "budget": self.title},
-            hint="a higher budget lets it go on" + (": prose run --resume --budget ..." if self.key == RUN else ""),
+            hint=_OF_THE_RUN if self.key == RUN else None,
             budget=self.key,
         )
 
@@ -167,23 +203,26 @@ class Budget:
 @dataclass(slots=True, eq=False)
 class Request:
     """A request while it is asked: the budgets that it counts for, and what to call its place. `so_far` is what it has
-    consumed, as far as its provider tells that before the end."""
+    consumed, as far as its provider tells that before the end; `ended_by` the budget that has ended it."""
 
     budgets: tuple[Budget, ...]
     place: Callable[[], str]
     deadline: asyncio.Timeout | None = None
     so_far: Spent = field(default_factory=Spent)
+    ended_by: Budget | None = None
 
     def tell(self, usage: Usage) -> None:
         """Its provider says what it has consumed by now. It is ended, and others are, when that is too much."""
         self.so_far = Spent(usage.cost or 0.0, usage.tokens_in + usage.tokens_out)
         for budget in self.budgets:
             if budget.over:
-                self.expire()
+                self.expire(budget)
                 budget.end_others(self)
 
-    def expire(self) -> None:
-        if self.deadline is not None and not self.deadline.expired():
+    def expire(self, budget: Budget) -> None:
+        """End it because this budget is spent; nothing happens when it has come to its end."""
+        if self.deadline is not None and self.ended_by is None:
+            self.ended_by = budget
             self.deadline.reschedule(asyncio.get_running_loop().time())
 
     def refuse(self) -> None:
@@ -207,7 +246,7 @@ def counting(budgets: tuple[Budget, ...], place: Callable[[], str]) -> Iterator[
         _request.set(outer)
 
 
-def consumed(usage: Usage | None, *, session: bool = False) -> None:
+def consumed(usage: Usage | None, *, session: bool = False, by: str = "") -> None:
     """Count what was consumed, or that a session has begun, for the budgets of the request that is asked."""
     request = _request.get()
     if request is None or (usage is None and not session):
@@ -215,9 +254,24 @@ def consumed(usage: Usage | None, *, session: bool = False) -> None:
     place = request.place()
     request.so_far = Spent()
     for budget in request.budgets:
-        budget.count(place, usage, session=session)
+        budget.count(place, usage, session=session, by=by)
         if budget.over:
             budget.end_others(request)
+
+
+def recorded(usage: Usage) -> None:
+    """Count what an answer consumed when it was recorded: for a replay in which nobody else can be asked, so that a
+    budget ends the program where it did then. `again` does the same in a run that is resumed."""
+    consumed(usage)
+    aside = asides.current()
+    if aside is not None:
+        aside.notes["recorded"] = structs.asdict(usage)
+
+
+def again(notes: Mapping[str, Any]) -> None:
+    """Count what was noted beside an answer of an earlier process of the run."""
+    if "recorded" in notes:
+        consumed(Usage(**notes["recorded"]))
 
 
 def current() -> Request | None:
@@ -250,27 +304,32 @@ async def limited(*, session: bool) -> AsyncIterator[None]:
                     for timer in timers:
                         timer.cancel()
     except TimeoutError:
-        if inner.deadline is None or not inner.deadline.expired():
+        if inner.ended_by is None:
             raise
-        raise max(inner.budgets, key=lambda budget: budget.share).error() from None
+        raise inner.ended_by.error() from None
     finally:
+        inner.deadline = None  # whoever has a tale to tell of it comes too late
         _request.set(request)
 
 
 async def _ends(request: Request, budget: Budget, seconds: float) -> None:
     await budget.clock.sleep(seconds)
-    request.expire()
+    request.expire(budget)
 
 
-def left(what: Counted) -> float | None:
-    """How many tokens or US dollars the request that is asked may still consume; None without a limit."""
+def nearest(what: Counted) -> tuple[float, Budget] | None:
+    """How many tokens or US dollars the request that is asked may still consume, and the budget that says so; None
+    without a limit."""
     request = _request.get()
-    found = [budget.left(what) for budget in (request.budgets if request is not None else ())]
-    return min((one for one in found if one is not None), default=None)
+    found = [(budget.left(what), budget) for budget in (request.budgets if request is not None else ())]
+    known = [(left, budget) for left, budget in found if left is not None]
+    return min(known, key=lambda one: one[0], default=None)
 
 
-def spent() -> BudgetSpent:
-    """What a request raises that could not come to its end within the budgets: of the one with the least left."""
+async def pause(clock: Clock, seconds: float) -> None:
+    """Wait before something is asked again, but not for longer than the budgets last: then it is refused."""
     request = _request.get()
-    assert request is not None
-    return max(request.budgets, key=lambda budget: budget.share).error()
+    for budget in request.budgets if request is not None else ():
+        left = 0.0 if budget.share >= 1 else budget.time_left
+        seconds = min(seconds, left if left is not None else seconds)
+    await clock.sleep(seconds)

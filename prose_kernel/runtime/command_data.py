@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from prose_kernel.errors import ValueTypeError
 from prose_kernel.runtime import csv_text
+from prose_kernel.runtime.csv_text import LONGEST_ROW
 from prose_kernel.runtime.csv_text import NotData as NotData
 from prose_kernel.runtime.values import ExecText, Value, full_text, inserted_text
 
@@ -160,7 +161,7 @@ def sample(lines: Iterable[str], form: str, most: int, size: int = 0) -> Sample 
             yield line
 
     try:
-        for row in csv_text.rows(measured()) if form == "csv" else _objects(measured(), most):
+        for row in csv_text.rows(measured(), LONGEST_ROW) if form == "csv" else _objects(measured(), most):
             total += 1
             if len(kept) < most:
                 if not isinstance(row, dict):
@@ -179,6 +180,8 @@ def _objects(lines: Iterable[str], most: int) -> Iterator[object]:
     for number, line in enumerate(lines, 1):
         if line.strip():
             count += 1
+            if count <= most and len(line) >= LONGEST_ROW:
+                raise NotData(f"a line of more than {LONGEST_ROW:,} characters", number, 1)
             yield _json_value(line.rstrip("\r\n"), number) if count <= most else None
 
 

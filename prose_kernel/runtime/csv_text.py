@@ -15,6 +15,8 @@ DELIMITERS: Final = ",;\t|"
 """In the order in which they are looked for."""
 
 LONGEST: Final = csv.field_size_limit()
+LONGEST_ROW: Final = 10_000_000
+"""Characters of a row of a file that is read line by line."""
 
 
 class NotData(ValueError):
@@ -30,8 +32,10 @@ class NotData(ValueError):
 class _Lines:
     """The lines of the row that is being read, so that an error can be found in them."""
 
-    def __init__(self, lines: Iterable[str]) -> None:
+    def __init__(self, lines: Iterable[str], longest: int) -> None:
         self._lines = iter(lines)
+        self._longest = longest
+        self._held = 0
         self._again: list[str] = []
         self.count = 0
         self.row: list[str] = []
@@ -42,6 +46,9 @@ class _Lines:
     def __next__(self) -> str:
         line = self._again.pop() if self._again else next(self._lines)
         self.count += 1
+        self._held = self._held + len(line) if self.row else len(line)
+        if self._longest and self._held >= self._longest:
+            raise NotData(f"a row of more than {self._longest:,} characters", self.count - len(self.row), 1)
         self.row.append(line)
         return line
 
@@ -61,9 +68,10 @@ class _Lines:
         return self.count - len(self.row) + 1
 
 
-def rows(lines: Iterable[str]) -> Iterator[dict[str, str]]:
-    """An object for each row. `lines` keep their ends. Raises `NotData`."""
-    source = _Lines(lines)
+def rows(lines: Iterable[str], longest: int = 0) -> Iterator[dict[str, str]]:
+    """An object for each row, which has fewer than `longest` characters (0: any number). `lines` keep their ends.
+    Raises `NotData`."""
+    source = _Lines(lines, longest)
     first = source.first()
     delimiter = _declared(first)
     if delimiter:
@@ -107,10 +115,12 @@ def _delimiter(line: str) -> str:
 
 def _header(cells: list[str], source: _Lines, delimiter: str) -> list[str]:
     names = [cell.strip() for cell in cells]
+    known: set[str] = set()
     for at, name in enumerate(names):
-        if not name or name in names[:at]:
+        if not name or name in known:
             problem = f"two columns are called `{name}`" if name else "a column without a name"
             raise NotData(problem, *_place(source, delimiter, at))
+        known.add(name)
     return names
 
 

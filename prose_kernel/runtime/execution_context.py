@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Final, Literal, Protocol, Self, TypeVar, cast
@@ -26,7 +27,7 @@ from prose_kernel.runtime.journal import Journal
 from prose_kernel.runtime.journal_codec import Request
 from prose_kernel.runtime.numbering import ForkAllocation, NumberSequence
 from prose_kernel.runtime.open_loops import OpenLoop
-from prose_kernel.runtime.ports import Binding, Key, LoadProgram, Ports, Store, Wait
+from prose_kernel.runtime.ports import Binding, GateRequest, Key, LoadProgram, Ports, Question, Store, Wait
 from prose_kernel.runtime.scheduler import Scheduler, Suspension
 from prose_kernel.runtime.shared_names import Adopter, SharedNames
 from prose_kernel.runtime.statement_hook import StackFrame, StatementHook
@@ -103,6 +104,8 @@ class Host:
         self.budget: Budget | None = None
         """That of the run."""
         self.agent_budgets: dict[str, Budget] = {}
+        self.caught_budgets: Counter[str] = Counter()
+        """How often programs have caught that a budget is spent, by its key."""
         self.told_lost = False
         self._spawns = 0
 
@@ -552,12 +555,25 @@ class ExecutionContext:
             return True
         if error.of_one_session:
             return True
-        active = (*self.budgets, self.host.budget, self.host.agent_budgets.get(error.budget))
-        spent = next((one for one in active if one is not None and one.key == error.budget), None)
-        if spent is None or spent.caught >= budgets.MOST_CAUGHT:
+        # that of the run counts everywhere, also where a run is resumed without one after it was caught
+        key, caught = error.budget, self.host.caught_budgets
+        applies = key == budgets.RUN or key in self.host.agent_budgets or any(key == one.key for one in self.budgets)
+        if not applies or caught[key] >= budgets.MOST_CAUGHT:
             return False
-        spent.caught += 1
+        caught[key] += 1
         return True
+
+    @contextmanager
+    def within(self, *more: Budget) -> Iterator[None]:
+        """What is asked inside the block counts for these budgets, too."""
+        outer, self.budgets = self.budgets, (*self.budgets, *more)
+        try:
+            with ExitStack() as times:
+                for budget in more:
+                    times.enter_context(budget.open())
+                yield
+        finally:
+            self.budgets = outer
 
     # ------------------------------------------------------------ looking
 
@@ -629,24 +645,26 @@ class ExecutionContext:
         """
         await self.admitted()
         host = self.host
-        active = self.budgets if host.budget is None else (*self.budgets, host.budget)
-        if active:
-            return await self._ask_within(active, request, kind, ask, also=also, limited=limited, kept=kept)
-        return await self._ask(request, kind, ask, also=also, limited=limited, kept=kept)
+        if limited and host.permits is not None:
+            ask = partial(_in_place, host.permits, ask)
+        active = self.budgets if host.budget is None else (host.budget, *self.budgets)
+        with self._counted(active, request) if active else _UNCOUNTED:
+            if host.journal is None:
+                return await self.outside(ask())
+            return await host.journal.answer(self, request, kind, ask, also=also, kept=kept)
 
-    async def _ask_within(
-        self, active: tuple[Budget, ...], request: Request, kind: type[T], ask: Callable[[], Awaitable[T]], **how: Any
-    ) -> T:
-        """The same, counted for these budgets. One of them that comes to its end gives its notice."""
+    @contextmanager
+    def _counted(self, active: tuple[Budget, ...], request: Request) -> Iterator[None]:
+        """What is asked in here counts for these budgets. One of them that comes to its end gives its notice."""
         try:
-            with budgets.counting(active, self._named):
-                return await self._ask(request, kind, ask, **how)
+            with ExitStack() as times, budgets.counting(active, self._named):
+                for budget in active:
+                    times.enter_context(budget.asks(person=isinstance(request, (Question, GateRequest))))
+                yield
         finally:
-            for budget in active:
-                if not budget.noticed and budget.share >= budgets.NOTICE:
-                    budget.noticed = True
-                    told = f"80 % of the budget of {budget.title} is spent ({budget.limits.text})"
-                    self.warn("W221", told, self.statement)
+            for budget in active if self.statement is not None else ():
+                for code, told in budget.notices():
+                    self.warn(code, told, self.statement)
 
     def _named(self) -> str:
         """What to call the statement that is under way."""
@@ -655,23 +673,6 @@ class ExecutionContext:
             return "its imports"
         line = self.source.line_column(statement.span.start)[0]
         return f"line {line}, `{head(self.source, statement)}`"
-
-    async def _ask(
-        self,
-        request: Request,
-        kind: type[T],
-        ask: Callable[[], Awaitable[T]],
-        *,
-        also: Sequence[str] = (),
-        limited: bool = False,
-        kept: Callable[[T], T] | None = None,
-    ) -> T:
-        host = self.host
-        if limited and host.permits is not None:
-            ask = partial(_in_place, host.permits, ask)
-        if host.journal is None:
-            return await self.outside(ask())
-        return await host.journal.answer(self, request, kind, ask, also=also, kept=kept)
 
     def note(self, key: str, kind: type[T], look: Callable[[], T]) -> T:
         """Something that is looked up outside at once; the same when the run is resumed."""
@@ -693,6 +694,8 @@ async def _in_place(permits: asyncio.Semaphore, ask: Callable[[], Awaitable[T]])
     async with permits:
         return await ask()
 
+
+_UNCOUNTED: Final = nullcontext()
 
 _SIGNS: Final = {
     "exec": "x",
@@ -717,8 +720,18 @@ def located(s: ExecutionContext, error: E, node: Node) -> E:
 
 
 def budget_of(s: ExecutionContext, key: str, title: str, limits: str) -> Budget:
-    """A budget as a program states it."""
-    return Budget(key, title, parse(limits), s.host.ports.clock)
+    """A budget as a program states it. `key` is unique in the program."""
+    return Budget("/".join((key, *s.run.program)), title, parse(limits), s.host.ports.clock)
+
+
+def agent_budget(s: ExecutionContext, name: str, limits: str) -> Budget:
+    """The budget that all sessions of an agent share. A cell can define the agent anew, with other limits."""
+    fresh, shared = budget_of(s, f"agent {name}", f"agent '{name}'", limits), s.host.agent_budgets
+    found = shared.setdefault(fresh.key, fresh)
+    if found.limits != fresh.limits:
+        found.begin_again(fresh.limits)
+        del s.host.caught_budgets[found.key]
+    return found
 
 
 def head(source: Source, node: Node) -> str:

@@ -13,6 +13,9 @@ from typing import Final
 LARGEST: Final = 10_000_000
 """Bytes of one image that are kept and shown."""
 
+PIXELS: Final = 100_000_000
+"""Of one image that is shown: a small file may unfold to more than a browser has room for."""
+
 PNG: Final = b"\x89PNG\r\n\x1a\n"
 _JPEG: Final = b"\xff\xd8\xff"
 _GIFS: Final = (b"GIF87a", b"GIF89a")
@@ -25,6 +28,8 @@ _TITLES: Final = {
     "application/pdf": "PDF document",
 }
 _SUFFIXES: Final = {"image/jpeg": "jpg", "application/pdf": "pdf"}
+_SEGMENTS: Final = 100_000
+"""Parts of a JPEG, or bytes that fill, up to which its size is looked for."""
 _FRAMES: Final = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
 """Markers of JPEG behind which its size stands."""
 
@@ -100,14 +105,16 @@ def picture(data: bytes, size: int = 0) -> Picture | None:
     if whole > len(data):
         return Picture(media, whole, *_size(media, data), "too large to be kept; let the command write it to a file")
     width, height = _size(media, data)
-    return Picture(media, whole, width, height, _broken(media, data, width))
+    return Picture(media, whole, width, height, _broken(media, data, width, height))
 
 
-def _broken(media: str, data: bytes, width: int) -> str:
+def _broken(media: str, data: bytes, width: int, height: int) -> str:
     if media == "application/pdf":
         return "" if b"%%EOF" in data[-2048:] else "its end is missing"
-    if not width:
+    if not width or not height:
         return "it has no size"
+    if width * height > PIXELS:
+        return f"it has {width * height:,} pixels, and up to {PIXELS:,} are shown"
     if media == "image/png":
         return _png_problem(data)
     if media == "image/jpeg":
@@ -154,7 +161,9 @@ def _size(media: str, data: bytes) -> tuple[int, int]:
 
 def _jpeg_size(data: bytes) -> tuple[int, int]:
     at = 2
-    while data[at] == 0xFF:
+    for _ in range(_SEGMENTS):
+        if data[at] != 0xFF:
+            break
         marker = data[at + 1]
         if marker in _FRAMES:
             height, width = struct.unpack_from(">HH", data, at + 5)

@@ -6,7 +6,6 @@ How it ended is returned, not raised: whether a failure is an error or a value i
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 from collections.abc import Awaitable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import Any, Final, TypeVar
 from msgspec import structs
 
 from prose_kernel.errors import ProviderError, ProviderTimeout, RecordedTimeout, RunError, SessionError, SessionTimeout
-from prose_kernel.runtime.budgets import Budget
+from prose_kernel.runtime.budgets import Budget, pause
 from prose_kernel.runtime.events import Retried, SessionFinished, SessionProgressed, SessionStarted
 from prose_kernel.runtime.execution_context import ExecutionContext, Node
 from prose_kernel.runtime.ports import Key, SessionProgress, SessionRequest, SessionResult, Target, Wait
@@ -121,15 +120,8 @@ class SessionAttempts:
 
     async def run(self) -> Success | Failure:
         """Make attempts until one succeeds or no further one is allowed."""
-        outer = self.s.budgets
-        self.s.budgets = (*outer, *self.budgets)
-        with contextlib.ExitStack() as times:
-            for budget in self.budgets:
-                times.enter_context(budget.open())
-            try:
-                return await self._run()
-            finally:
-                self.s.budgets = outer
+        with self.s.within(*self.budgets):
+            return await self._run()
 
     async def _run(self) -> Success | Failure:
         s, attempt = self.s, 0
@@ -179,7 +171,7 @@ class SessionAttempts:
         if seconds > 0 and not replayed:
             seconds = jittered(seconds, self.request.at, attempt)
             wait = Wait("retry", f"{self.request.at}/w{attempt}", seconds)
-            await s.ask(wait, type(None), lambda: s.host.ports.clock.sleep(seconds))
+            await s.ask(wait, type(None), lambda: pause(s.host.ports.clock, seconds))
 
     async def _attempt(self, request: SessionRequest) -> SessionResult:
         s = self.s

@@ -63,6 +63,14 @@ def discarded(result: SessionResult) -> None:
         consumed(result.provider, str(result.details.get("model", "")), result.usage)
 
 
+def _note(what: str, provider: str, model: str, usage: Usage | None, replayed: bool) -> None:
+    """Write down for a run that is resumed what `UsageTotals.again` counts then."""
+    aside = asides.current()
+    if aside is not None:
+        note = [what, provider, model, plain(usage) if usage is not None else None, replayed]
+        cast("list[object]", aside.notes.setdefault("usage", [])).append(note)
+
+
 class UsageTotals:
     """Counts results as they come, and what attempts consumed that failed or were cancelled."""
 
@@ -98,15 +106,13 @@ class UsageTotals:
     def again(self, notes: Sequence[Sequence[Any]]) -> None:
         """Count what was noted in the journal of a run that is resumed: it belongs to the same run."""
         for what, provider, model, usage, replayed in notes:
-            self._add(what, provider, model, reported(usage), replayed)
-            budgets.consumed(None, session=what == "session")
+            if what != "attempt":
+                self._add(what, provider, model, reported(usage), replayed)
+            budgets.consumed(None, session=what in ("session", "attempt"))
 
     def _count(self, what: str, provider: str, model: str, usage: Usage | None, replayed: bool) -> None:
         self._add(what, provider, model, usage, replayed)
-        aside = asides.current()
-        if aside is not None:
-            note = [what, provider, model, plain(usage) if usage is not None else None, replayed]
-            cast("list[object]", aside.notes.setdefault("usage", [])).append(note)
+        _note(what, provider, model, usage, replayed)
 
     def _add(self, what: str, provider: str, model: str, usage: Usage | None, replayed: bool) -> None:
         line = self._lines.get((provider, model)) or Line(provider, model)
@@ -114,7 +120,7 @@ class UsageTotals:
         line = replace(line, judgements=line.judgements + (what == "judgement"))
         self._lines[provider, model] = _with(line, usage, replayed)
         if not replayed:
-            budgets.consumed(usage)
+            budgets.consumed(usage, by=f"{provider} {model}".rstrip())
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -172,8 +178,12 @@ class CountedSessions:
 
     async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
         async with budgets.limited(session=True):
-            with self._usage.listening():
-                result = await self._inner.run(request, on_progress)
+            try:
+                with self._usage.listening():
+                    result = await self._inner.run(request, on_progress)
+            except BaseException:
+                _note("attempt", "", "", None, False)  # it leaves no result, but was a session
+                raise
             self._usage.session(result)
         return result
 

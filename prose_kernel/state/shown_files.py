@@ -11,6 +11,7 @@ import codecs
 import errno
 import io
 import os
+import re
 import stat
 from collections.abc import Iterator
 from typing import BinaryIO, Final
@@ -18,6 +19,7 @@ from typing import BinaryIO, Final
 from prose_kernel.errors import ExecError
 from prose_kernel.runtime import images
 from prose_kernel.runtime.command_data import Sample, sample
+from prose_kernel.runtime.csv_text import LONGEST_ROW
 from prose_kernel.runtime.ports import ShownFile, ShowRequest
 
 WHOLE: Final = 10_000_000
@@ -27,7 +29,8 @@ TEXT: Final = 200_000
 ROWS: Final = 30
 COUNTED: Final = 200_000_000
 """Characters of a table up to which all of its rows are counted."""
-_PIECE: Final = 1 << 20
+_PIECE: Final = LONGEST_ROW
+"""Characters of a line that are read at once: a row that has more is not read."""
 
 _BY_SUFFIX: Final = {
     "svg": "image/svg+xml",
@@ -120,7 +123,7 @@ def _regular(path: str, mode: int) -> None:
 def _read(name: str, file: BinaryIO) -> ShownFile:
     size = os.fstat(file.fileno()).st_size
     suffix = name.rpartition(".")[2].lower() if "." in name else ""
-    begin = file.read(4096)
+    begin = file.read(4096) or b""  # a file of the system may have nothing to say now
     file.seek(0)
     media = images.media_type(begin) or _BY_SUFFIX.get(suffix, "")
     if images.media_type(begin):
@@ -140,7 +143,7 @@ def _found(begin: bytes) -> str:
 
 
 def _whole(name: str, file: BinaryIO, size: int) -> bytes:
-    data = file.read(WHOLE + 1)
+    data = file.read(WHOLE + 1) or b""
     if len(data) > WHOLE:
         counted = f"it has {max(size, len(data)):,} bytes"
         raise _refused(name, f"{counted}, and up to {WHOLE:,} are shown of a file of its kind")
@@ -154,17 +157,23 @@ def _is_svg(begin: bytes) -> bool:
 
 def _text(name: str, file: BinaryIO, size: int, media: str) -> ShownFile:
     file.seek(0)
-    data = file.read(TEXT)
+    data = file.read(TEXT) or b""
     encoding = _encoding(data)
     if encoding == "utf-8-sig" and b"\0" in data:
-        raise _refused(name, "it is no text, and of no kind that can be shown")
+        raise _refused(name, _NO_TEXT)
     try:
         text = codecs.getincrementaldecoder(encoding)().decode(data, len(data) < TEXT)
         note = ""
     except UnicodeDecodeError:
+        if _CONTROL.search(data):
+            raise _refused(name, _NO_TEXT) from None
         text, note = data.decode("cp1252", "replace"), _OLD
     return ShownFile(name, media, size, text.encode("utf-8", "replace"), note=note)
 
+
+_NO_TEXT: Final = "it is no text, and of no kind that can be shown"
+_CONTROL: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+"""What no text in an old encoding holds."""
 
 _OLD: Final = "it is not UTF-8 and was read as Windows-1252"
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from prose_kernel import languages
+from prose_kernel.cells.notebook_files import decoded
 from prose_kernel.errors import UsageError
 from prose_kernel.languages import Language
 from prose_kernel.testing.outputs import Output, joined
@@ -107,54 +108,16 @@ def read(path: Path, name: str | None = None) -> NotebookSource:
     try:
         if path.stat().st_size > LARGEST:
             raise UsageError(f"{name} is larger than {LARGEST // 1024**2} MiB, the limit for notebooks")
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise UsageError(f"{name} is not a notebook: it is not UTF-8 text") from None
+        content = path.read_bytes()
     except OSError as problem:
         raise UsageError(f"cannot read {name}: {problem.strerror or problem}") from None
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as problem:
-        where = f": {problem}" if isinstance(problem, json.JSONDecodeError) else ""
-        raise UsageError(f"{name} is not a notebook: it is not JSON{where}") from None
-    _check(name, data)
+    text, data = decoded(name, content)
+    if data["nbformat"] < 4:
+        hint = "jupyter nbconvert --to notebook --inplace converts it"
+        raise UsageError(f"{name} is a notebook of format {data['nbformat']}; this version reads format 4", hint=hint)
     codes = [(index, cell) for index, cell in enumerate(data["cells"]) if cell["cell_type"] == "code"]
     cells = tuple(_cell(number, index, cell) for number, (index, cell) in enumerate(codes, 1))
     return NotebookSource(path, text, data, cells, _language(data["metadata"]))
-
-
-def _check(name: str, data: Any) -> None:
-    if not isinstance(data, dict) or not isinstance(data.get("nbformat"), int):
-        raise UsageError(f"{name} is not a notebook: it has no `nbformat`")
-    if data["nbformat"] != 4:
-        old = data["nbformat"] < 4
-        hint = "jupyter nbconvert --to notebook --inplace converts it" if old else "update prose_kernel"
-        raise UsageError(f"{name} is a notebook of format {data['nbformat']}; this version reads format 4", hint=hint)
-    if not isinstance(data.setdefault("metadata", {}), dict):
-        raise UsageError(f"{name} is not a notebook: its `metadata` is no object")
-    cells = data.get("cells")
-    if not isinstance(cells, list):
-        raise UsageError(f"{name} is not a notebook: it has no list of cells")
-    for number, cell in enumerate(cells, 1):
-        wrong = _wrong(cell)
-        if wrong:
-            raise UsageError(f"{name} is not a notebook: {wrong} of its cell {number}")
-
-
-def _wrong(cell: Any) -> str:
-    """What of a cell is not as the format demands; "" if it can be used."""
-    if not isinstance(cell, dict) or not isinstance(cell.get("cell_type"), str):
-        return "the `cell_type`"
-    if not isinstance(cell.get("source"), str | list):
-        return "the `source`"
-    if cell["cell_type"] != "code":
-        return ""
-    outputs = cell.setdefault("outputs", [])
-    if not isinstance(outputs, list) or not all(isinstance(output, dict) for output in outputs):
-        return "the list of `outputs`"
-    if not isinstance(cell.get("metadata", {}), dict):
-        return "the `metadata`"
-    return "" if isinstance(cell.get("execution_count"), int | None) else "the `execution_count`"
 
 
 def _cell(number: int, index: int, cell: Mapping[str, Any]) -> CodeCell:

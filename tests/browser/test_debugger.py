@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from browser.conftest import Pictures
@@ -21,6 +22,13 @@ output first
 """
 
 
+def appears(part: Any, seconds: int = 4) -> bool:
+    """Whether a click has had its effect; a second one too early would take it back."""
+    with suppress(Exception):  # Playwright's, which is imported late
+        part.first.wait_for(state="attached", timeout=1000 * seconds)
+    return bool(part.count())
+
+
 def switch_on(notebook: Notebook) -> None:
     """Click the bug; a click before the kernel has answered for the debugger is lost."""
     gutter = notebook.cell(0).locator(".cm-breakpoint-gutter")
@@ -30,10 +38,9 @@ def switch_on(notebook: Notebook) -> None:
         if gutter.count():
             return True
         bug.click()
-        notebook.page.wait_for_timeout(300)
-        return bool(gutter.count())
+        return appears(gutter)
 
-    until(clicked, 20, "the debugger is not on")
+    until(clicked, 30, "the debugger is not on")
 
 
 def set_breakpoint(notebook: Notebook, line: int) -> None:
@@ -47,10 +54,9 @@ def set_breakpoint(notebook: Notebook, line: int) -> None:
         box = place.bounding_box()
         assert box is not None
         notebook.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        notebook.page.wait_for_timeout(300)
-        return bool(dot.count())
+        return appears(dot)
 
-    until(is_set, 20, "there is no breakpoint")
+    until(is_set, 30, "there is no breakpoint")
 
 
 def button(notebook: Notebook, command: str) -> Any:
@@ -90,8 +96,11 @@ def test_run_to_a_line_go_back_and_interrupt_while_held(lab: Lab) -> None:
     notebook = lab.notebook("a = 1\nb = a + 1\nc = b + 1\nd = c + 1\n", kernel="vvm")
     page = notebook.page
     switch_on(notebook)
-    chosen(notebook, "Debugger: Run to This Line", 4)
     line, variables = page.locator(".jp-DebuggerEditor-highlight"), page.locator(".jp-DebuggerVariables")
+    for _ in range(3):  # the command does nothing before the debugger has answered
+        chosen(notebook, "Debugger: Run to This Line", 4)
+        if appears(line, 12):
+            break
     expect(line).to_contain_text("d = c")
     expect(variables).to_contain_text("c3")
     chosen(notebook, "Debugger: Go Back One Statement")

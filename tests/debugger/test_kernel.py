@@ -289,6 +289,40 @@ def test_imported_programs_and_their_sources(notebook: Lab) -> None:
     assert [m["name"] for m in notebook.body("modules")["modules"]] == [path]
 
 
+def test_breakpoints_of_a_file_that_is_edited_between_two_runs_find_their_lines(notebook: Lab) -> None:
+    file = Path(notebook.client.directory, "edited.prose")
+    file.write_text("let a = 1\nlet b = 2\noutput c = a\n")
+    notebook.start()
+    code = 'use "./edited.prose" as edited\nlet r = edited()\n'
+    notebook.set(code, 2)
+    cell = notebook.run(code)
+    notebook.stopped(2)
+    notebook.go_on("stepIn")
+    path = notebook.stopped(None, "step")[0]["source"]["path"]
+    wanted = [{"line": 2}, {"line": 9}]
+    points = notebook.body("setBreakpoints", source={"path": path}, breakpoints=wanted)["breakpoints"]
+    assert [point["verified"] for point in points] == [True, False]
+    notebook.go_on()
+    notebook.stopped(2)
+    notebook.go_on()
+    assert notebook.finish(cell)["status"] == "ok"
+    file.write_text("let a = 1\n# moved\n\nlet b = 2\noutput c = a\n" + "# more\n" * 3 + "let d = 4\n")
+    notebook.set(code)
+    cell = notebook.run(code)
+    notebook.stopped(4)
+    notebook.go_on()
+    notebook.stopped(9)
+    notebook.go_on()
+    assert notebook.finish(cell)["status"] == "ok"
+
+
+def test_ten_thousand_breakpoints_on_ten_thousand_lines(notebook: Lab) -> None:
+    notebook.start()
+    code = "let x = 1\n" * 9_999 + "if x > 1:\n  let y = 1\n"
+    assert [point["line"] for point in notebook.set(code, *range(2, 10_002))] == [*range(2, 10_002)]
+    assert not any(point["verified"] for point in notebook.set(code, *range(20_000, 30_000)))
+
+
 # ---------------------------------------------------------------- errors, pauses, ends
 
 
@@ -398,6 +432,35 @@ def test_a_client_that_sends_nonsense_gets_one_refusal_each(notebook: Lab) -> No
     unknown = notebook.body("setBreakpoints", source={"path": "/tmp/old/1.prose"}, breakpoints=[{"line": 4}])
     assert [(p["verified"], p["line"]) for p in unknown["breakpoints"]] == [(False, 4)]
     assert notebook.client.run("let fine = 1").status == "ok"
+
+
+def test_halves_of_characters_are_answered(notebook: Lab) -> None:
+    session = notebook.client.channels.session
+    pack, session.pack = session.pack, lambda message: json.dumps(message, default=str).encode()
+    try:
+        notebook.start()
+        assert notebook.reply({"seq": 1, "command": "\ud800"})["message"] == "this debugger does not know `?`"
+        (point,) = notebook.body("setBreakpoints", source={"path": "\ud800"}, breakpoints=[{"line": 1}])["breakpoints"]
+        assert point["source"] == {"path": "?"}
+        notebook.body("dumpCell", code='let x = "\ud800"')
+    finally:
+        session.pack = pack
+
+
+def test_conditions_and_counts_that_no_program_is_harmed_by(notebook: Lab) -> None:
+    notebook.start()
+    code = "let n = 1\nlet z = n\n"
+    (point,) = notebook.set(code, {"line": 2, "hitCondition": "9" * 5000})
+    assert not point["verified"] and "is no count of hits" in point["message"]
+    path = point["source"]["path"]
+    long = [{"line": 2, "condition": "x" * 100_001}]
+    assert "longer than" in notebook.refused("setBreakpoints", source={"path": path}, breakpoints=long)
+    notebook.set(code, {"line": 2, "condition": "(" * 40_000 + "1" + ")" * 40_000})
+    cell = notebook.run(code)
+    event = notebook.event("stopped")
+    assert len(event["text"]) < 300 and event["text"].endswith("nested too deeply")
+    assert notebook.body("continue", threadId=1)
+    assert notebook.finish(cell)["status"] == "ok"
 
 
 def test_shutdown_and_restart_while_held(tmp_path: Path) -> None:

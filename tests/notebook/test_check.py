@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from cli.generated import DOCS
+from notebook.recording import Recording
 from sessions.people import ScriptedPerson
 
-from notebook.recording import Recording
 from prose_kernel import languages
 from prose_kernel.cells import checking, exercises
 from prose_kernel.cells.runner import Cells

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from needs import needs_module
-
 from notebook.kernels import kernel, specification
+
 from prose_kernel.cells.python_values import frame, without_frames
 from prose_kernel.errors import UsageError
 
@@ -88,7 +88,7 @@ def test_a_frame_can_be_assigned(shell: Any) -> None:
     ("cell", "message"),
     [
         ("%%prose --frame gone\nlet a = 1", "%%prose --frame gone: the cell has bound no such name"),
-        ("%%prose --frame a\nlet a = 1", "%%prose --frame a is no array of objects"),
+        ("%%prose --frame a\nlet a = 1", "%%prose --frame: a is no array of objects"),
         ("%%prose --in df\nlet a = 1", "%%prose --in df: column `a` holds a object"),
     ],
 )

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from sample_files import png
-
 from notebook.recording import Recording
 from notebook.test_cells import Person, fine, wrong
+from sample_files import png
+
 from prose_kernel.cells.runner import Cells
 from prose_kernel.run_journal import resumption
 

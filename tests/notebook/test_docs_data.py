@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from needs import needs_module
+from notebook.test_cells import Person, fine
 from sample_files import png
 
-from notebook.test_cells import Person, fine
 from prose_kernel.cells.runner import Cells
 
 PAGE = Path(__file__).parents[2] / "docs" / "data-and-images.md"

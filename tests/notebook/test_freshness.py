@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from notebook.recording import Recording
 from sessions.people import ScriptedPerson
 
-from notebook.recording import Recording
 from prose_kernel import languages
 from prose_kernel.cells import provenance
 from prose_kernel.cells.freshness_magics import freshness_of

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from notebook.kernels import Client, Ran, kernel, specification
 from notebook.test_sessions_shown import saved
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.kernelspec import KernelSpec
-
 from notebook.kernels import TIMEOUT, Client, Message, Ran, kernel, specification
+
 from prose_kernel.notebook.stdin import described
 from prose_kernel.runtime.forms import Button, Field, Form
 

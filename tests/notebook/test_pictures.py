@@ -228,6 +228,8 @@ async def test_plan_has_every_prompt_and_command_as_far_as_known(cells: Cells, t
         "6. command (line 9)\n    cat $WHO",
         "Cost: 1 session at most $0. Not counted: retries, further passes of loops whose length is not known.",
     ]
+    markdown = display.data["text/markdown"]
+    assert [f"\n\n**{number}.** " in markdown for number in range(1, 7)] == [True] * 6
     assert not list(tmp_path.glob("*.txt"))
     assert list(cells.names()) == ["name"]
 

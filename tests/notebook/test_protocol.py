@@ -114,7 +114,7 @@ def test_is_complete(client: Client, code: str, status: str, indent: str | None)
         ("%%task", "incomplete", ""),
         ("%%task\n", "incomplete", ""),
         ("%%task\nmake", "incomplete", ""),
-        ("%%task\nmake\n", "incomplete", ""),
+        ("%%task\nmake\n", "complete", None),
         ("%%task\nmake\n\nmake test", "incomplete", ""),
         ("%%task\nmake\n\n", "complete", None),
         ("%%task\nmake\n  ", "complete", None),

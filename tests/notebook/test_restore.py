@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from waiting import gone, until
-
 from notebook.kernels import Client, kernel, specification
+from waiting import gone, until
 
 RUN = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
 

@@ -13,9 +13,8 @@ from typing import Any
 
 import nbformat
 import pytest
-from stubs.model_server import ANSWER, StubServer
-
 from notebook.kernels import REPOSITORY, Client, Ran, kernel, specification
+from stubs.model_server import ANSWER, StubServer
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import socket
+import struct
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,16 @@ def test_an_image_is_shown_by_what_it_is(shown, name: str, data: bytes, media: s
 def test_what_not_every_front_end_shows_is_an_image_in_html(shown, name: str, data: bytes, media: str) -> None:  # type: ignore[no-untyped-def]
     markup = shown(name, data).data["text/html"]
     assert f'<img src="data:{media};base64,{base64.b64encode(data).decode()}"' in markup
+
+
+def test_a_small_file_that_unfolds_to_a_huge_picture_is_not_shown(shown) -> None:  # type: ignore[no-untyped-def]
+    data = bytearray(png())
+    data[16:24] = struct.pack(">II", 60_000, 60_000)
+    display = shown("a.png", bytes(data))
+    assert set(display.data) == {"text/html", "text/plain"} and "<img" not in display.data["text/html"]
+    assert display.data["text/plain"].endswith("it has 3,600,000,000 pixels, and up to 100,000,000 are shown")
+    filled = shown("a.jpg", b"\xff\xd8" + b"\xff" * 5_000_000)
+    assert filled.data["text/plain"].endswith("broken: it has no size")
 
 
 def test_a_broken_image_is_a_line_that_says_so(shown) -> None:  # type: ignore[no-untyped-def]
@@ -130,11 +141,32 @@ def test_a_harmless_drawing_stays_what_it_is() -> None:
         ("<html/>", "its first element is not `svg`"),
         ("", "it is not well-formed at line 1, column 1"),
         ("<svg>" + "<g>" * 5000 + "</g>" * 5000 + "</svg>", "it is nested too deeply"),
+        (
+            '<svg><g id="a0"><rect/></g>'
+            + "".join(f'<g id="a{n}">' + f'<use href="#a{n - 1}"/>' * 10 + "</g>" for n in range(1, 9))
+            + "</svg>",
+            "it would draw more than 1,000,000 elements",
+        ),
+        (
+            '<svg><pattern id="a0"><rect/></pattern>'
+            + "".join(
+                f'<pattern id="a{n}">' + f'<rect fill="url(#a{n - 1})"/>' * 20 + "</pattern>" for n in range(1, 9)
+            )
+            + "</svg>",
+            "it would draw more than 1,000,000 elements",
+        ),
     ],
 )
 def test_what_is_no_drawing_says_why(text: str, why: str) -> None:
     with pytest.raises(NotDrawn, match=re.escape(why)):
         drawing(text.encode())
+
+
+def test_parts_that_refer_to_each_other_in_a_circle_or_often_are_drawn() -> None:
+    circle = '<g id="a"><use href="#b"/></g><g id="b"><use href="#a"/></g>'
+    letters = '<path id="p" d="M0 0"/>' + '<use href="#p"/>' * 20_000
+    assert drawing(_SVG.format(circle).encode()).text and drawing(_SVG.format(letters).encode()).text
+    assert drawing(b'<svg viewBox="0 0 1e300 -5"/>').width == 0
 
 
 def test_a_drawing_is_shown_as_an_image_that_cannot_act(shown) -> None:  # type: ignore[no-untyped-def]
@@ -184,6 +216,19 @@ def test_a_notebook_in_short(shown) -> None:  # type: ignore[no-untyped-def]
     assert "broken" in shown("n.ipynb", "no JSON").data["text/plain"]
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[]", "its parts are not those of a notebook"),
+        ('{"nbformat": 3, "worksheets": 5}', "its parts are not those of a notebook"),
+        ('{"nbformat": 1, "cells": [{"cell_type": "x"}]}', "its parts are not those of a notebook"),
+        ('{"nbformat": 99, "cells": []}', "Unsupported nbformat version 99"),
+    ],
+)
+def test_a_broken_notebook_is_a_line_that_says_so(shown, text: str, why: str) -> None:  # type: ignore[no-untyped-def]
+    assert shown("n.ipynb", text).data["text/plain"] == f"n.ipynb: notebook, {len(text)} bytes, broken: {why}"
+
+
 def test_a_text_is_shown_by_its_beginning(shown) -> None:  # type: ignore[no-untyped-def]
     assert shown("a.log", "one\x1b[2J\ntwo\n").data == {"text/plain": "a.log:\none␛[2J\ntwo"}
     long = shown("a.log", "line\n" * 100_000).data["text/plain"]
@@ -227,6 +272,11 @@ def test_csv_of_any_dialect_is_the_same_table(shown, data: str | bytes) -> None:
         ("a,b\n1,2\n3,4,5\n", "3 values for 2 columns at line 3, column 5 of the data"),
         ('a,b\n1,2\n3,"x\n', "the quote that begins here is not closed at line 3, column 3 of the data"),
         ('a,b\n1,2\n"x"y,4\n', "text behind a closing quote at line 3, column 4 of the data"),
+        (
+            "a,b\n1,2\n" + ",".join(["x" * 100_000] * 30) + "\n",
+            "30 values for 2 columns at line 3, column 200,003 of the data",
+        ),
+        ("a,b\n1,2\n3," + "," * 10_000_000, "a row of more than 10,000,000 characters at line 3, column 1 of the data"),
         ('a,b\n1,2\n"x\ny"z,4\n', "text behind a closing quote at line 4, column 3 of the data"),
     ],
 )
@@ -243,7 +293,14 @@ def test_json_lines_and_nested_values(shown) -> None:  # type: ignore[no-untyped
         ' 1  ["a", "b"]  {"x": 1}',
         "20",
     ]
+    long = shown("t.jsonl", json.dumps({"a": "x" * 2_000_000, "b": 2}) + "\n").data["text/plain"]
+    assert long.endswith("x…  2")
     assert shown("t.jsonl", "1\n2\n").data["text/plain"] == "t.jsonl:\n1\n2"
+
+
+def test_a_table_may_have_very_many_columns(shown) -> None:  # type: ignore[no-untyped-def]
+    line = ",".join(f"c{number}" for number in range(100_000))
+    assert shown("t.csv", f"{line}\n{line}\n").data["text/plain"].endswith("… (99,988 more columns)")
 
 
 def test_a_long_csv_is_read_once_and_only_its_beginning_is_kept(shown, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -276,12 +333,12 @@ ROWS: list[Value] = [{"name": "a long name of a person", "age": 7, "city": "京�
 
 @pytest.mark.parametrize("width", [80, 40, 20, 5])
 def test_a_table_fits_the_width_of_a_terminal(width: int) -> None:
-    from prose_kernel.presentation.tables_of_values import _width
+    from prose_kernel.language.diagnostics import screen_width
 
     table = table_of(ROWS)
     assert table is not None
     *lines, note = table.fitted(width).split("\n")
-    assert all(_width(line) <= width for line in lines) and len(lines) == 32
+    assert all(screen_width(line) <= width for line in lines) and len(lines) == 32
     assert "10 more rows" in note and (width > 30 or "more column" in note)
     assert table.fitted(0) == table.text
 
@@ -320,6 +377,7 @@ def test_what_is_no_file_with_an_end_is_refused_at_once(tmp_path: Path, monkeypa
     (tmp_path / "b.png").write_bytes(b"no image")
     (tmp_path / "empty.png").write_bytes(b"")
     (tmp_path / "data").write_bytes(b"\0\1\2\3")
+    (tmp_path / "archive").write_bytes(b"\x1f\x8b\x08\xe9\xff packed")
     listener = socket.socket(socket.AF_UNIX)
     monkeypatch.chdir(tmp_path)
     listener.bind("socket")
@@ -336,6 +394,7 @@ def test_what_is_no_file_with_an_end_is_refused_at_once(tmp_path: Path, monkeypa
             "b.png",
             "empty.png",
             "data",
+            "archive",
             "socket",
         )
     }
@@ -351,6 +410,7 @@ def test_what_is_no_file_with_an_end_is_refused_at_once(tmp_path: Path, monkeypa
         "b.png": "it is no PNG: it begins with other bytes",
         "empty.png": "it is no PNG: it is empty",
         "data": "it is no text, and of no kind that can be shown",
+        "archive": "it is no text, and of no kind that can be shown",
         "socket": "it is a socket",
     }
     assert _refused("", tmp_path) == "the file cannot be shown: its name is empty"

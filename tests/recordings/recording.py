@@ -31,6 +31,7 @@ from prose_kernel.runtime.ports import (
 )
 from prose_kernel.runtime.session_options import CassetteOptions, Surroundings
 from prose_kernel.runtime.values import plain
+from prose_kernel.sessions.usage import CountedSessions, UsageTotals
 from prose_kernel.state.filesystem import FilesystemStore
 from prose_kernel.state.home import RunHome
 
@@ -159,6 +160,7 @@ class Recording:
         clock: FakeClock | None = None,
         cells: Sequence[str] = (),
         late: Delay | None = None,
+        counted: bool = False,
         **options: Any,
     ) -> Any:
         """Run a program (or cells); the values of all variables, in order of their names. A failure is the error."""
@@ -173,7 +175,9 @@ class Recording:
         cassettes = Cassettes(CassetteOptions(mode=mode, **options), self.where(str(store.directory)), self.clock)
         self.cassettes = cassettes
         world = World()
-        recorded = RecordedSessions(provider, cassettes, asker=self.person)
+        recorded: Any = RecordedSessions(provider, cassettes, asker=self.person)
+        if counted:
+            recorded = CountedSessions(recorded, UsageTotals())
         self.events = []
         ports = Ports(
             FakeCommands(world),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from machine.fakes import FakeClock, lines
+from msgspec import structs
 from recordings.recording import NEVER, JudgeDouble, NobodyCalls, Provider, Recording
 from sessions.people import ScriptedPerson
 
@@ -23,7 +24,7 @@ from prose_kernel.errors import (
 from prose_kernel.recordings.library import Cassettes, Hit, Miss
 from prose_kernel.recordings.recorded_sessions import looked_up
 from prose_kernel.runtime.events import Retried, SessionFinished
-from prose_kernel.runtime.ports import SessionRequest, Verdict
+from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult, Usage, Verdict
 from prose_kernel.runtime.session_options import CassetteOptions, Surroundings
 
 
@@ -400,6 +401,34 @@ async def test_a_judgement_over_other_values_is_another_one(there: Recording) ->
     assert await there.run(text, "replay") == {"draft": "one", "n": 1}
     said = await there.run(text.replace('"one"', '"two"'), "replay")
     assert "`bindings.draft` differs at character 1" in said
+
+
+# ---------------------------------------------------------------- budgets
+
+
+async def test_a_budget_ends_a_replay_where_it_ended_what_was_recorded(there: Recording) -> None:
+    """And a recording that others may answer, too, costs nothing: the next run comes further."""
+
+    class Costly(Provider):
+        async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
+            return structs.replace(await super().run(request, on_progress), usage=Usage(1, 4, 6, 0.5))
+
+    text = """let n = 0
+block work() (budget: "25 tokens"):
+  try:
+    for i in ["One", "Two", "Three", "Four", "Five"]:
+      session "{i}"
+      n = n + 1
+  catch:
+    let spent = true
+do work()
+"""
+    first = await there.run(text, provider=Costly(FakeClock()), counted=True)
+    assert first["n"] == 3
+    assert {record["t"] for record in there.records()} == {"head", "session"}  # E221 is no answer
+    again = await there.run(text, "replay", counted=True)
+    assert (again, there.error) == (first, None)
+    assert (await there.run(text, provider=Costly(FakeClock()), counted=True))["n"] == 5
 
 
 # ---------------------------------------------------------------- what is told

@@ -9,7 +9,7 @@ VOID = {"meta", "input", "br", "hr", "img"}
 ATTRIBUTES = {
     *("id", "class", "href", "name", "content", "charset", "lang", "http-equiv", "type", "checked", "for", "open"),
     *("rel", "target", "aria-label", "role", "xmlns", "width", "height", "viewbox", "transform", "d", "x", "y", "rx"),
-    *("text-anchor", "x1", "x2", "y1", "y2", "font-family", "font-size"),
+    *("src", "alt", "text-anchor", "x1", "x2", "y1", "y2", "font-family", "font-size"),
 }
 
 
@@ -46,13 +46,16 @@ class Page(HTMLParser):
             self.attributes.add(name)
             if name == "id":
                 self.ids.append(value or "")
+            if name == "src":  # an image, in the page itself
+                assert tag == "img" and (value or "").startswith("data:image/")
             if name == "href":
                 self.links.append(value or "")
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.handle_starttag(tag, attrs)
-        self._open.pop()
-        self._volatile.pop()
+        if tag not in VOID:
+            self._open.pop()
+            self._volatile.pop()
 
     def handle_endtag(self, tag: str) -> None:
         assert self._open.pop() == tag
@@ -74,7 +77,6 @@ def checked(source: str) -> Page:
     page = Page(source)
     assert not page.tags.keys() & {
         "script",
-        "img",
         "iframe",
         "object",
         "embed",

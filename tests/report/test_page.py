@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from report.pages import Page, checked
 
@@ -32,7 +33,7 @@ HOSTILE = [
     '"><a href="javascript:alert(1)">',
     "<meta http-equiv=refresh content='0;url=//example.invalid'>",
     "<!-- --><![CDATA[x]]><?php ?>",
-    "\u202eabc\u2066 \x00\x1b]0;title\x07\x1b[2J\x9b31m \ud800",
+    "\u202e\u061cabc\u2066 \x00\x1b]0;title\x07\x1b[2J\x9b31m \ud800",
 ]
 
 
@@ -42,7 +43,9 @@ def test_a_page_forbids_everything_but_its_own_style() -> None:
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', source)
     (style,) = re.findall(r"<style>(.*?)</style>", source, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    assert (
+        policy == f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    )
     assert "http" not in style and "url(" not in style and "@import" not in style
     assert "One & only" in found.texts and "#one" in found.links
     assert '<td class="n">2</td>' in source
@@ -64,9 +67,11 @@ def test_hostile_text_is_text(hostile: str, way: object) -> None:
     found = Page(f"<main>{made}</main>")
     assert found.tags.keys() <= {"main", "div", "p", "pre", "code", "span", "em", "strong"}
     assert found.attributes <= {"class"}
-    assert not set(made) & set("\u202e\u2066\x00\x1b\x07\x9b\ud800")
+    assert not set(made) & set("\u202e\u061c\u2066\x00\x1b\x07\x9b\ud800")
 
 
+@example("a\\\nb")
+@example("[x]() y")
 @given(st.text(alphabet=st.sampled_from(list("<>&\"'`*_[]()!#|~-\\:;/= \n\tax1é\u202e\x1b\x00")), max_size=120))
 def test_no_markdown_becomes_anything_else(source: str) -> None:
     found = Page(f"<main>{markdown_text(source)}</main>")
@@ -133,4 +138,12 @@ def test_a_page_replaces_pages_alone(tmp_path: Path) -> None:
         write_page(file, page("V", "", []), force=False)
     write_page(file, page("V", "", []), force=True)
     assert "<title>V</title>" in file.read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["p.html"]
+
+
+def test_several_reports_that_are_written_at_once_are_whole(tmp_path: Path) -> None:
+    pages = [page(str(number) * 200_000, "", []) for number in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda content: write_page(tmp_path / "p.html", content, force=False), pages * 10))
+    assert (tmp_path / "p.html").read_text() in pages
     assert [path.name for path in tmp_path.iterdir()] == ["p.html"]

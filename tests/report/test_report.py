@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import re
@@ -13,9 +14,11 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 from report.pages import checked
+from sample_files import png
 
 from prose_kernel import settings
 from prose_kernel.cli.main import main
+from prose_kernel.presentation import report as report_module
 from prose_kernel.presentation.report import report_of
 from prose_kernel.run_replay import look_through
 from prose_kernel.runtime.journal_codec import encode
@@ -260,6 +263,39 @@ def test_a_run_that_is_running(here: Path) -> None:
     assert "was not over when this report was written" in page.text
 
 
+SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><script>alert(1)</script><rect/></svg>'
+
+
+def test_images_and_shown_files_are_in_the_page(here: Path) -> None:
+    Path("a.png").write_bytes(png())
+    Path("a.svg").write_text(SVG)
+    Path("a.csv").write_text("name,n\nAnn,1\n")
+    Path("broken.png").write_bytes(png()[:40])
+    shows = "".join(f'exec "true"\n  display: "{name}"\n' for name in ("a.png", "a.svg", "a.csv", "broken.png"))
+    Path("i.prose").write_text(f'let drawn = exec "cat a.png"\n{shows}exec "echo last"\n')
+    run("i.prose")
+    for name in ("a.png", "a.svg", "a.csv"):
+        Path(name).unlink()
+    source = report()
+    page = checked(source)
+    drawn = re.findall(r'<img src="data:(image/[a-z+]+);base64,([^"]*)" alt="', source)
+    assert [media for media, _ in drawn] == ["image/png", "image/png", "image/svg+xml"]
+    assert base64.b64decode(drawn[0][1]) == base64.b64decode(drawn[1][1]) == png()
+    assert b"script" not in base64.b64decode(drawn[2][1])
+    assert "a.svg: SVG image, 9 × 9" in page.text and "removed: script" in page.text
+    assert "Ann   1" in source and "broken: its end is missing" in page.text
+    assert "$ echo last" in page.text and "What the journal holds" not in page.text
+
+
+def test_images_that_do_not_fit_are_named(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("a.png").write_bytes(png())
+    Path("i.prose").write_text('exec "cat a.png"\nexec "cat a.png"\n')
+    run("i.prose")
+    monkeypatch.setattr("prose_kernel.presentation.report.PICTURES", len(png()) * 2)
+    page = checked(report())
+    assert page.tags["img"] == 1 and page.text.count("too large for this page") == 1
+
+
 def test_what_this_version_does_otherwise_is_said(here: Path) -> None:
     run("p.prose", *FULL)
     found = read(last() / NAME)
@@ -414,11 +450,28 @@ def test_secrets_are_taken_out(here: Path, monkeypatch: pytest.MonkeyPatch) -> N
     token = "tok-" + "9f8Xq2LmZ7" * 3
     monkeypatch.setenv("DEPLOY_TOKEN", token)
     Path("prose.toml").write_text('[cassette]\nredact = ["customer-[a-z]+"]\n')
-    Path("x.prose").write_text(f'let a = exec "echo $DEPLOY_TOKEN customer-jones"\noutput b = "{token} {{a}}"\n')
+    Path("x.prose").write_text(
+        f'let a = exec "echo $DEPLOY_TOKEN customer-jones"\noutput b = "{token} {{a}}"\n'
+        'exec "echo \\"<svg xmlns=\'http://www.w3.org/2000/svg\'><text>customer-jones</text></svg>\\" > d.svg"\n'
+        '  display: "d.svg"\n'
+    )
     run("x.prose")
     source = report()
+    (drawing,) = re.findall('data:image/svg[+]xml;base64,([^"]+)', source)
+    assert "«secret:custom»" in base64.b64decode(drawing).decode()
     assert token not in source and "jones" not in source
     assert "«env:DEPLOY_TOKEN»" in source and "«secret:custom»" in source
+
+
+def test_hostile_texts_and_programs_do_not_make_a_report_grow(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HEADS", "LISTED", "LARGEST"):
+        monkeypatch.setattr(report_module, name, 20_000)
+    grows = "&" * 90 + "<script>"
+    lines = [f'let v{number} = "{grows}{number}"' for number in range(500)]
+    Path("h.prose").write_text("\n".join(lines))
+    run("h.prose")
+    page = checked(report())
+    assert len(page.source) < 400_000 and "more lines" in page.text and page.source.count('class="e value') == 500
 
 
 def test_long_texts_lose_their_middle_and_it_is_said(here: Path) -> None:

@@ -14,16 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from killing import answer, in_a_child
 from machine.fakes import FakeClock
+from msgspec import structs
 from sessions.people import ScriptedPerson
 from sessions.test_runs_resumed import runs, workspace
 
+from prose_kernel import languages
 from prose_kernel.cli.main import main
-from prose_kernel.errors import BudgetSpent, RunError, UsageError
+from prose_kernel.errors import BudgetSpent, ProviderError, RunError, UsageError
 from prose_kernel.language.budgets import Limits, parse
 from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.events import Event, Warned
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult, Usage
 from prose_kernel.sessions.providers.scripted import ScriptedSessions
+from prose_kernel.sessions.usage import consumed
 from prose_kernel.settings import Settings, load
 from prose_kernel.workspace import Start, Workspace
 
@@ -40,6 +43,7 @@ from prose_kernel.workspace import Start, Workspace
         ("2h30m", (None, None, 9000.0, None)),
         ("90 s , 1 session", (None, None, 90.0, 1)),
         ("10_000 tokens", (None, 10_000, None, None)),
+        ("1.005M tokens", (None, 1_005_000, None, None)),
     ],
 )
 def test_a_budget_as_people_write_it(text: str, limits: tuple[Any, ...]) -> None:
@@ -61,6 +65,8 @@ def test_a_budget_as_people_write_it(text: str, limits: tuple[Any, ...]) -> None
         ("5 euros", "not a limit: `5 euros`"),
         ("$2 tokens", "not a limit: `$2 tokens`"),
         ("30M", "a limit needs a unit: `30M`"),
+        ("2 usd,", "a limit is missing beside a comma"),
+        (f"{'9' * 400} usd", f"a limit must be less than 1,000,000,000,000,000: `{'9' * 40}`"),
     ],
 )
 def test_what_is_no_budget(text: str, problem: str) -> None:
@@ -113,7 +119,7 @@ class Ran:
         self.warnings: list[str] = []
 
     def hear(self, event: Event) -> None:
-        if isinstance(event, Warned) and event.code == "W221":
+        if isinstance(event, Warned) and event.code in ("W221", "W222"):
             self.warnings.append(event.message)
 
 
@@ -251,6 +257,170 @@ async def test_the_strict_profile_knows_no_budgets() -> None:
     assert found.error is None
 
 
+@pytest.mark.usefixtures("_costly")
+async def test_an_agent_of_the_other_language_is_asked_within_the_budget_of_the_session() -> None:
+    """The property counts however the agent was declared."""
+    cells = (
+        '%%vvm\nagent helper(prompt="You help")\n',
+        'let n = 0\nfor i in [1, 2]:\n  try:\n    session: helper\n      prompt: "slow"\n      budget: "5 min"\n'
+        "  catch:\n    n = n + 1\noutput n = n\n",
+    )
+    clock = FakeClock()
+    start = Start(Path.cwd(), "n.ipynb", notebook=True)
+    settings = Settings(provider="scripted", script="script.yaml")
+    here = Workspace(settings, start, asker=ScriptedPerson(available=False), clock=clock)
+    for number, cell in enumerate(cells, 1):
+        magic, _, rest = cell.partition("\n") if cell.startswith("%%") else ("", "", cell)
+        language = languages.of_file("n.vvm" if magic else "n.prose")
+        await here.execute(rest, f"cell {number}", language=language)
+    assert (here.outputs()["n"][0], clock.time) == (2, 600)
+    await here.close()
+
+
+async def test_an_agent_that_is_defined_anew_has_its_new_limits() -> None:
+    agent = 'agent a:\n  prompt: "x"\n  budget: "{} session{}"\n'
+    ask = 'session: a\n  prompt: "Go"\n'
+    start = Start(Path.cwd(), "n.ipynb", notebook=True)
+    settings = Settings(provider="scripted", script="script.yaml")
+    here = Workspace(settings, start, asker=ScriptedPerson(available=False), clock=FakeClock())
+    await here.execute(agent.format(1, "") + ask, "1")
+    with pytest.raises(BudgetSpent, match="agent 'a' is spent"):
+        await here.execute(ask, "2")
+    await here.execute(agent.format(2, "s") + ask, "3")
+    with pytest.raises(BudgetSpent, match=r"\(2 sessions\)"):
+        await here.execute(ask, "4")
+    await here.execute("output fine = 1\n", "5")
+    await here.close()
+
+
+async def test_of_several_spent_budgets_the_widest_is_told() -> None:
+    text = 'block b() (budget: "1 session"):\n  session "One"\n    budget: "1 session"\n  session "Two"\ndo b()\n'
+    found = await ran(text, "1 session")
+    assert found.error is not None
+    assert found.error.message.startswith("the budget of the run is spent")
+
+
+@pytest.mark.usefixtures("_costly")
+async def test_the_budget_that_ends_a_session_is_told_and_no_other() -> None:
+    """The last session that the run may have is not ended by that."""
+    text = 'block b() (budget: "30 min"):\n  session "slow"\ndo b()\n'
+    found = await ran(text, "1 session")
+    assert found.error is not None
+    assert found.error.message.startswith("the budget of block 'b' is spent (30 min)")
+
+
+async def test_fifty_branches_at_once_get_what_there_is_and_no_more() -> None:
+    text = "let items = []\nrepeat 50:\n  items = items + [1]\nlet n = 0\ntry:\n"
+    text += '  parallel for i in items:\n    session "One"\ncatch as e:\n  n = 1\noutput n = n\n'
+    first, second = await ran(text, "7 sessions"), await ran(text, "7 sessions")
+    assert (first.error, first.outputs) == (None, {"n": 1}) == (second.error, second.outputs)
+
+
+@pytest.mark.usefixtures("_costly")
+async def test_a_retry_is_refused_under_a_spent_budget_and_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    async def fails(self: ScriptedSessions, request: SessionRequest, on_progress: object) -> SessionResult:
+        asked.append(request.attempt)
+        consumed("vendor", "small", Usage(1, 4, 6, 0.5))
+        raise ProviderError("busy")
+
+    monkeypatch.setattr(ScriptedSessions, "run", fails)
+    found = await ran('session "One"\n  retry: 3\n  backoff: exponential\n', "20 tokens")
+    assert isinstance(found.error, BudgetSpent)
+    assert asked == [0, 1]
+    assert "2 sessions, 20 tokens" in found.error.message
+
+
+async def test_the_time_that_a_person_thinks_does_not_count() -> None:
+    class Slow(ScriptedPerson):
+        async def ask(self, *args: Any, **more: Any) -> Any:
+            await clock.wait(7200)
+            return await super().ask(*args, **more)
+
+    clock = FakeClock()
+    settings = Settings(provider="scripted", script="script.yaml", budget="1 h")
+    start = Start(Path.cwd(), "p.prose", notebook=False)
+    here = Workspace(settings, start, asker=Slow("bees"), clock=clock)
+    text = 'input topic: "What about?"\noutput said = session "About {topic}"\n'
+    await here.execute(text, "p.prose")
+    assert clock.time == 7200
+    assert here.budget is not None
+    assert here.budget.seconds == 0
+    await here.close()
+
+
+@pytest.mark.usefixtures("_costly")
+async def test_an_agent_remembers_nothing_of_a_session_that_a_budget_has_ended() -> None:
+    text = """agent captain:
+  prompt: "You lead"
+  persist: project
+let a = session: captain
+  prompt: "One"
+exec "cp -r .prose/agents before"
+try:
+  let b = resume: captain
+    prompt: "slow"
+    budget: "5 min"
+catch:
+  let ended = true
+exec "diff -r --exclude=.lock .prose/agents before"
+output ok = ended
+"""
+    found = await ran(text)
+    assert (found.error, found.outputs) == (None, {"ok": True})
+
+
+async def test_rules_decide_under_a_spent_budget() -> None:
+    text = 'session "One"\nlet n = 0\nif **2 > 1**:\n  n = 1\noutput n = n\n'
+    found = await ran(text, "1 session")
+    assert (found.error, found.outputs) == (None, {"n": 1})
+
+
+async def test_an_imported_program_counts_for_the_block_that_calls_it() -> None:
+    Path("helper.prose").write_text('session "A"\nsession "B"\noutput said = "x"\n')
+    text = 'use "./helper.prose" as helper\nblock b() (budget: "1 session"):\n  let r = helper()\ndo b()\n'
+    found = await ran(text)
+    assert isinstance(found.error, BudgetSpent)
+    assert "the budget of block 'b' is spent (1 session)" in found.error.message
+
+
+@pytest.mark.usefixtures("_costly")
+async def test_a_price_that_is_not_known_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = ScriptedSessions.run
+
+    async def unpriced(self: ScriptedSessions, request: SessionRequest, on_progress: Any) -> SessionResult:
+        return structs.replace(await run(self, request, on_progress), usage=Usage(1, 4, 6))
+
+    monkeypatch.setattr(ScriptedSessions, "run", unpriced)
+    found = await ran('repeat 3:\n  session "One"\n', "1 usd, 1000 tokens")
+    assert found.error is None
+    assert found.warnings == [
+        "what vendor small costs is not known: the budget of the run does not count that money (1 usd, 1000 tokens)"
+    ]
+    assert (await ran('session "One"\n', "1000 tokens")).warnings == []
+
+
+@pytest.mark.usefixtures("_costly")
+async def test_failed_attempts_of_before_are_sessions_when_a_run_is_resumed(tmp_path: Path) -> None:
+    text = 'for i in [1, 2]:\n  try:\n    session "slow"\n      timeout: 10s\n  catch:\n    let x = i\nsession "One"\n'
+    assert in_a_child(tmp_path, runs(tmp_path, text), before=answer("c1/2/s0")) is None
+    here = workspace(tmp_path, budget="100 sessions")
+    await here.execute(text, "p.prose")
+    assert here.budget is not None
+    assert here.budget.spent.sessions == 3
+    await here.close()
+
+
+async def test_what_was_caught_is_caught_again_in_a_run_that_is_resumed_without_a_budget(tmp_path: Path) -> None:
+    text = 'let n = 0\ntry:\n  repeat 9:\n    session "One"\ncatch:\n  n = 1\nexec "true"\noutput n = n\n'
+    assert in_a_child(tmp_path, runs(tmp_path, text, budget="2 sessions"), before=answer("c1/3/x0")) is None
+    here = workspace(tmp_path)
+    await here.execute(text, "p.prose")
+    assert {name: value for name, (value, _) in here.outputs().items()} == {"n": 1}
+    await here.close()
+
+
 # ---------------------------------------------------------------- where people say them
 
 
@@ -262,6 +432,8 @@ def test_settings_and_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "the budget of the run is spent (1 session)" in capsys.readouterr().err
     assert main(["run", "p.prose", "--provider", "scripted", "--script", "script.yaml", "--budget", "off"]) == 0
     capsys.readouterr()
+    assert main(["run", "p.prose", "--budget", ""]) == 2
+    assert "budget: a budget needs a limit" in capsys.readouterr().err
     assert main(["run", "p.prose", "--budget", "0 usd"]) == 2
     assert "budget: a limit must be more than 0" in capsys.readouterr().err
     Path("prose.toml").write_text('[budget]\nrun = "much"\n')

@@ -9,6 +9,7 @@ from machine.fakes import Reply
 from machine.vvm_world import Vvm
 
 from prose_kernel.errors import RunError
+from prose_kernel.runtime.events import Audience
 from prose_kernel.state.transcript import MarkedTrace
 
 AGENT = 'agent a(model="small")'
@@ -17,7 +18,8 @@ AGENT = 'agent a(model="small")'
 async def told(*lines: str, **world: Any) -> list[str]:
     w = Vvm(**world)
     trace = MarkedTrace()
-    w.vvm._shared.host.listeners = (trace,)
+    host = w.vvm._shared.host
+    host.listeners, host.heard = (trace,), Audience((trace,))
     error: RunError | None = None
     try:
         await w.cell(*lines)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sample_files import png
 from testing.books import prose
 
 from prose_kernel.testing import snapshot
@@ -60,6 +61,16 @@ def test_a_snapshot_is_made_read_and_compared(capsys: pytest.CaptureFixture[str]
     assert prose("test") == 0
     assert capsys.readouterr().out.endswith("sort.prose: 1 passed\n1 passed in 1 file\n")
     assert not Path(".prose").exists()
+
+
+def test_an_image_is_the_same_in_every_run(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.png").write_bytes(png())
+    program('let drawn = exec "cat a.png"\nexec "true"\n  display: "a.png"\n')
+    assert prose("test", "--update", "p.prose") == 0
+    assert prose("test", "p.prose") == 0, capsys.readouterr().out
+    Path("a.png").write_bytes(png(5))
+    assert prose("test", "p.prose") == 1
+    assert "+ drawn: PNG image, 5 × 2" in capsys.readouterr().out
 
 
 def test_a_difference_names_the_statement(capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,4 +29,23 @@ const indentation = (arm, columns) => (state, after, context) => {
   return fitting.length ? fitting[fitting.length - 1] : null;
 };
 
-export default { words, SIGNS, copyState, indentation };
+/* What a new line does to the state. `statement` matches a word that only a statement begins with: it ends brackets that
+ * nobody has closed. `goesOn` matches a line that goes on with the statement before. */
+const lineStart = (statement, goesOn) => (stream, state) => {
+  const column = stream.indentation();
+  state.column = column;
+  if (state.brackets.length) {
+    const deeper = column - state.brackets[state.brackets.length - 1];
+    if (deeper > 0 && '([{'.includes(state.before)) state.unit = deeper;
+    if (column > state.brackets[0] || !stream.match(statement, false)) return;
+    state.brackets = [];
+  }
+  state.naming = null;
+  if (column > state.indent) state.unit = column - state.indent;
+  state.indent = column;
+  if (goesOn && stream.match(goesOn, false)) return;
+  state.before = 'line';
+  while (state.arms.length && state.arms[state.arms.length - 1][0] >= column) state.arms.pop();
+};
+
+export default { words, SIGNS, copyState, indentation, lineStart };

@@ -1,6 +1,6 @@
 /* OpenProse for CodeMirror's `StreamLanguage`: colours, indentation, comments. */
 
-export default ({ words, SIGNS, copyState, indentation }) => {
+export default ({ words, SIGNS, copyState, indentation, lineStart }) => {
   // ---------------------------------------------------------------- its words
 
   const IDENT = '[A-Za-z_][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)*';
@@ -151,22 +151,7 @@ export default ({ words, SIGNS, copyState, indentation }) => {
 
   // ---------------------------------------------------------------- lines
 
-  const startLine = (stream, state) => {
-    const column = stream.indentation();
-    state.column = column;
-    if (state.brackets.length) {
-      const deeper = column - state.brackets[state.brackets.length - 1];
-      if (deeper > 0 && '([{'.includes(state.before)) state.unit = deeper;
-      if (column > state.brackets[0] || !stream.match(STATEMENT, false)) return;
-      state.brackets = [];
-    }
-    state.naming = null;
-    if (column > state.indent) state.unit = column - state.indent;
-    state.indent = column;
-    if (stream.match(/^[ \t]*(?:\||->)/, false)) return; // goes on with the statement before
-    state.before = 'line';
-    while (state.arms.length && state.arms[state.arms.length - 1][0] >= column) state.arms.pop();
-  };
+  const startLine = lineStart(STATEMENT, /^[ \t]*(?:\||->)/);
 
   const isKeyword = (word, stream, state) => {
     const { before } = state;

@@ -1,6 +1,6 @@
 /* VVM for CodeMirror's `StreamLanguage`: colours, indentation, comments. */
 
-export default ({ words, SIGNS, copyState, indentation }) => {
+export default ({ words, SIGNS, copyState, indentation, lineStart }) => {
   const IDENT = /^[A-Za-z_][A-Za-z0-9_]*/;
   const RESERVED = words(
     'import from as export agent def return match case choose by option constrain require with input if elif else ' +
@@ -18,7 +18,7 @@ export default ({ words, SIGNS, copyState, indentation }) => {
 
   /* As for OpenProse; `before` is the token before: 'line' at the start of a statement, a sign, a reserved word, or
    * 'value'. `naming`: whether the names of a bracket are a function's parameters. */
-  const start = () => ({ inside: null, before: 'line', column: 0, indent: 0, unit: 0, arms: [], brackets: [], naming: false });
+  const start = () => ({ inside: null, before: 'line', column: 0, indent: 0, unit: 0, arms: [], brackets: [], naming: null });
 
   const literal = (stream, state) => {
     const { inside } = state;
@@ -38,21 +38,7 @@ export default ({ words, SIGNS, copyState, indentation }) => {
     return 'string';
   };
 
-  const startLine = (stream, state) => {
-    const column = stream.indentation();
-    state.column = column;
-    if (state.brackets.length) {
-      const deeper = column - state.brackets[state.brackets.length - 1];
-      if (deeper > 0 && '([{'.includes(state.before)) state.unit = deeper;
-      if (column > state.brackets[0] || !stream.match(STATEMENT, false)) return;
-      state.brackets = [];
-    }
-    state.naming = false;
-    if (column > state.indent) state.unit = column - state.indent;
-    state.indent = column;
-    state.before = 'line';
-    while (state.arms.length && state.arms[state.arms.length - 1][0] >= column) state.arms.pop();
-  };
+  const startLine = lineStart(STATEMENT);
 
   const word = (text, stream, state) => {
     const { before } = state;
@@ -82,7 +68,7 @@ export default ({ words, SIGNS, copyState, indentation }) => {
     else if (')]}'.includes(sign)) {
       state.brackets.pop();
       state.before = 'value';
-      state.naming = false;
+      state.naming = null;
     }
     return SIGNS[sign] || 'operator';
   };

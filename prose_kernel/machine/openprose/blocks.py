@@ -112,8 +112,8 @@ async def _invoke(
     if place is not None:
         s.emit(BlockEntered(place, name, number, frame.arguments))
     body = _result(s, _body(entry, used), layer)
-    if entry.node.budget is not None:
-        body = _within(s, budget_of(s, f"block {name} {number}", f"block '{name}'", entry.node.budget.raw), body)
+    if (limits := entry.node.budget) is not None:
+        body = _within(s, budget_of(s, f"block {name} {number}", f"block '{name}'", limits.raw), body)
     s.frame, s.layer, s.temps, s.source = frame, layer, temps, entry.source
     try:
         result = await call(body)
@@ -126,12 +126,8 @@ async def _invoke(
 
 async def _within(s: ProgramContext, budget: Budget, body: Coroutine[Any, Any, T]) -> T:
     """Run a call that has a budget of its own."""
-    outer, s.budgets = s.budgets, (*s.budgets, budget)
-    try:
-        with budget.open():
-            return await call(body)
-    finally:
-        s.budgets = outer
+    with s.within(budget):
+        return await call(body)
 
 
 def _body(entry: BlockEntry, used: bool) -> Body:

@@ -25,7 +25,7 @@ from prose_kernel.machine.openprose.program_context import AgentEntry, ProgramCo
 from prose_kernel.machine.openprose.program_text import statement_text
 from prose_kernel.machine.openprose.session_context import assemble, value_given
 from prose_kernel.runtime.budgets import Budget
-from prose_kernel.runtime.execution_context import Node, budget_of, located
+from prose_kernel.runtime.execution_context import Node, agent_budget, budget_of, located
 from prose_kernel.runtime.ports import (
     AgentMemory,
     Binding,
@@ -118,24 +118,17 @@ def _allowed(own: Properties) -> Allowed:
 
 def _budgets(s: ProgramContext, node: tree.Session | tree.Resume, request: SessionRequest) -> list[Budget]:
     """Those of the session itself and of its agent, which all its sessions share."""
-    found = []
-    own = s.run.properties("session", node.properties)
-    if "budget" in own:
-        found.append(budget_of(s, f"session {request.at}", "this session", _limits(own["budget"])))
     entry = _agent(s, node)
     agent = s.run.properties("agent", entry.node.properties) if entry is not None else {}
-    if "budget" in agent:
-        title = f"agent '{request.agent}'"
-        key, shared = "/".join((title, *s.run.program)), s.host.agent_budgets
-        if key not in shared:
-            shared[key] = budget_of(s, key, title, _limits(agent["budget"]))
-        found.append(shared[key])
-    return found
+    shared = agent.get("budget")
+    found = [agent_budget(s, str(request.agent), shared.raw)] if isinstance(shared, tree.Text) else []
+    return [*found, *_budget(s, s.run.properties("session", node.properties), request.at)]
 
 
-def _limits(value: object) -> str:
-    assert isinstance(value, tree.Text)  # as the checker knows
-    return value.raw
+def _budget(s: ProgramContext, own: Properties, at: str) -> list[Budget]:
+    """That of the session itself, if it has one."""
+    limits = own.get("budget")
+    return [budget_of(s, f"session {at}", "this session", limits.raw)] if isinstance(limits, tree.Text) else []
 
 
 async def _ask(s: ProgramContext, node: tree.Session | tree.Resume, agent: Agent, name: str | None) -> Value:
@@ -150,7 +143,8 @@ async def _ask(s: ProgramContext, node: tree.Session | tree.Resume, agent: Agent
         return cast("Value", s.host.preview.unknown(agent.name))
     allowed, model = _allowed(own), word(own["model"]) if "model" in own else None
     asked = Asked(task, given, name, allowed.retries, allowed.backoff, allowed.timeout, model)
-    ended = await agent.ask(s, node, asked)
+    with s.within(*_budget(s, own, f"{s.path}/{s.count('budget')}")):
+        ended = await agent.ask(s, node, asked)
     if isinstance(ended, Failure):
         raise located(s, ended.error, node)
     return ended.value

@@ -367,7 +367,7 @@ class TryStep(Step):
         try:
             return await call(self.body.run(s))
         except RunError as error:
-            if self.handler is None or not s.catches(error):
+            if self.handler is None or error.nobody or not s.catches(error):
                 raise
             forget_trace(error)
             caught = error

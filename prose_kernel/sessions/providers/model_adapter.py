@@ -37,6 +37,7 @@ from pydantic_ai.usage import RunUsage, UsageLimits
 
 from prose_kernel.errors import BudgetSpent, ProviderBadReply, ProviderError
 from prose_kernel.runtime import budgets
+from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.ports import Usage
 from prose_kernel.runtime.session_options import JudgeOutput, ModelServer, Surroundings
 from prose_kernel.sessions.providers import prices
@@ -48,7 +49,10 @@ NUMBERS = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
 WHOLE_NUMBERS = ("max_tokens", "top_k", "seed")
 # what an agent may set of a model's settings; every other key stays here
 
+_CHARACTERS = 4  # of an answer, to a token
 LONGEST_LINE = 4 * LONGEST_REPLY  # bytes: one event of a stream, or a whole reply that is none
+ASSURED = 4096  # tokens that every model may be asked for; who is asked for too many refuses
+FEWEST = 16  # tokens that an answer may have: some servers refuse to be asked for less
 CONNECT = 20.0  # seconds for a connection to be made
 TOOL_SLIPS = 3  # how often a model may call a tool that is not there, or with arguments that are no JSON
 
@@ -83,6 +87,7 @@ class ServerLink:
             denied = [_tool(asked, name, "", {"type": "object"}, listener) for name in asked.denied]
             sent = len(asked.message) + len(asked.system or "")
             bounded = _Bounds(model, frozenset(asked.denied), self._at.name, sent, used, self._native(model, asked))
+            listener.told = bounded.told
             agent = Agent(
                 bounded,
                 output_type=[str, type(None)],  # no text is no failure of its own: the answer may be in a file
@@ -102,7 +107,7 @@ class ServerLink:
                 model_settings=self._settings(model, asked.settings),
             )
         except BaseException as problem:
-            self._consumed(asked.model, used)
+            consumed(self._at.name, asked.model, bounded.so_far() if bounded is not None else _usage(used))
             if not isinstance(problem, Exception):
                 raise
             ours = bounded.spent if bounded is not None and bounded.spent is not None else listener.ours
@@ -113,9 +118,9 @@ class ServerLink:
             self._consumed(asked.model, used)
             raise provider_error(ConnectionResetError(), self._at)
         reply = _reply(result, result.output or "")
-        if reply.cut and bounded.capped:  # the budget ended the answer, and a part of it is none
+        if reply.cut and bounded.capped is not None:  # the budget ended the answer, and a part of it is none
             self._consumed(asked.model, used)
-            raise budgets.spent()
+            raise bounded.capped.error()
         return reply
 
     async def fill(self, asked: Conversation, fields: tuple[Field, ...], output: JudgeOutput) -> Reply:
@@ -271,12 +276,14 @@ class _Listener:
 
     on_text: Callable[[str], None]
     ours: Exception | None = None
+    told: Callable[[int], None] | None = None
     _length: int = 0
+    _before: int = 0
     _said: bool = False
     _anew: bool = field(default=False)
 
     async def hear(self, _context: object, events: AsyncIterable[AgentStreamEvent]) -> None:
-        self._anew = self._said
+        self._anew, self._before = self._said, self._length
         async for event in events:
             match event:
                 case PartStartEvent(part=TextPart(content=text)):
@@ -308,6 +315,8 @@ class _Listener:
         if self._length > LONGEST_REPLY:
             self.ours = too_long()
             raise self.ours
+        if self.told is not None:
+            self.told(self._length - self._before)
 
 
 def too_long() -> ProviderBadReply:
@@ -334,7 +343,7 @@ class _Bounds(WrapperModel):
     """A model that is not told of some tools, and whose answers are as long as the budgets allow.
 
     A call of such a tool still reaches us: it is refused, and the loop goes on. `spent` is why no further request is
-    made, `capped` tells that the last one might have been longer without a budget. `used` is what earlier ones have
+    made, `capped` the budget without which the last answer might have been longer. `used` is what earlier ones have
     consumed; `sent` is about the size of the message. `output` is what the answer must be.
     """
 
@@ -353,8 +362,10 @@ class _Bounds(WrapperModel):
         self._vendor = provider
         self._sent = sent
         self._used = used
-        self.capped = False
+        self.capped: Budget | None = None
         self.spent: BudgetSpent | None = None
+        self.stream: StreamedResponse | None = None
+        self._length = 0
 
     async def request(self, messages: Any, model_settings: Any, model_request_parameters: Any) -> ModelResponse:
         return await super().request(messages, self._within(model_settings), self._told(model_request_parameters))
@@ -366,7 +377,27 @@ class _Bounds(WrapperModel):
         told = self._told(model_request_parameters)
         within = self._within(model_settings)
         async with super().request_stream(messages, within, told, run_context) as stream:
+            self.stream, self._length = stream, 0
             yield stream
+            self.stream = None
+
+    def told(self, length: int) -> None:
+        """So many characters were answered by now: the budgets count them before the server says how many tokens."""
+        request = budgets.current()
+        if request is not None:
+            self._length = length
+            request.tell(self.so_far())
+
+    def so_far(self) -> Usage:
+        """What has been consumed. Of the answer that is under way what the server has said, and under a budget about
+        that many tokens as its text and the message have."""
+        if self.stream is None:
+            return _usage(self._used)
+        said = self.stream.usage
+        asked = said.input_tokens or (self._sent // _CHARACTERS if self._length else 0)
+        answered = max(said.output_tokens, self._length // _CHARACTERS)
+        cost = prices.cost_of(self._vendor, self.model_name, asked, answered)
+        return _usage(self._used + RunUsage(requests=1, input_tokens=asked, output_tokens=answered, cost=cost))
 
     def _within(self, settings: Any) -> Any:
         """The settings with the most tokens that are left for the next answer. Raises `BudgetSpent`."""
@@ -374,18 +405,20 @@ class _Bounds(WrapperModel):
         if request is None:
             return settings
         request.tell(_usage(self._used))
-        tokens, dollars = budgets.left("tokens"), budgets.left("usd")
-        if dollars is not None:
-            bought = prices.affordable(self._vendor, self.model_name, self._sent, dollars)
-            tokens = bought if tokens is None else min(tokens, bought if bought is not None else tokens)
-        if tokens is None:
+        most, money = budgets.nearest("tokens"), budgets.nearest("usd")
+        if money is not None:
+            bought = prices.affordable(self._vendor, self.model_name, self._sent, money[0])
+            if bought is not None and (most is None or bought < most[0]):
+                most = bought, money[1]
+        if most is None:
             return settings
-        if tokens < 1:
-            self.spent = budgets.spent()
+        tokens, budget = int(most[0]), most[1]
+        if tokens < FEWEST:
+            self.spent = budget.error()
             raise self.spent
         stated = (settings or {}).get("max_tokens")
-        self.capped = stated is None or tokens < stated
-        return {**(settings or {}), "max_tokens": int(tokens)} if self.capped else settings
+        self.capped = budget if tokens < (stated or ASSURED) else None
+        return {**(settings or {}), "max_tokens": tokens} if self.capped is not None else settings
 
     def _told(self, asked: ModelRequestParameters) -> ModelRequestParameters:
         told = replace(asked, function_tools=[tool for tool in asked.function_tools if tool.name not in self._names])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 _FRAME = 200
 """Tokens around a message: roles, separators."""
 
@@ -17,6 +19,17 @@ def affordable(provider: str, model: str, sent: int, dollars: float) -> int | No
     except (ImportError, LookupError):
         return None
     return max(int((dollars - float(asked)) / float(million) * 1_000_000), 0) if million else None
+
+
+def cost_of(provider: str, model: str, tokens_in: int, tokens_out: int) -> Decimal | None:
+    """US dollars for so many tokens; None where the price list is not installed or does not know the model."""
+    try:
+        from genai_prices import Usage, calc_price
+
+        usage = Usage(input_tokens=tokens_in, output_tokens=tokens_out)
+        return calc_price(usage, model, provider_id=provider).total_price
+    except (ImportError, LookupError):
+        return None
 
 
 def most_of(provider: str, model: str, sent: int, answer: int | None) -> float | None:

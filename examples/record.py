@@ -1,0 +1,87 @@
+"""Record examples from answers that were written by hand, and save what they give.
+
+`python examples/record.py [DIRECTORY...]`, from the repository; without DIRECTORY all of them.
+
+The answers of `NAME/x.prose` stand in `NAME/answers/x.yaml` (the form: notebooks/record.py). The inputs and decisions
+of each case are read from `x.prose.expected.md`. The recording becomes `NAME/cassettes/x.jsonl`, `origin: authored`
+in every record. Edit the program or the answers, run this, look at the difference, and commit all of it.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "notebooks"))
+
+import record as by_hand  # noqa: E402
+
+from prose_kernel import session_services  # noqa: E402
+from prose_kernel.cli.main import main as prose  # noqa: E402
+from prose_kernel.sessions.provider_pool import LiveProviders, ProviderContext  # noqa: E402
+from prose_kernel.sessions.providers.choice import Choice  # noqa: E402
+
+
+def record(program: Path, answers: by_hand.Answers) -> None:
+    """Run every case of a program with the answers written by hand in the place of model servers."""
+
+    class Authored(LiveProviders):
+        def __init__(self, context: ProviderContext) -> None:
+            super().__init__(context)
+            self._context = context
+
+        def sessions(self, choice: Choice) -> by_hand.AuthoredSessions:
+            return by_hand.AuthoredSessions(answers, self._context)
+
+        def judge(self, choice: Choice, model: str | None) -> by_hand.AuthoredJudge:
+            return by_hand.AuthoredJudge(answers)
+
+    session_services.LiveProviders = Authored  # type: ignore[misc]
+    for options in cases(program):
+        given = [f"--input={name}={value}" for name, value in options.get("input", {}).items()]
+        given += [f"--yes={gate}" for gate in options.get("yes", ())]
+        given += [f"--no={gate}" for gate in options.get("no", ())]
+        told = ["--provider=anthropic", "--cassette-mode=auto", f"--cassette={options.get('cassette', program.stem)}"]
+        prose(["run", *told, *given, program.name])
+
+
+def cases(program: Path) -> list[dict]:
+    """The options of each case that is committed beside a program."""
+    text = program.with_name(f"{program.name}.expected.md").read_text(encoding="utf-8")
+    return [tomllib.loads(found) for found in re.findall(r"^```toml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)]
+
+
+def remake(directory: Path) -> None:
+    for written in sorted(directory.glob("answers/*.yaml")):
+        (target,) = (
+            path for path in directory.glob(f"{written.stem}.*") if path.suffix in (".prose", ".vvm", ".ipynb")
+        )
+        if target.suffix == ".ipynb":
+            subprocess.run([sys.executable, by_hand.__file__, "--no-outputs", str(target)], check=True)
+        else:
+            answers = by_hand.Answers(written)
+            cassette = directory / "cassettes" / f"{written.stem}.jsonl"
+            with by_hand._without_a_trace(directory):
+                cassette.unlink(missing_ok=True)
+                record(target, answers)
+            print(f"{cassette.name}: records: {by_hand.settle(cassette, answers)}")
+            if unused := answers.unused():
+                sys.exit(f"{written}: answers that nothing asked for: {', '.join(unused)}")
+        subprocess.run([Path(sys.executable).with_name("prose"), "test", "--update", str(target)], check=False)
+
+
+def main() -> int:
+    chosen = [Path(name) for name in sys.argv[1:]] or sorted(
+        path.parent.parent for path in HERE.glob("*/answers/*.yaml")
+    )
+    for directory in dict.fromkeys(path if path.is_dir() else HERE / path for path in chosen):
+        remake(directory.resolve())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""What is in the file of a notebook, checked: for `prose run`, `prose test` and `prose export`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from prose_kernel.errors import UsageError
+
+
+def decoded(name: str, content: bytes) -> tuple[str, dict[str, Any]]:
+    """The text of a notebook and what it holds, completed: all that is read of format 4 is there, and of its type; an
+    older format is not looked into. Raises `UsageError` for what is no notebook, and for a newer format."""
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UsageError(f"{name} is not a notebook: it is not UTF-8 text") from None
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        where = f": {problem}" if isinstance(problem, json.JSONDecodeError) else ""
+        raise UsageError(f"{name} is not a notebook: it is not JSON{where}") from None
+    _check(name, data)
+    return text, data
+
+
+def _check(name: str, data: Any) -> None:
+    if not isinstance(data, dict) or not isinstance(data.get("nbformat"), int):
+        raise UsageError(f"{name} is not a notebook: it has no `nbformat`")
+    if data["nbformat"] < 4:
+        return
+    if data["nbformat"] > 4:
+        said = f"{name} is a notebook of format {data['nbformat']}; this version reads format 4"
+        raise UsageError(said, hint="update prose_kernel")
+    if not isinstance(data.setdefault("metadata", {}), dict):
+        raise UsageError(f"{name} is not a notebook: its `metadata` is no object")
+    cells = data.get("cells")
+    if not isinstance(cells, list):
+        raise UsageError(f"{name} is not a notebook: it has no list of cells")
+    for number, cell in enumerate(cells, 1):
+        wrong = _wrong(cell)
+        if wrong:
+            raise UsageError(f"{name} is not a notebook: {wrong} of its cell {number}")
+
+
+def _wrong(cell: Any) -> str:
+    """What of a cell is not as the format demands; "" if it can be used."""
+    if not isinstance(cell, dict) or not isinstance(cell.get("cell_type"), str):
+        return "the `cell_type`"
+    if not isinstance(cell.get("source"), str | list):
+        return "the `source`"
+    if not isinstance(cell.setdefault("metadata", {}), dict):
+        return "the `metadata`"
+    if cell["cell_type"] != "code":
+        return ""
+    outputs = cell.setdefault("outputs", [])
+    if not isinstance(outputs, list) or not all(isinstance(output, dict) for output in outputs):
+        return "the list of `outputs`"
+    return "" if isinstance(cell.get("execution_count"), int | None) else "the `execution_count`"

@@ -1,0 +1,51 @@
+"""Each example of the gallery is whole: program, recording that says who wrote it, test, budget, README, a row of the page.
+
+That they give what is committed is the work of `prose test examples` in `make test`.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+from cli.generated import DOCS
+
+EXAMPLES = DOCS.parent / "examples"
+DIRECTORIES = sorted(path.parent for path in EXAMPLES.glob("*/README.md"))
+PROGRAMS = (".prose", ".vvm", ".ipynb")
+
+
+def program_of(example: Path) -> Path:
+    (written,) = example.glob("answers/*.yaml")
+    (program,) = (path for path in example.glob(f"{written.stem}.*") if path.suffix in PROGRAMS)
+    return program
+
+
+def test_there_are_ten_in_both_languages() -> None:
+    about = [(example / "README.md").read_text(encoding="utf-8") for example in DIRECTORIES]
+    assert len(about) >= 10
+    assert sum("(VVM" in text for text in about) >= 3
+
+
+@pytest.mark.parametrize("example", DIRECTORIES, ids=lambda path: path.name)
+def test_an_example_is_whole(example: Path) -> None:
+    program = program_of(example)
+    records = (example / "cassettes" / f"{program.stem}.jsonl").read_text(encoding="utf-8").splitlines()[1:]
+    assert records
+    assert {json.loads(record)["meta"]["origin"] for record in records} == {"authored"}
+    if program.suffix == ".ipynb":
+        cells = json.loads(program.read_text(encoding="utf-8"))["cells"]
+        assert any(cell.get("outputs") for cell in cells), "prose test --update saves what the notebook shows"
+    else:
+        assert "Exit status: 0" in (example / f"{program.name}.expected.md").read_text(encoding="utf-8")
+    assert f"(../examples/{example.name}/{program.name})" in (DOCS / "gallery.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("example", DIRECTORIES, ids=lambda path: path.name)
+def test_a_readme_names_the_budget_of_its_settings(example: Path) -> None:
+    limits = tomllib.loads((example / "prose.toml").read_text(encoding="utf-8"))["budget"]["run"].split(", ")
+    about = (example / "README.md").read_text(encoding="utf-8")
+    costs = about[about.index("It costs at most") :]
+    assert [limit for limit in limits if limit.replace(" min", " minutes") not in costs] == []

@@ -1,0 +1,235 @@
+"""`jupyter console` with both kernels, at a real terminal: what a person types, and what the screen then holds."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pexpect
+import pytest
+from waiting import gone
+
+REPOSITORY = Path(__file__).parents[2]
+SECONDS = 40
+ENTER, TAB, UP, CTRL_C, CTRL_D = "\r", "\t", "\x1b[A", "\x03", "\x04"
+READY = "\x1b[?2004h"
+"""The editor of a prompt has begun: it asks the terminal to mark what is pasted."""
+ENTERED = "\x1b[?2004l"
+SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def plain(shown: str) -> str:
+    return SEQUENCE.sub("", shown).replace("\r", "")
+
+
+class Console:
+    """One `jupyter console` and its kernel. Between two calls it stands at an empty prompt."""
+
+    def __init__(self, kernel: str, directory: Path) -> None:
+        self.place = directory / ".jupyter"
+        folders = {f"JUPYTER_{name}_DIR": str(self.place / name.lower()) for name in ("DATA", "CONFIG", "RUNTIME")}
+        specs = self.place / "data" / "kernels" / kernel
+        if not specs.is_dir():
+            specs.mkdir(parents=True)
+            text = (REPOSITORY / "kernelspec" / kernel / "kernel.json").read_text()
+            (specs / "kernel.json").write_text(text.replace('"python"', f'"{sys.executable}"', 1))
+        variables = {
+            **os.environ,
+            **folders,
+            "IPYTHONDIR": str(directory / ".ipython"),
+            "PYTHONPATH": str(REPOSITORY),
+            "TERM": "xterm-256color",
+            "PROMPT_TOOLKIT_NO_CPR": "1",
+        }
+        self.child = pexpect.spawn(
+            sys.executable,
+            ["-m", "jupyter_console", "--kernel", kernel],
+            cwd=str(directory),
+            env=variables,
+            encoding="utf-8",
+            dimensions=(40, 100),
+            timeout=SECONDS,
+        )
+        self.child.delaybeforesend = None
+        self.typed = ""
+        self.until(READY)
+
+    def until(self, text: str) -> str:
+        """What the terminal gets before `text`."""
+        self.child.expect_exact(text)
+        return str(self.child.before)
+
+    def type(self, *lines: str) -> None:
+        """Type lines and press Enter after each; the last Enter has ended the cell when this returns."""
+        self.child.send("".join(line + ENTER for line in lines))
+        self.typed = self.until(ENTERED)
+
+    def run(self, *lines: str) -> str:
+        """What a cell shows, up to the next prompt."""
+        self.type(*lines)
+        return self.shown()
+
+    def shown(self) -> str:
+        return plain(self.until("\r\n" + READY))
+
+    def answer(self, prompt: str, keys: str) -> str:
+        """Wait for a question and answer it; what the cell shows after it."""
+        self.until(prompt)
+        self.child.send(keys)
+        return self.shown()
+
+    def edited(self, keys: str, *texts: str) -> None:
+        """Press keys, read until the prompt shows all texts, and leave the line."""
+        self.child.send(keys)
+        seen = ""
+        while not all(text in plain(seen) for text in texts):
+            seen += self.child.read_nonblocking(4096, timeout=SECONDS)
+        self.child.send(CTRL_C)
+
+    def leave(self) -> None:
+        self.child.send(CTRL_D)
+        self.until("([y]/n)?")
+        self.child.send("y" + ENTER)
+        self.until("Shutting down kernel")
+        self.child.expect(pexpect.EOF)
+        self.child.close()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("console")
+
+
+@pytest.fixture(scope="module")
+def consoles(folder: Path) -> Iterator[dict[str, Console]]:
+    opened = {name: Console(name, folder) for name in ("prose", "vvm")}
+    yield opened
+    for one in opened.values():
+        one.child.close(force=True)
+
+
+@pytest.fixture
+def prose(consoles: dict[str, Console]) -> Console:
+    return consoles["prose"]
+
+
+@pytest.fixture
+def vvm(consoles: dict[str, Console]) -> Console:
+    return consoles["vvm"]
+
+
+def test_a20_enter_continues_a_block_and_a_blank_line_ends_it(prose: Console, vvm: Console) -> None:
+    assert prose.run("repeat 2:", 'exec "echo hi"', "").split() == ["hi", "hi"]
+    assert plain(prose.typed).count("   ...:   ") >= 2, "the next line is indented"
+    assert vvm.run("def double(n):", "return n + n", "") == ""
+    assert vvm.run("double(21)").endswith("42\n")
+
+
+@pytest.mark.parametrize("name", ["prose", "vvm"])
+def test_a20_one_blank_line_ends_a_cell_of_another_kind(consoles: dict[str, Console], name: str) -> None:
+    assert consoles[name].run("%%task", "echo of a task", "") == "of a task\n"
+    assert consoles[name].run("%%prose", 'exec "echo one"', 'exec "echo two"', "") == "one\ntwo\n"
+
+
+@pytest.mark.parametrize(("name", "code"), [("prose", "let x = 1"), ("vvm", "if true:\r  x = 1\r\r")])
+def test_words_of_the_language_have_colours(consoles: dict[str, Console], name: str, code: str) -> None:
+    consoles[name].run(code) if name == "prose" else consoles[name].run(*code.removesuffix(ENTER).split(ENTER))
+    word = code.split()[0]
+    coloured = re.findall(r"\x1b\[([0-9;]*)m" + word, consoles[name].typed)
+    assert coloured and all(";" in style for style in coloured)
+    assert re.search(r"\x1b\[0mx", consoles[name].typed), "a name has none"
+
+
+def test_parallel_work_is_shown_once_and_without_control_characters(prose: Console) -> None:
+    prose.type("parallel:", 'exec "echo left; sleep 0.2; echo left again"', 'exec "echo right"', "")
+    shown = prose.until("\r\n" + READY)
+    assert "\x1b[A" not in shown and "\r\x1b" not in shown
+    assert sorted(line for line in plain(shown).splitlines() if line.startswith("[")) == [
+        "[_1] left",
+        "[_1] left again",
+        "[_2] right",
+    ]
+
+
+def test_a_gate_is_answered_at_the_prompt(prose: Console) -> None:
+    prose.type("gate send:", 'prompt: "Go on?"', "")
+    assert prose.until("approve or reject?").lstrip().startswith("Go on?\r\n")
+    prose.child.send("y" + ENTER)
+    assert prose.shown().endswith("gate send: approved by user\n")
+
+
+def test_an_input_is_typed_behind_its_question(prose: Console) -> None:
+    prose.type('input topic: "What about?"')
+    assert "topic: text = ships" in prose.answer("What about? ", "ships" + ENTER)
+
+
+def test_a_person_answers_a_session(prose: Console) -> None:
+    assert prose.run("%provider human") == ""
+    prose.type('let poem = session "Write one line"')
+    assert "Roses are red" in prose.answer("> ", "Roses are red" + ENTER)
+
+
+@pytest.mark.parametrize("keys", [CTRL_C, CTRL_D])
+def test_a_question_is_left(prose: Console, keys: str) -> None:
+    prose.type('input other: "And then?"')
+    said = prose.answer("And then? ", keys)
+    assert ("the cell was interrupted" if keys == CTRL_C else "the person's input has ended") in said
+    assert prose.run('exec "echo still here"') == "still here\n"
+
+
+def test_ctrl_c_ends_the_command_and_not_the_kernel(prose: Console) -> None:
+    prose.run('let kept = "still here"')
+    prose.type('exec "echo begun; sleep 4731"')
+    prose.until("begun\r\n")
+    prose.child.send(CTRL_C)
+    assert "KeyboardInterrupt: the cell was interrupted" in prose.shown()
+    assert gone("sleep 4731")
+    assert prose.run("output result = kept").endswith("still here\n")
+
+
+def test_an_error_is_bold_with_the_caret_below_its_place(prose: Console) -> None:
+    prose.type('let y = "🙂漢" + nothing')
+    shown = prose.until("\r\n" + READY)
+    assert "\x1b[1mError at line 1, column 16: Undefined variable `nothing` [E131]\x1b[0m\r\n" in shown
+    line, caret = plain(shown).split("\n")[1:3]
+    assert caret.index("^") == line.index("nothing") + 2, "two characters are twice as wide as others"
+
+
+def test_tab_completes(prose: Console, vvm: Console) -> None:
+    prose.run('let a_long_name = "x"')
+    prose.edited("output o = a_lo" + TAB, "output o = a_long_name")
+    prose.edited("%bound" + TAB, "%boundaries")
+    vvm.run("another_name = 1")
+    vvm.edited("anoth" + TAB, "another_name")
+
+
+def test_help_fits_the_terminal(prose: Console) -> None:
+    lines = prose.run("%help").splitlines()
+    assert any(line.startswith("%agents ") for line in lines)
+    assert [line for line in lines if len(line) > 100 and line.startswith(" ")] == []
+
+
+def test_leaving_ends_the_kernel_and_the_next_one_remembers_cells(folder: Path) -> None:
+    running = set(folder.rglob("kernel-*.json"))
+    first = Console("prose", folder)
+    assert first.run("repeat 2:", 'exec "echo remembered"', "").split() == ["remembered", "remembered"]
+    first.leave()
+    second = Console("prose", folder)
+    try:
+        second.child.send(UP + ENTER + ENTER)
+        second.typed = second.until(ENTERED)
+        assert second.shown().split() == ["remembered", "remembered"]
+    finally:
+        second.leave()
+    assert set(folder.rglob("kernel-*.json")) == running
+
+
+def test_a_closed_terminal_leaves_no_process(folder: Path) -> None:
+    console = Console("prose", folder)
+    console.type('exec "echo begun; sleep 4732"')
+    console.until("begun\r\n")
+    console.child.close(force=True)
+    assert gone("sleep 4732")
