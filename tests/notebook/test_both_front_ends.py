@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 from jupyter_client.kernelspec import KernelSpec
-from waiting import gone
-
 from notebook.kernels import Client, Ran, kernel, specification
+from waiting import gone
 
 CELLS = {
     "blank": "\n\n",

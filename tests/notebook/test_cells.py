@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-
 from notebook.recording import Recording
+
 from prose_kernel.cells.runner import Cells
 from prose_kernel.errors import NobodyToAsk
 

@@ -7,9 +7,9 @@ import signal
 from datetime import timedelta
 
 import pytest
+from notebook.kernels import Client, Message
 from waiting import processes
 
-from notebook.kernels import Client, Message
 from prose_kernel.commands.watchdog import WARNING
 
 SLEEP = 'exec "sleep 60"'

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from notebook.recording import Recording
 from scaling import assert_linear
 
-from notebook.recording import Recording
 from prose_kernel.cells.completion import complete
 from prose_kernel.cells.inspection import inspect
 from prose_kernel.cells.magics import MAGICS

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from notebook.recording import Recording
 from sessions.people import ScriptedPerson
 
-from notebook.recording import Recording
 from prose_kernel.cells.runner import Cells
 
 PROGRAM = """\

@@ -6,9 +6,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-
 from notebook.kernels import Client
 from notebook.test_cells import cells, wrong  # noqa: F401
+
 from prose_kernel.cells.runner import Cells
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-
 from notebook.kernels import Client, kernel
 
 LINES = 200_000

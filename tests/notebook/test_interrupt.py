@@ -8,9 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from waiting import command_line, gone, processes, until
-
 from notebook.kernels import Client, kernel, specification
+from waiting import command_line, gone, processes, until
 
 
 def interrupted(client: Client, request: str) -> None:

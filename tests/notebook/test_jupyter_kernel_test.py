@@ -10,7 +10,6 @@ from typing import ClassVar
 
 import jupyter_kernel_test
 import pytest
-
 from notebook.kernels import REPOSITORY
 
 SPECIFICATIONS = {

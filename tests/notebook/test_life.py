@@ -7,9 +7,8 @@ import signal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from waiting import gone, processes, until
-
 from notebook.kernels import kernel
+from waiting import gone, processes, until
 
 
 def test_shutdown_while_a_cell_runs_leaves_no_process(directory: Path) -> None:

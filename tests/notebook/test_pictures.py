@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from sessions.people import ScriptedPerson
-
 from notebook.kernels import Client
 from notebook.recording import Recording
+from sessions.people import ScriptedPerson
+
 from prose_kernel.cells.runner import Cells
 from prose_kernel.presentation.display import Display
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from notebook.recording import Commands, Recording, bound, exec_text, place, session_finished, step
 from waiting import eventually
 
-from notebook.recording import Commands, Recording, bound, exec_text, place, session_finished, step
 from prose_kernel.presentation.cell_view import DISPLAYS, CellView
 from prose_kernel.presentation.output_window import Limits
 from prose_kernel.runtime import events

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-
 from notebook.recording import Recording
 from notebook.test_cells import Person, fine, wrong
+
 from prose_kernel.cells.runner import Cells
 
 Outputs = list[tuple[str, str]]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from markdown_it import MarkdownIt
+from notebook.recording import Recording, place, step
 from waiting import eventually
 
-from notebook.recording import Recording, place, step
 from prose_kernel.errors import SessionError
 from prose_kernel.presentation.cell_view import DISPLAYS, CellView
 from prose_kernel.presentation.output_window import Limits

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from cli.generated import DOCS
+from notebook.recording import Recording
 from sessions.people import ScriptedPerson
 
-from notebook.recording import Recording
 from prose_kernel.cells.runner import Cells
 from prose_kernel.presentation.machine_at_work import ROWS
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from waiting import PATIENCE, appears, eventually, processes, until
-
 from notebook.kernels import Client, kernel
 from notebook.recording import Recording
 from notebook.test_both_front_ends import python_kernel
+from waiting import PATIENCE, appears, eventually, processes, until
+
 from prose_kernel.cells.runner import Cells
 from prose_kernel.cells.task_magics import read_options
 from prose_kernel.errors import NobodyToAsk, UsageError

@@ -10,10 +10,10 @@ from typing import Any
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
-from stubs.model_server import StubServer
-
 from notebook.kernels import Client, Ran, kernel, specification, vvm_specification
 from notebook.test_both_front_ends import shown as shown_anywhere
+from stubs.model_server import StubServer
+
 from prose_kernel.cli.main import main
 
 CELLS = {
