@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from prose_kernel.errors import ProseError, ProviderError
-from prose_kernel.permissions.policy import KINDS, shown
+from prose_kernel.permissions.policy import shown
 from prose_kernel.recordings.library import Hit, Miss
 from prose_kernel.recordings.recorded_sessions import looked_up
 from prose_kernel.runtime.ports import (
@@ -233,7 +233,7 @@ def _mappings(alias: str | None, options: SessionOptions) -> str:
 
 def _rules(request: SessionRequest, means: ProviderContext) -> tuple[str, ...]:
     policy = means.policy(request)
-    return tuple(f"{kind}: {shown(policy.words(kind))}" for kind in KINDS)
+    return tuple(f"{kind}: {shown(policy.words(kind))}" for kind in policy.kinds)
 
 
 def _size(item: ContextItem, where: Surroundings) -> Sized:

@@ -35,6 +35,7 @@ from prose_kernel.sessions.usage import CountedJudge, CountedSessions, LimitedJu
 if TYPE_CHECKING:
     from prose_kernel.session_description import Description
     from prose_kernel.sessions.providers.scripted import Script
+    from prose_kernel.sessions.tools.own.pool import OwnTools
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,18 +121,20 @@ def connect(
     more_tools: MoreTools | None = None,
     before: SessionServices | None = None,
     is_answered: IsAnswered | None = None,
+    own_program: Callable[[str], bool] = lambda program: True,
 ) -> SessionServices:
     """Make the services for these options.
 
     A script's judgements count with every provider. `interrupt` cancels the run; a person's `:quit` calls it. `guard`
     starts the processes of CLI agents, `terminals` their commands. `before` are the services that these replace in the
-    same run; its recordings stay open. `is_answered` looks into journals of runs that were killed. Raises `UsageError`
-    for an unknown provider or judge and for an invalid script; then nothing has changed.
+    same run; its recordings stay open. `is_answered` looks into journals of runs that were killed;
+    `own_program` tells whether a program is the person's own, whose sessions may use the functions beside it. Raises
+    `UsageError` for an unknown provider or judge and for an invalid script; then nothing has changed.
     """
     connecting = _Connecting(asker, options, where, clock, interrupt)
     if before is None and is_answered is not None:
         connecting.memories.is_answered = is_answered
-    return connecting.services(guard, terminals, more_tools, before)
+    return connecting.services(guard, terminals, more_tools, before, own_program)
 
 
 class _Connecting:
@@ -168,11 +171,21 @@ class _Connecting:
         terminals: Terminals | None,
         more_tools: MoreTools | None,
         before: SessionServices | None,
+        own_program: Callable[[str], bool],
     ) -> SessionServices:
         notes = before.notes if before is not None else _Notes()
         # the same desk for the whole run: an answer "always" holds for it
         desk = before.means.desk if before is not None else PermissionDesk(self.person, self.clock, notes.ask)
-        means = ProviderContext(self.options, self.where, self.clock, desk, guard, terminals, more_tools)
+        means = ProviderContext(
+            self.options,
+            self.where,
+            self.clock,
+            desk,
+            guard,
+            terminals,
+            more_tools,
+            self._own_tools(guard, own_program),
+        )
         self.desk = desk
         if before is not None:
             self.memories = before.memories
@@ -206,6 +219,11 @@ class _Connecting:
         )
         notes.cassettes = self.cassettes if self._recording else None
         return services
+
+    def _own_tools(self, guard: Guard | None, own_program: Callable[[str], bool]) -> OwnTools:
+        from prose_kernel.sessions.tools.own.pool import OwnTools
+
+        return OwnTools(self.options, self.where, guard, own_program)
 
     # ------------------------------------------------------------ recordings
 

@@ -10,6 +10,7 @@
     [exec]                                     # enabled, memory, home, network, lists, bubblewrap, environment …
     [remote]                                   # scheduler, environment: commands on other machines
     [programs]                                 # registry, size, seconds, most, private_hosts: programs from elsewhere
+    [telemetry]                                # otel, log, content, commands: watching runs from outside
     [vvm]                                      # state, depth, rules
     [permissions]                              # what a session may do by default
     [providers.NAME]                           # a model server
@@ -31,7 +32,7 @@ from types import UnionType
 from typing import Annotated, Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from prose_kernel.errors import UsageError
-from prose_kernel.runtime.session_options import AgentCommand, ModelServer, Rule
+from prose_kernel.runtime.session_options import AgentCommand, McpServer, ModelServer, Rule
 
 NAME = "prose.toml"
 
@@ -75,6 +76,12 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "most": "programs_most",
         "private_hosts": "programs_private_hosts",
     },
+    "telemetry": {
+        "otel": "telemetry_otel",
+        "log": "telemetry_log",
+        "content": "telemetry_content",
+        "commands": "telemetry_commands",
+    },
     "remote": {"scheduler": "remote", "environment": "remote_environment"},
     "vvm": {
         "state": "vvm_state",
@@ -88,8 +95,8 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "memory_wait": "vvm_memory_wait",
     },
 }
-NAMED = ("providers", "models", "agents")
-KINDS = ("read", "write", "execute", "bash", "network")
+NAMED = ("providers", "models", "agents", "mcp")
+KINDS = ("read", "write", "execute", "bash", "network", "tools")
 WORDS = ("allow", "deny", "prompt")
 AGENT = "acp:"
 SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
@@ -99,7 +106,7 @@ _HEADER = re.compile(r"\s*\[{1,2}([^\[\]]+)\]{1,2}\s*(?:#.*)?$")
 _KEY = re.compile(r"\s*([^=#\[\]{}]+?)\s*=")
 
 Key = tuple[str, ...]
-Options = TypeVar("Options", ModelServer, AgentCommand)
+Options = TypeVar("Options", ModelServer, AgentCommand, McpServer)
 
 
 def read(path: Path, hints: Mapping[str, object], problems: list[UsageError]) -> dict[str, object]:
@@ -155,7 +162,8 @@ class SettingsFile:
             found["permissions"] = self._permissions()
         servers, agents = self._servers(), self._agents()
         self._add_models(servers, agents)
-        return found | ({"providers": servers} if servers else {}) | ({"agents": agents} if agents else {})
+        named = {"providers": servers, "agents": agents, "mcp": self._mcp()}
+        return found | {name: tables for name, tables in named.items() if tables}
 
     @contextmanager
     def _noting(self) -> Iterator[None]:
@@ -202,6 +210,21 @@ class SettingsFile:
                 if not agent.command or not agent.command[0]:
                     self._refuse(("agents", name, "command"), "the program and its arguments", list(agent.command))
                 found[name] = agent
+        return found
+
+    def _mcp(self) -> dict[str, McpServer]:
+        found = {}
+        for name in self._table(("mcp",)):
+            with self._noting():
+                self._plain_name(("mcp", name), name)
+                if "." in name:
+                    self._refuse(("mcp", name), "a name without dots", name)
+                server = self._object(McpServer, ("mcp", name))
+                if bool(server.command and server.command[0]) == (server.url is not None):
+                    self._fail(("mcp", name), "it takes either `command` (to start it) or `url` (to reach it)")
+                if server.url is not None and not server.url.startswith(("https://", "http://")):
+                    self._refuse(("mcp", name, "url"), "an address that begins with https:// or http://", server.url)
+                found[name] = server
         return found
 
     def _add_models(self, servers: dict[str, ModelServer], agents: dict[str, AgentCommand]) -> None:

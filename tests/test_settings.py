@@ -194,6 +194,17 @@ MISTAKES = [
     ("[agents.o]\ncommand = []", "prose.toml line 2: agents.o.command: the program and its arguments, not []", None),
     ('[agents.o]\ncommand = "x"', "prose.toml line 2: agents.o.command: a list of texts, not 'x'", None),
     (
+        "[mcp.w]\ntimeout = 5",
+        "prose.toml line 1: mcp.w: it takes either `command` (to start it) or `url` (to reach it)",
+        None,
+    ),
+    (
+        '[mcp.w]\nurl = "x"',
+        "prose.toml line 2: mcp.w.url: an address that begins with https:// or http://, not 'x'",
+        None,
+    ),
+    ('[mcp."a.b"]\nurl = "https://x"', "prose.toml line 1: mcp.\"a.b\": a name without dots, not 'a.b'", None),
+    (
         '[models."acp:o"]\nx = "y"',
         'prose.toml line 1: models."acp:o": the name of an [agents.o] table of this file',
         None,

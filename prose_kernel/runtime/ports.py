@@ -233,6 +233,7 @@ class SessionRequest(Struct, frozen=True):
     `context: []`.
     `timeout` is in seconds. A call has `given` (None: an empty input), `prelude` (what the agent's memory tells it) and
     `settings`, what the agent's configuration holds beside the known keys; and nothing of what orients a session.
+    `tools` are the names of tools of one's own: `weather` (a server), `weather.forecast`, `word_count` (a function).
     """
 
     kind: Literal["session", "resume", "call"]
@@ -258,6 +259,7 @@ class SessionRequest(Struct, frozen=True):
     settings: Mapping[str, object] = struct_field(default_factory=dict)
     output: Mapping[str, Any] | None = None
     correction: str = ""
+    tools: tuple[str, ...] = ()
 
 
 class ToolUse(Struct, frozen=True):

@@ -62,6 +62,23 @@ class AgentCommand:
 
 
 @dataclass(frozen=True, slots=True)
+class McpServer:
+    """A server of tools that speaks the Model Context Protocol: one table `[mcp.NAME]` of prose.toml (docs/tools.md).
+
+    It is either started (`command`, its argument list, with `env` on top of our environment) or reached at `url`;
+    `key` names the environment variable of a token that is sent there. `tools` are the only ones that are offered
+    (empty: all), `timeout` the seconds of one call.
+    """
+
+    command: tuple[str, ...] = ()
+    url: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    key: str | None = None
+    tools: tuple[str, ...] = ()
+    timeout: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
 class CassetteOptions:
     """Recordings (sessions.md 4.2).
 
@@ -118,7 +135,8 @@ class SessionOptions:
     `permissions` are the host's rules where a program states none (exec-and-tasks.md 3.12). `max_parallel` caps live
     sessions (None: 8 for models, 4 for agents). `memory` bounds the memories of agents. `autodetect` lets a key in the
     environment be used where a person is there to be told. `tool_rounds` bounds the requests of one session. `offline`:
-    no model server and no CLI agent is ever called.
+    no model server and no CLI agent is ever called. `mcp` are servers of tools by name; a call of a Python function
+    may take `function_seconds`.
     """
 
     provider: str | None = None
@@ -133,6 +151,8 @@ class SessionOptions:
     offline: bool = False
     autodetect: bool = True
     tool_rounds: int = 50
+    mcp: Mapping[str, McpServer] = field(default_factory=dict)
+    function_seconds: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,8 +58,8 @@ NEVER_BEFORE: Final[dict[str, frozenset[str]]] = {
 KEYWORDS: Final[dict[str, str]] = {kind.lower(): kind for kind in (*ONLY_BEFORE, *NEVER_BEFORE)}
 
 NOT_STRICT: Final[dict[str, frozenset[str]]] = {
-    "agent": frozenset({"budget", "output"}),
-    "session": frozenset({"budget", "output", "permissions", "timeout"}),  # 2.3 rows 21 and 53
+    "agent": frozenset({"budget", "output", "tools"}),
+    "session": frozenset({"budget", "output", "permissions", "timeout", "tools"}),  # 2.3 rows 21 and 53
     "exec": frozenset({"stdin", "env", "max-output", "format", "display"}),
 }
 """Properties that the strict profile does not know: a warning (W005), and without effect."""

@@ -34,6 +34,7 @@ _ONE_LINE: Final = frozenset(
         "retry",
         "backoff",
         "budget",
+        "tools",
         "skills",
         "timeout",
         "on-fail",

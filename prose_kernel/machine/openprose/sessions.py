@@ -292,6 +292,7 @@ async def _request(
         finished=tuple(s.run.finished),
         timeout=seconds,
         output=_schema(s, node, own.get("output", _agents(s, entry).get("output"))),
+        tools=_tools(own, agent),
     )
 
 
@@ -364,6 +365,13 @@ def _skills(value: object) -> tuple[str, ...]:
     if not isinstance(value, tree.Array):
         return ()
     return tuple(element.raw for element in value.elements if isinstance(element, tree.Text))
+
+
+def _tools(own: Properties, agent: Properties) -> tuple[str, ...]:
+    """Those of the agent and those of the session, each once."""
+    arrays = [value for value in (agent.get("tools"), own.get("tools")) if isinstance(value, tree.Array)]
+    names = [element.raw for array in arrays for element in array.elements if isinstance(element, tree.Text)]
+    return tuple(dict.fromkeys(names))
 
 
 async def _permissions(s: ProgramContext, own: Properties, agent: Properties) -> dict[str, str | tuple[str, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -17,9 +17,11 @@ from prose_kernel.sessions.request import Assembled, answered, assemble, without
 from prose_kernel.sessions.usage import discarded
 
 if TYPE_CHECKING:
+    from prose_kernel.sessions.tools.tool import Tool
     from prose_kernel.sessions.tools.workbench import SessionWorkbench
 
 OnProgress = Callable[[SessionProgress], None]
+FindTools = Callable[[SessionRequest], Awaitable["Sequence[Tool]"]]
 MakeWorkbench = Callable[[SessionRequest, OnProgress], "SessionWorkbench"]
 
 
@@ -42,11 +44,13 @@ class ModelSessions:
         where: Surroundings,
         limit: asyncio.Semaphore | None = None,
         rounds: int = 50,
+        own_tools: FindTools | None = None,
     ) -> None:
         self._way = Way(server_name, server, where, limit)
         self._model = model
         self._workbench = workbench
         self._rounds = rounds
+        self._own_tools = own_tools
 
     async def run(self, request: SessionRequest, on_progress: OnProgress) -> SessionResult:
         """The model's answer. Raises `ProviderError`; cancelling the call cancels the request at the server."""
@@ -55,6 +59,8 @@ class ModelSessions:
         async with self._way.limit:
             link = await self._way.open(model)
             bench = self._workbench(request, on_progress) if server.tools else None
+            if bench is not None and request.tools and self._own_tools is not None:
+                bench.add(await self._own_tools(request))
             specs = bench.specs if bench is not None else ()
             by_value = without_files(request, [spec.name for spec in specs])
             message, system = spoken(request, by_value=by_value)

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal
 
+from prose_kernel.errors import ProviderError
 from prose_kernel.permissions.policy import PermissionDesk, Policy
 from prose_kernel.runtime.ports import FileRead, FileWrite, SessionProgress, SessionRequest, ToolUse
 from prose_kernel.runtime.session_options import Surroundings
@@ -55,7 +56,7 @@ def tool_names(request: SessionRequest, policy: Policy, more: Sequence[str] = ()
         names += ["list", "search"]
     if policy.could("network"):
         names.append("fetch")
-    return (*names, *more)
+    return (*names, *more, *(f"tools:{name}" for name in request.tools if policy.could("tools")))
 
 
 def idle_tools(request: SessionRequest, policy: Policy) -> frozenset[str]:
@@ -106,6 +107,14 @@ class SessionWorkbench:
         if policy.could("network"):
             tools.append(FetchTool(self._access))
         return tools
+
+    def add(self, tools: Sequence[Tool]) -> None:
+        """Offer further tools, found after the bench was made. Raises `ProviderError` for a name that is taken."""
+        for tool in tools:
+            name = tool.spec.name
+            if name in self._tools or name in GRANTS:
+                raise ProviderError(f"there are two tools named '{name}'", retryable=False, hint="rename yours")
+            self._tools[name] = tool
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
