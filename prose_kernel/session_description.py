@@ -172,7 +172,8 @@ def most_cost(told: Description, services: SessionServices) -> float | None:
 
     server = vendors.find(choice.name, options)
     model = vendors.model_id(choice.name, server, told.request.model, choice.model)
-    limits = [server.max_tokens, told.request.settings.get("max_tokens")]
+    options_of = vendors.options_of(server, told.request.model, choice.model)
+    limits = [options_of.max_tokens or server.max_tokens, told.request.settings.get("max_tokens")]
     known = [limit for limit in limits if isinstance(limit, int)]
     sent = len(f"{told.system or ''}{told.message.text}".encode("utf-8", "replace"))
     return most_of(choice.name, model, sent, min(known) if known else None)

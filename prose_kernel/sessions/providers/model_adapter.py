@@ -104,7 +104,7 @@ class ServerLink:
                 event_stream_handler=listener.hear,
                 usage=used,
                 usage_limits=UsageLimits(request_limit=asked.rounds),
-                model_settings=self._settings(model, asked.settings),
+                model_settings=self._settings(model, asked),
             )
         except BaseException as problem:
             consumed(self._at.name, asked.model, bounded.so_far() if bounded is not None else _usage(used))
@@ -138,7 +138,7 @@ class ServerLink:
                 _sendable(asked.message),
                 usage=used,
                 usage_limits=UsageLimits(request_limit=1),
-                model_settings=self._settings(model),
+                model_settings=self._settings(model, asked),
             )
         except BaseException as problem:
             self._consumed(asked.model, used)
@@ -169,17 +169,19 @@ class ServerLink:
             self._models[model] = self._make(model)
         return self._models[model]
 
-    def _settings(self, model: Model[Any], wanted: Mapping[str, object] | None = None) -> ModelSettings:
+    def _settings(self, model: Model[Any], asked: Conversation) -> ModelSettings:
+        """The settings of a request: the server's, over them those of the model's alias, over them the agent's."""
         settings = ModelSettings(timeout=self._server.timeout, max_retries=0)
         if "timeout" in model.unsupported_settings:
             settings = ModelSettings(request_timeout=self._server.timeout, max_retries=0)
         if "max_retries" in model.unsupported_settings:
             del settings["max_retries"]
-        if self._server.max_tokens is not None:
-            settings["max_tokens"] = self._server.max_tokens
-        known: dict[str, Any] = {name: value for name, value in (wanted or {}).items() if _is_known(name, value)}
-        if "max_tokens" in known and self._server.max_tokens is not None:
-            known["max_tokens"] = min(known["max_tokens"], self._server.max_tokens)
+        most = asked.options.max_tokens or self._server.max_tokens
+        if most is not None:
+            settings["max_tokens"] = most
+        known: dict[str, Any] = {name: value for name, value in asked.settings.items() if _is_known(name, value)}
+        if "max_tokens" in known and most is not None:
+            known["max_tokens"] = min(known["max_tokens"], most)
         usable = {name: value for name, value in known.items() if name not in model.unsupported_settings}
         return cast("ModelSettings", {**settings, **usable})
 
