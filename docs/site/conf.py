@@ -39,6 +39,7 @@ NAVIGATION = {
     "Trust": [
         "docs/budgets",
         "docs/watching",
+        "docs/calibration",
         "docs/what-leaves-your-machine",
         "docs/threat-model",
         "docs/reliability",

@@ -332,12 +332,14 @@ class SessionResult(Struct, frozen=True, omit_defaults=True):
 class SessionProgress(Struct, frozen=True):
     """Something a running session lets be seen: a piece of its text, a note (whole), or a tool that it has called.
 
-    A session that starts its text anew (after a tool call) sends a piece that begins with a blank line.
+    A session that starts its text anew (after a tool call) sends a piece that begins with a blank line. `seconds` is
+    how long the call of a tool took: volatile, 0 for one that is replayed.
     """
 
     kind: Literal["text", "note", "tool"]
     text: str
     tool: ToolUse | None = None
+    seconds: float = 0.0
 
 
 class Sessions(Protocol):
