@@ -76,6 +76,7 @@ class ModelSessions:
                 bench.denied if server.tools else (),
                 options,
                 request.settings,
+                request.output,
                 attached,
             )
             reply = await link.converse(asked, lambda piece: on_progress(SessionProgress("text", piece)))
