@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ssl
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Annotated, Any, Literal, cast
@@ -16,9 +16,11 @@ from typing import Annotated, Any, Literal, cast
 import httpx2
 from pydantic import BaseModel, BeforeValidator, create_model
 from pydantic import Field as Described
-from pydantic_ai import Agent, NativeOutput, PromptedOutput, Tool, ToolOutput
+from pydantic_ai import Agent, NativeOutput, PromptedOutput, Tool, ToolOutput, capture_run_messages
 from pydantic_ai.messages import (
     AgentStreamEvent,
+    ModelMessage,
+    ModelRequest,
     ModelResponse,
     PartDeltaEvent,
     PartStartEvent,
@@ -79,13 +81,13 @@ class ServerLink:
 
     async def converse(self, asked: Conversation, on_text: Callable[[str], None]) -> Reply:
         """The text that the model ends with, after any calls of tools; every piece of text goes to `on_text`."""
-        listener, used = _Listener(on_text), RunUsage()
+        listener, used, said = _Listener(on_text), RunUsage(), list[ModelMessage]()
         bounded: _Bounds | None = None
         try:
             model = self._model(asked.model)
             denied = [_tool(asked, name, "", {"type": "object"}, listener) for name in asked.denied]
             sent = len(asked.message) + len(asked.system or "")
-            bounded = _Bounds(model, frozenset(asked.denied), self._at.name, sent, used)
+            bounded = _Bounds(model, frozenset(asked.denied), self._at.name, sent, used, asked.opens)
             listener.told = bounded.told
             agent = Agent(
                 bounded,
@@ -98,14 +100,17 @@ class ServerLink:
                 # a call of a tool that there is not is answered, and the loop goes on: `rounds` bounds it
                 retries={"tools": max(TOOL_SLIPS, asked.rounds), "output": 0},
             )
-            result = await agent.run(
-                _sendable(asked.message),
-                event_stream_handler=listener.hear,
-                usage=used,
-                usage_limits=UsageLimits(request_limit=asked.rounds),
-                model_settings=self._settings(model, asked),
-            )
+            with capture_run_messages() as said:
+                result = await agent.run(
+                    None if asked.history else _sendable(asked.message),
+                    message_history=list(asked.history) or None,
+                    event_stream_handler=listener.hear,
+                    usage=used,
+                    usage_limits=UsageLimits(request_limit=asked.rounds),
+                    model_settings=self._settings(model, asked),
+                )
         except BaseException as problem:
+            asked.history[:] = _unanswered(said)
             consumed(self._at.name, asked.model, bounded.so_far() if bounded is not None else _usage(used))
             if not isinstance(problem, Exception):
                 raise
@@ -337,11 +342,20 @@ class _Bounds(WrapperModel):
 
     A call of such a tool still reaches us: it is refused, and the loop goes on. `spent` is why no further request is
     made, `capped` the budget without which the last answer might have been longer. `used` is what earlier ones have
-    consumed; `sent` is about the size of the message.
+    consumed; `sent` is about the size of the message. `opens` is waited for before each request.
     """
 
-    def __init__(self, wrapped: Model[Any], names: frozenset[str], provider: str, sent: int, used: RunUsage) -> None:
+    def __init__(
+        self,
+        wrapped: Model[Any],
+        names: frozenset[str],
+        provider: str,
+        sent: int,
+        used: RunUsage,
+        opens: Callable[[], Awaitable[None]] | None,
+    ) -> None:
         super().__init__(wrapped)
+        self._opens = opens
         self._names = names
         self._vendor = provider
         self._sent = sent
@@ -358,6 +372,8 @@ class _Bounds(WrapperModel):
     async def request_stream(
         self, messages: Any, model_settings: Any, model_request_parameters: Any, run_context: Any = None
     ) -> AsyncIterator[StreamedResponse]:
+        if self._opens is not None:
+            await self._opens()
         told = self._told(model_request_parameters)
         within = self._within(model_settings)
         async with super().request_stream(messages, within, told, run_context) as stream:
@@ -440,6 +456,14 @@ def _output(shape: type[BaseModel], output: JudgeOutput) -> Any:
 def _sendable(text: str) -> str:
     """The text without lone surrogates, which no request can carry."""
     return text.encode("utf-8", "replace").decode() if not text.isascii() else text
+
+
+def _unanswered(said: list[ModelMessage]) -> list[ModelMessage]:
+    """A conversation that has failed, up to the last request: what another model can go on from."""
+    kept = list(said)
+    while kept and not isinstance(kept[-1], ModelRequest):
+        kept.pop()
+    return kept
 
 
 def _reply(result: AgentRunResult[Any], text: str, fields: Mapping[str, object] | None = None) -> Reply:
