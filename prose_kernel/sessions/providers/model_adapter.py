@@ -364,6 +364,7 @@ class _Bounds(WrapperModel):
         self.spent: BudgetSpent | None = None
         self.stream: StreamedResponse | None = None
         self._length = 0
+        self._earlier = RunUsage()
 
     async def request(self, messages: Any, model_settings: Any, model_request_parameters: Any) -> ModelResponse:
         return await super().request(messages, self._within(model_settings), self._told(model_request_parameters))
@@ -377,7 +378,7 @@ class _Bounds(WrapperModel):
         told = self._told(model_request_parameters)
         within = self._within(model_settings)
         async with super().request_stream(messages, within, told, run_context) as stream:
-            self.stream, self._length = stream, 0
+            self.stream, self._length, self._earlier = stream, 0, RunUsage() + self._used
             yield stream
             self.stream = None
 
@@ -397,7 +398,8 @@ class _Bounds(WrapperModel):
         asked = said.input_tokens or (self._sent // _CHARACTERS if self._length else 0)
         answered = max(said.output_tokens, self._length // _CHARACTERS)
         cost = prices.cost_of(self._vendor, self.model_name, asked, answered)
-        return _usage(self._used + RunUsage(requests=1, input_tokens=asked, output_tokens=answered, cost=cost))
+        # not on top of `used`: the library adds to that what it knows of an answer that breaks off
+        return _usage(self._earlier + RunUsage(requests=1, input_tokens=asked, output_tokens=answered, cost=cost))
 
     def _within(self, settings: Any) -> Any:
         """The settings with the most tokens that are left for the next answer. Raises `BudgetSpent`."""
