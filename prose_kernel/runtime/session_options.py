@@ -106,6 +106,7 @@ class CassetteOptions:
     - `private`: new cassette files are readable by their owner alone.
     - `realtime`: recorded latencies are waited for on replay.
     - `stale`: what a replay does where a file that the session read has changed; None: `fail` in CI, else `warn`.
+    - `alone`: no other cassette is read.
     """
 
     name: str | None = None
@@ -115,6 +116,7 @@ class CassetteOptions:
     private: bool = False
     realtime: bool = False
     stale: Stale | None = None
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

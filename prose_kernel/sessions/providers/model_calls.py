@@ -31,8 +31,9 @@ class Conversation:
 
     The tools in `denied` are not offered; a call of one goes to `call` all the same, which answers what would grant it.
     `options` are those of the model's alias. `settings` are other keys of an agent: those that servers know
-    (`temperature` and the like) are sent. `opens` is waited for before each request. `history` is what was said by now:
-    a conversation that fails leaves it there, and one that begins with it goes on from it, maybe with another model.
+    (`temperature` and the like) are sent. `output` is the JSON Schema of the answer: servers that can be held to one
+    are, the message asks for it in any case. `opens` is waited for before each request. `history` is what was said by
+    now: a conversation that fails leaves it there, and one that begins with it goes on, maybe with another model.
     """
 
     model: str
@@ -44,6 +45,7 @@ class Conversation:
     denied: tuple[str, ...] = ()
     options: ModelOptions = field(default_factory=ModelOptions)
     settings: Mapping[str, object] = field(default_factory=dict)
+    output: Mapping[str, Any] | None = None
     opens: Callable[[], Awaitable[None]] | None = None
     history: list[Any] = field(default_factory=list)
 

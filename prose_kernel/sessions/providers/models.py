@@ -102,6 +102,7 @@ class _Attempt:
             bench.denied if bench else (),
             meant.options,
             request.settings,
+            request.output,
             opens=throttle.opens,
             history=self._history[tools],
         )
