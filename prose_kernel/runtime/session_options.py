@@ -35,6 +35,8 @@ class ModelOptions:
     - `temperature`, `top_p`, `seed`: how the next word is chosen; `effort`: how long a model that reasons may think.
     - `cache`: the server keeps what requests begin with, so that the next ones cost less.
     - `batch`: requests go through the vendor's batch interface, which costs half and answers within a day.
+    - `fallback`: who is asked, in this order, where the model cannot answer for now: an alias of the same server, a
+      server (`ollama`: its default model), or both (`openai:sonnet`).
 
     None is the vendor's default. An option that the model does not take is an error of the session.
     """
@@ -47,6 +49,7 @@ class ModelOptions:
     effort: Effort | None = None
     cache: bool = False
     batch: bool = False
+    fallback: tuple[str, ...] = ()
 
     @property
     def told(self) -> dict[str, object]:
