@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from prose_kernel.errors import ProviderBadReply, ProviderError, ProviderRateLimit, Undecided
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.content import MATERIAL, cut, data_or_text, material
-from prose_kernel.runtime.ports import Clock, Finding, JudgeRequest, Pick, Verdict
+from prose_kernel.runtime.ports import Clock, Finding, JudgeRequest, Pick, Usage, Verdict
 from prose_kernel.runtime.session_attempts import jittered
 from prose_kernel.runtime.session_options import JudgeOutput, ModelServer, Surroundings
 from prose_kernel.runtime.text import one_line
+from prose_kernel.sessions.providers import judge_batches as batches
 from prose_kernel.sessions.providers import vendors
 from prose_kernel.sessions.providers.model_calls import Conversation, Field, Reply, Way
 from prose_kernel.sessions.usage import consumed, plain, reported
@@ -30,6 +31,9 @@ Give your reason first, in one short sentence, then your answer."""
 
 REASON = Field("reason", "Why, in one short sentence.")
 ANSWERS = {"yes": True, "no": False, "uncertain": None, "no_progress": None}
+
+
+_PAID = plain(Usage(cost=0.0))  # the first of those that were asked together has paid
 
 
 class ModelJudge:
@@ -52,9 +56,19 @@ class ModelJudge:
         self._way = Way(server_name, server, where, limit)
         self._model = model
         self._clock = clock or SystemClock()
+        self._batches = True
+        self._kept = batches.Kept()
 
     async def decide(self, request: JudgeRequest) -> Verdict:
-        """Yes, no, uncertain; of a loop also that it makes no progress."""
+        """Yes, no, uncertain; of a loop also that it makes no progress. Further questions of the request that are about
+        the same values are asked with it; their answers wait here until the program asks."""
+        if (kept := self._kept.take(request)) is not None:
+            return kept
+        asked_at_once = batches.together(request)
+        if len(asked_at_once) > 1 and self._batches:
+            verdict = await self._decide_all(asked_at_once)
+            if verdict is not None:
+                return verdict
         options = tuple(ANSWERS) if request.loop is not None else tuple(ANSWERS)[:3]
         about = f"{asked_of(request)} `uncertain` when the material does not settle it."
         if request.loop is not None:
@@ -63,6 +77,28 @@ class ModelJudge:
         said, details = await self._ask(request, statement(request), asked)
         answer = str(said["answer"])
         return Verdict(ANSWERS[answer], "model", _reason(said), answer == "no_progress", details)
+
+    async def _decide_all(self, requests: tuple[JudgeRequest, ...]) -> Verdict | None:
+        """The verdict of the first, those of the others are kept. None where the model cannot answer so many at once:
+        then it is not asked that way again."""
+        options, count = tuple(ANSWERS)[:3], len(requests)
+        settles = "`uncertain` when the material does not settle it."
+        shown = batches.with_all_values(requests)
+        asked = batches.question([statement(one) for one in requests])
+        try:
+            said, details = await self._fill(shown, asked, batches.fields(count, settles, options), again=False)
+        except ProviderBadReply:
+            self._batches = False
+            return None
+        except ProviderError as problem:
+            raise Undecided(f"the judge could not answer: {problem}", hint=problem.hint) from None
+        told = [{**details, "together": count}, *([{**details, "together": count, "usage": _PAID}] * (count - 1))]
+        first, *others = (
+            Verdict(ANSWERS[answer], "model", one_line(reason, 300), details=about)
+            for (reason, answer), about in zip(batches.answers(said, count), told, strict=True)
+        )
+        self._kept.keep(requests[1:], others)
+        return first
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
         """The label of the option that fits best."""
@@ -99,20 +135,34 @@ class ModelJudge:
     async def _ask(
         self, request: JudgeRequest, question: str, *fields: Field, text: str | None = None
     ) -> tuple[Mapping[str, object], dict[str, object]]:
-        server = self._way.server
         try:
-            model = vendors.model_id(self._way.name, server, self._model)
-            options = vendors.options_of(server, self._model)
-            asked = Conversation(model, message(request, question, text), SYSTEM, options=options)
-            reply = await self._reply(request.at, asked, (REASON, *fields), output_mode(server))
+            return await self._fill(request, question, (REASON, *fields), text)
         except ProviderError as problem:
             raise Undecided(f"the judge could not answer: {problem}", hint=problem.hint) from None
+
+    async def _fill(
+        self,
+        request: JudgeRequest,
+        question: str,
+        fields: tuple[Field, ...],
+        text: str | None = None,
+        *,
+        again: bool = True,
+    ) -> tuple[Mapping[str, object], dict[str, object]]:
+        """`again`: a reply that makes no sense is asked for once more. Raises `ProviderError`."""
+        server = self._way.server
+        model = vendors.model_id(self._way.name, server, self._model)
+        options = vendors.options_of(server, self._model)
+        asked = Conversation(model, message(request, question, text), SYSTEM, options=options)
+        reply = await self._reply(request.at, asked, fields, output_mode(server), again=again)
         details: dict[str, object] = {"provider": self._way.name, "model": reply.model, "usage": plain(reply.usage)}
         return reply.fields, details
 
-    async def _reply(self, at: str, asked: Conversation, fields: tuple[Field, ...], output: JudgeOutput) -> Reply:
+    async def _reply(
+        self, at: str, asked: Conversation, fields: tuple[Field, ...], output: JudgeOutput, *, again: bool
+    ) -> Reply:
         link = await self._way.open(asked.model)
-        strange, pauses = 0, list(PAUSES)
+        strange, pauses = 0 if again else 1, list(PAUSES)
         while True:
             try:
                 async with self._way.limit:
