@@ -6,6 +6,7 @@
     ├── CompileError                    a program with errors: its diagnostics, found before anything runs
     ├── RunError                        an error of the running program; `try` can catch it (openprose.md 3.12)
     │   ├── SessionError                E201, E218   a session failed, or its announced binding is missing
+    │   │                               E224         the schema of its answer cannot be used
     │   ├── SessionTimeout              E201         a session ran out of time (type `TimeoutError`)
     │   ├── ExecError                   E203-E205    a command failed, timed out, could not start; E050/E053 at run time
     │   │                               E223         a file that it was to show cannot be shown
@@ -268,13 +269,22 @@ class ProviderAuth(ProviderError):
 class ProviderRateLimit(ProviderError):
     """Too many requests. `retry_after` is the wait that the server requested, in seconds."""
 
+    busy: ClassVar[bool] = True
+
     def __init__(self, message: str, *, retry_after: float | None = None, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.retry_after = retry_after
 
 
 class ProviderOverloaded(ProviderError):
-    """The server reports that it is overloaded, or had an internal error."""
+    """The server reports that it is overloaded (`busy`), or had an internal error. `retry_after` as above."""
+
+    def __init__(
+        self, message: str, *, busy: bool = False, retry_after: float | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.busy = busy
+        self.retry_after = retry_after
 
 
 class ProviderTimeout(ProviderError):

@@ -155,17 +155,26 @@ class Spans(Outline):
             span = self._open[key]
         span.attributes["prose.judge"] = event.by
         details = event.details
-        if provider := details.get("provider"):
-            span.attributes["gen_ai.provider.name"] = provider_name(str(provider))
-        if model := details.get("model"):
-            span.attributes["gen_ai.response.model"] = str(model)
-        usage = details.get("usage")
-        if isinstance(usage, Mapping) and not details.get("replayed"):
-            names = Usage.__struct_fields__
-            span.attributes |= consumed(Usage(**{name: usage[name] for name in names if name in usage}))
+        if details.get("model"):
+            self._judged_by(span, details)
         self._say(span, "prose.answer", event.answer if event.answer is not None else "uncertain")
         self._say(span, "prose.reason", event.reason)
         self._close(key, "ok")
+
+    def _judged_by(self, judgement: Span, details: Mapping[str, object]) -> None:
+        """The model that was asked: only now it is known that one was."""
+        model, replayed = str(details["model"]), bool(details.get("replayed"))
+        span = self._begin("attempt", f"chat {model}", judgement, judgement.begin)
+        span.attributes |= {"gen_ai.operation.name": "chat", "prose.replayed": replayed}
+        span.attributes |= {"gen_ai.request.model": model, "gen_ai.response.model": model}
+        if provider := details.get("provider"):
+            span.attributes["gen_ai.provider.name"] = provider_name(str(provider))
+        usage = details.get("usage")
+        if isinstance(usage, Mapping) and not replayed:
+            names = Usage.__struct_fields__
+            span.attributes |= consumed(Usage(**{name: usage[name] for name in names if name in usage}))
+        self._started(span)
+        self._finish(span, "ok")
 
     def _gate_opened(self, event: GateOpened) -> None:
         request = event.request

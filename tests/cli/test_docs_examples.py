@@ -26,7 +26,7 @@ from prose_kernel.runtime.values import full_text
 from prose_kernel.sessions.providers import vendors
 from prose_kernel.workspace import Start, Workspace
 
-PAGES = ("people", "providers", "recordings", "testing-your-workflow", "what-leaves-your-machine")
+PAGES = ("people", "providers", "recordings", "testing-your-workflow", "typed-answers", "what-leaves-your-machine")
 COMMAND_LINE = DOCS / "cli.md"
 PROSE = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
 
@@ -75,7 +75,7 @@ def test_a_settings_file_leads_to_an_answer(
         name: replace(agent, command=(sys.executable, "-m", "stubs.acp_agent"), aliases={})
         for name, agent in written.agents.items()
     }
-    chosen = replace(written, providers=servers, agents=agents, cassette_mode="off")
+    chosen = replace(written, providers={**written.providers, **servers}, agents=agents, cassette_mode="off")
 
     async def run() -> str:
         workspace = Workspace(chosen, Start(tmp_path), asker=ScriptedPerson(available=False))

@@ -455,6 +455,22 @@ async def test_names_are_those_of_the_conventions(tmp_path: Path, exporter: InMe
     assert set(kinds.values()) == {trace.SpanKind.CLIENT, trace.SpanKind.INTERNAL}
 
 
+def test_the_model_behind_a_judgement_has_a_span(tmp_path: Path) -> None:
+    place = events.Place(Source("if", "cell"), ProseSpan(0, 2), 1, kind="if")
+    usage = {"requests": 1, "tokens_in": 7, "tokens_out": 2, "counted": True}
+    spans = Spans([LogFile(tmp_path / "log", pytest.fail)])
+    spans(events.CellStarted(place, 1))
+    spans(events.JudgeAsked(place, "a secret question", "j0"))
+    told = {"provider": "google-gla", "model": "g-1", "usage": usage}
+    spans(events.Judged(place, "a secret question", True, "model", "a secret reason", told, "j0"))
+    spans.close()
+    (judged,), (asked,) = ended(tmp_path / "log", "judgement"), ended(tmp_path / "log", "attempt")
+    assert (asked["name"], asked["parent_id"]) == ("chat g-1", judged["span_id"])
+    told = asked["attributes"]
+    assert (told["gen_ai.provider.name"], told["gen_ai.usage.input_tokens"]) == ("gcp.gemini", 7)
+    assert "secret" not in (tmp_path / "log").read_text()
+
+
 def test_a_resumed_run_tells_what_it_does_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from prose_kernel.cli.main import main
 

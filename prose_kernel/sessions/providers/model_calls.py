@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from prose_kernel.errors import ProviderAuth
 from prose_kernel.runtime.ports import Usage
@@ -19,7 +19,7 @@ from prose_kernel.sessions.tools.tool import ToolSpec
 if TYPE_CHECKING:
     from types import ModuleType
 
-AT_ONCE = 8  # live calls to one server, unless the settings say otherwise
+AT_ONCE = 8  # live calls of a run, unless the settings say otherwise
 LONGEST_REPLY = 8_000_000  # characters of one session's reply, thinking included
 
 CallTool = Callable[[str, Mapping[str, object]], Awaitable[str]]
@@ -31,7 +31,9 @@ class Conversation:
 
     The tools in `denied` are not offered; a call of one goes to `call` all the same, which answers what would grant it.
     `options` are those of the model's alias. `settings` are other keys of an agent: those that servers know
-    (`temperature` and the like) are sent.
+    (`temperature` and the like) are sent. `output` is the JSON Schema of the answer: servers that can be held to one
+    are, the message asks for it in any case. `opens` is waited for before each request. `history` is what was said by
+    now: a conversation that fails leaves it there, and one that begins with it goes on, maybe with another model.
     """
 
     model: str
@@ -43,6 +45,9 @@ class Conversation:
     denied: tuple[str, ...] = ()
     options: ModelOptions = field(default_factory=ModelOptions)
     settings: Mapping[str, object] = field(default_factory=dict)
+    output: Mapping[str, Any] | None = None
+    opens: Callable[[], Awaitable[None]] | None = None
+    history: list[Any] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +88,11 @@ class Link(Protocol):
 
 
 class Way:
-    """The way to a server: opened when it is first used, in the loop that uses it; closed with its owner.
+    """The way to a server: opened when it is first used, in the loop that uses it; closed with its owner."""
 
-    `limit` is shared by all who go to the same server.
-    """
-
-    def __init__(self, name: str, server: ModelServer, where: Surroundings, limit: asyncio.Semaphore | None) -> None:
+    def __init__(self, name: str, server: ModelServer, where: Surroundings) -> None:
         self.name = name
         self.server = server
-        self.limit = limit or asyncio.Semaphore(AT_ONCE)
         self._where = where
         self._link: Link | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
