@@ -361,7 +361,8 @@ class _Connecting:
                 others = RecordedJudge(others, self.cassettes, asker=self.person)
             if self._recording and self.judges.kind == "nobody" and self.options.cassette.mode is None:
                 others = UnrecordedIsNobody(others, self.person, rules=rules, criteria=criteria)
-        return JudgeChain(rules, scripted=self.script, others=others, criteria=criteria)
+        batch = self.options.judge.batch
+        return JudgeChain(rules, scripted=self.script, others=others, criteria=criteria, batch=batch)
 
     def _live_judge(self) -> Judge | None:
         """Return the model or agent that judges now."""
