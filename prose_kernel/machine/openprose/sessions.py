@@ -268,6 +268,7 @@ async def _request(
         finished=tuple(s.run.finished),
         timeout=seconds,
         tools=_tools(own, agent),
+        elsewhere=s.run.elsewhere,
     )
 
 
