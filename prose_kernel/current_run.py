@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from prose_kernel.state.home import RunHome
     from prose_kernel.state.kept import Kept
     from prose_kernel.state.transcript import InContextTrace
-    from prose_kernel.telemetry.spans import Spans
+    from prose_kernel.telemetry.listener import Spans
 
 
 @dataclass(frozen=True, slots=True)

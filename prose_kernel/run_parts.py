@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from prose_kernel.state.home import RunHome
     from prose_kernel.state.kept import Kept
     from prose_kernel.state.registry.resolver import RemotePrograms
-    from prose_kernel.telemetry.spans import Spans
+    from prose_kernel.telemetry.listener import Spans
 
 
 def keep(
@@ -185,12 +185,11 @@ def _gate_records(kept: Kept | None, clock: Clock) -> Records:
     return FallbackRecords(records, clock) if kept.database.inside else records
 
 
-def watch(settings: Settings, cwd: Path, warn: Callable[[str], None]) -> Spans | None:
-    """What hears the events of runs for OpenTelemetry and the log, where the settings want that; `warn` may be called
-    from any thread. Takes some time. Raises `UsageError`."""
-    if not settings.watched:
-        return None
-    from prose_kernel.telemetry.spans import Recorder, Spans
+def watch(settings: Settings, cwd: Path, run: Path | None, warn: Callable[[str], None]) -> Spans:
+    """What hears the events of a run for OpenTelemetry and the log; `run` is its directory, `warn` may be called from
+    any thread. Takes some time. Raises `UsageError`."""
+    from prose_kernel.telemetry.listener import Spans
+    from prose_kernel.telemetry.spans import Recorder
 
     recorders: list[Recorder] = []
     if settings.telemetry_otel:
@@ -204,7 +203,8 @@ def watch(settings: Settings, cwd: Path, warn: Callable[[str], None]) -> Spans |
         from prose_kernel.telemetry.log import LogFile
 
         recorders.append(LogFile(cwd / settings.telemetry_log, warn))
-    return Spans(recorders, remote=os.environ.get("TRACEPARENT", ""), content=settings.telemetry_content)
+    remote = os.environ.get("TRACEPARENT", "")
+    return Spans(recorders, remote=remote, content=settings.telemetry_content, run=run)
 
 
 async def remote_commands(settings: Settings, cwd: Path, show: Callable[[str], None]) -> RemoteCommands | None:

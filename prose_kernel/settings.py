@@ -39,8 +39,11 @@ if TYPE_CHECKING:
 GateMode = Literal["auto", "ask", "wait", "deny"]
 StateBackend = Literal["filesystem", "sqlite", "postgres", "in-context"]
 AnswerBackend = Literal["filesystem", "in-context"]
-Limit = Annotated[int, "0 is no limit"]
-Address = Annotated[str, Meta(pattern="^https?://[^\\s\\x00-\\x1f\\x7f]+$")]
+Limit = Annotated[int, "a whole number, or 0 for no limit"]
+Address = Annotated[
+    str,
+    Meta(pattern="^https?://[^\\s\\x00-\\x1f\\x7f]+$", description="an address that begins with https:// or http://"),
+]
 
 FILE_ONLY = (
     "cassette_redact",

@@ -434,10 +434,9 @@ class Workspace:
         """What stands around a text while somebody watches from outside. Raises `UsageError`."""
         around = self._around
         if around.spans is None:
+            directory = run.journal.file.path.parent if run.journal is not None else None
             warn = around.warnings.append
-            around.spans = await asyncio.to_thread(run_parts.watch, self.settings, self.start.cwd, warn)
-            if around.spans is None:
-                return contextlib.nullcontext()
+            around.spans = await asyncio.to_thread(run_parts.watch, self.settings, self.start.cwd, directory, warn)
             self.add_listener(around.spans)
             run.plug_in()
         return around.spans.text()

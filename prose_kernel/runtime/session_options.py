@@ -20,6 +20,18 @@ Rule = str | tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """How the model of an alias is asked: one table `[models.NAME.ALIAS]` of prose.toml.
+
+    - `model`: the server's name of the model; None: what the alias means there without this table.
+    - `max_tokens`: the limit of one reply; None: the server's.
+    """
+
+    model: str | None = None
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ModelServer:
     """A server that models are reached through: one table `[providers.NAME]` of prose.toml (sessions.md 2.2, 2.3).
 
@@ -28,7 +40,8 @@ class ModelServer:
     - `base_url`: where the server is; None is the vendor's own address.
     - `key`: the environment variable that holds the key; None is the vendor's usual one; empty: the server takes none.
     - `model`: the model of sessions that name no alias.
-    - `aliases`: what `sonnet`, `opus` and `haiku` mean here: `[models.NAME]`.
+    - `aliases`: what `sonnet`, `opus` and `haiku` mean here: `[models.NAME]`; `options`: how they are asked, where the
+      alias is a table; `default` is how sessions are asked that name none.
     - `judge_output`: how a verdict is asked for; None is what works for the kind (`tool` for anthropic, else `native`).
     - `tools`: whether models here can call tools; without, context is passed by value and replies are the answers.
     - `timeout`: seconds that the server may stay silent; `max_tokens` the limit of one reply.
@@ -39,6 +52,7 @@ class ModelServer:
     key: str | None = None
     model: str | None = None
     aliases: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, ModelOptions] = field(default_factory=dict)
     judge_output: JudgeOutput | None = None
     tools: bool = True
     timeout: float = 300.0
@@ -89,6 +103,7 @@ class CassetteOptions:
     - `private`: new cassette files are readable by their owner alone.
     - `realtime`: recorded latencies are waited for on replay.
     - `stale`: what a replay does where a file that the session read has changed; None: `fail` in CI, else `warn`.
+    - `alone`: no other cassette is read.
     """
 
     name: str | None = None
@@ -98,6 +113,7 @@ class CassetteOptions:
     private: bool = False
     realtime: bool = False
     stale: Stale | None = None
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, Commands, OnOutput
-from prose_kernel.telemetry.spans import Spans
+from prose_kernel.telemetry.listener import Spans
 
 
 class TracedCommands:

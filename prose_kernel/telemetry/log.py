@@ -1,6 +1,7 @@
 """Spans as lines of JSON in a file, for people without a collector.
 
 Two lines for each span, one when it begins and one when it ends; of statements and calls of tools the last one alone.
+Warnings and errors have a line of their own.
 The file can be read by its owner alone. Several processes may write to one file: each line is one write at its end. A
 file of `LARGEST` bytes becomes `FILE.1`, in the place of the former one, and a new file begins.
 """
@@ -15,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from prose_kernel.telemetry.spans import Span
+from prose_kernel.telemetry.spans import Note, Span, trace_and_span
 
 LARGEST: Final = 20 * 1024 * 1024
 ENDS_ALONE: Final = ("statement", "tool")
@@ -36,6 +37,11 @@ class LogFile:
     def begun(self, span: Span) -> None:
         if span.kind not in ENDS_ALONE:
             self._write(self._line("begin", span, span.begin))
+
+    def noted(self, span: Span, note: Note) -> None:
+        line = self._line("note", span, note.at)
+        line |= {"name": note.name, "attributes": note.attributes}
+        self._write(line)
 
     def ended(self, span: Span) -> None:
         assert span.end is not None
@@ -65,6 +71,8 @@ class LogFile:
         }
         if parent := span.parent.span_id if span.parent is not None else span.remote:
             line["parent_id"] = parent
+        if (earlier := trace_and_span(span.link)) is not None:
+            line["link"] = {"trace_id": earlier[0], "span_id": earlier[1]}
         if span.attributes:
             line["attributes"] = dict(span.attributes)
         return line

@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Final
+from urllib.parse import urlsplit
 
 from opentelemetry import context, trace
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
@@ -20,7 +21,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from prose_kernel._version import __version__
 from prose_kernel.errors import UsageError
-from prose_kernel.telemetry.spans import Span
+from prose_kernel.telemetry.conventions import SCHEMA
+from prose_kernel.telemetry.spans import Note, Span, trace_and_span
 
 PATIENCE: Final = 3.0
 """Seconds that the last spans have to reach the collector."""
@@ -41,7 +43,7 @@ class Tracer:
             if (exporter := _exporter(environment)) is not None:
                 self._exporter = Patient(exporter, warn)
             provider = self._own = _provider(environment, self._exporter)
-        self._tracer = provider.get_tracer("prose_kernel", __version__)
+        self._tracer = provider.get_tracer("prose_kernel", __version__, schema_url=SCHEMA)
         self._spans: dict[int, trace.Span] = {}
         carrier = {name.lower(): environment[name] for name in ("TRACEPARENT", "TRACESTATE") if name in environment}
         self._remote = TraceContextTextMapPropagator().extract(carrier)
@@ -54,12 +56,17 @@ class Tracer:
         else:
             around = self._remote
         kind = _KINDS.get(span.kind, trace.SpanKind.INTERNAL)
-        made = self._tracer.start_span(span.name, around, kind, dict(span.attributes), start_time=span.begin)
+        attributes, links = dict(span.attributes), _links(span)
+        made = self._tracer.start_span(span.name, around, kind, attributes, links, start_time=span.begin)
         self._spans[id(span)] = made
         told = made.get_span_context()
         if told.is_valid:  # else nothing is recorded (OTEL_SDK_DISABLED)
             span.trace_id, span.span_id = f"{told.trace_id:032x}", f"{told.span_id:016x}"
             span.sampled = told.trace_flags.sampled
+
+    def noted(self, span: Span, note: Note) -> None:
+        if (made := self._spans.get(id(span))) is not None:
+            made.add_event(note.name, note.attributes, note.at)
 
     def ended(self, span: Span) -> None:
         made = self._spans.pop(id(span), None)
@@ -83,6 +90,14 @@ class Tracer:
             self._exporter.failed()
 
 
+def _links(span: Span) -> list[trace.Link]:
+    earlier = trace_and_span(span.link)
+    if earlier is None:
+        return []
+    trace_id, span_id = (int(number, 16) for number in earlier)
+    return [trace.Link(trace.SpanContext(trace_id, span_id, is_remote=True))]
+
+
 def _provider(environment: Mapping[str, str], exporter: SpanExporter | None) -> TracerProvider:
     """One of our own; nobody else in the process sees it."""
     resource = Resource.create()
@@ -94,15 +109,40 @@ def _provider(environment: Mapping[str, str], exporter: SpanExporter | None) -> 
     return provider
 
 
-def _exporter(environment: Mapping[str, str]) -> SpanExporter | None:
+def destination(environment: Mapping[str, str]) -> str:
+    """Where spans go, for people; without what an address may hold of secrets. Raises `UsageError`."""
+    if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true" or not _wanted(environment):
+        return "nobody"
+    names = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    address = next((environment[name] for name in names if environment.get(name)), "http://localhost:4318")
+    try:
+        found = urlsplit(address)
+        host, port = found.hostname, found.port
+    except ValueError:
+        host = None
+    if host is None or found.scheme not in ("http", "https"):
+        raise UsageError(
+            "the collector's address is no URL", hint="set OTEL_EXPORTER_OTLP_ENDPOINT, as http://localhost:4318"
+        )
+    return f"{found.scheme}://{host}" + (f":{port}" if port else "")
+
+
+def _wanted(environment: Mapping[str, str]) -> bool:
+    """Whether the variables want an exporter. Raises `UsageError` for one that there is not."""
     wanted = environment.get("OTEL_TRACES_EXPORTER", "").strip() or "otlp"
     if wanted == "none":
-        return None
+        return False
     protocols = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
     protocol = next((environment[name] for name in protocols if environment.get(name)), "http/protobuf")
     if wanted != "otlp" or protocol != "http/protobuf":
         what = f"OTEL_TRACES_EXPORTER={wanted}" if wanted != "otlp" else f"the OTLP protocol {protocol}"
         raise UsageError(f"{what} is not supported", hint="spans go out as otlp with http/protobuf, or nowhere: none")
+    return True
+
+
+def _exporter(environment: Mapping[str, str]) -> SpanExporter | None:
+    if not _wanted(environment):
+        return None
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     for name in _QUIET:  # what they say, Patient says once

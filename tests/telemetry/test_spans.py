@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import http.server
 import json
+import re
 import socket
 import stat
-import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from notebook.recording import Recording
 from opentelemetry import trace
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from telemetry.collector import Collector
 
 from prose_kernel.cells.runner import Cells
 from prose_kernel.errors import RunError, UsageError
@@ -29,8 +27,9 @@ from prose_kernel.languages import VVM
 from prose_kernel.runtime import events
 from prose_kernel.runtime.ports import Key, SessionRequest, SessionResult, ToolUse, Usage
 from prose_kernel.settings import Settings, load
+from prose_kernel.telemetry.listener import Spans
 from prose_kernel.telemetry.log import LogFile
-from prose_kernel.telemetry.spans import Span, Spans
+from prose_kernel.telemetry.spans import Span
 from prose_kernel.workspace import Start, Workspace
 
 SCRIPT = """
@@ -111,6 +110,28 @@ async def test_an_error_is_the_status_of_what_it_ended(tmp_path: Path, exporter:
     assert status == {"command": "exit", "exec": "E203", "cell 1": "E203"}
 
 
+async def test_an_error_that_is_caught_is_noted_where_it_arose(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
+    await run(tmp_path, 'try:\n  exec "exit 3"\ncatch:\n  let a = "x"\n', telemetry_otel=True)
+    (told,) = named(exporter)["try"].events
+    assert (told.name, dict(told.attributes or {})) == ("exception", {"exception.type": "E203"})
+    assert named(exporter)["try"].status.is_ok
+
+
+async def test_a_budget_is_noted(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
+    (tmp_path / "script.yaml").write_text("sessions: {'*': [a, b, c, d, e, f]}\n")
+    text = 'repeat 6:\n  session "a secret"\n'
+    options = {"provider": "scripted", "script": "script.yaml", "cassette_mode": "off", "budget": "5 sessions"}
+    await run(tmp_path, text, telemetry_otel=True, telemetry_log="log", **options)
+    (told,) = (span.events for span in exporter.get_finished_spans() if span.events)
+    assert [(one.name, *(one.attributes or {}).values()) for one in told] == [
+        ("prose.warning", "W221"),
+        ("exception", "E221"),
+    ]
+    notes = [line for line in lines(tmp_path / "log") if line["event"] == "note"]
+    assert next((line["name"], line["attributes"]) for line in notes) == ("prose.warning", {"prose.code": "W221"})
+    assert "secret" not in (tmp_path / "log").read_text()
+
+
 async def test_vvm_has_the_same_spans(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
     await run(tmp_path, "x = 1\ny = x + 1\n", vvm=True, telemetry_otel=True)
     names = [span.name for span in exporter.get_finished_spans()]
@@ -159,6 +180,7 @@ async def test_a_session_has_a_span_for_each_attempt(tmp_path: Path) -> None:
     assert {first["parent_id"], second["parent_id"]} == {session["span_id"]}
     assert (first["status"], second["status"], session["status"]) == ("error", "ok", "ok")
     assert second["attributes"]["gen_ai.request.model"] == "sonnet"
+    assert (second["name"], second["attributes"].get("gen_ai.operation.name")) == ("attempt", None)  # no model
 
 
 async def test_content_is_told_to_nobody_who_has_not_asked_for_it(tmp_path: Path) -> None:
@@ -191,6 +213,7 @@ async def test_a_gate_has_a_span_and_an_error_its_statement(tmp_path: Path) -> N
     (gate,) = ended(tmp_path / "log", "gate")
     assert (gate["name"], gate["attributes"]["prose.outcome"]) == ("gate ship", "rejected")
     assert [line["error"] for line in ended(tmp_path / "log", "statement")] == ["E213"]
+    assert "secret" not in (tmp_path / "log").read_text()
 
 
 async def test_what_is_cancelled_ends(tmp_path: Path) -> None:
@@ -204,46 +227,17 @@ async def test_what_is_cancelled_ends(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- the collector
 
 
-class Collector(http.server.BaseHTTPRequestHandler):
-    spans: ClassVar[list[str]]
-    status = 200
-
-    def do_POST(self) -> None:
-        request = ExportTraceServiceRequest()
-        request.ParseFromString(self.rfile.read(int(self.headers["Content-Length"])))
-        self.spans += [s.name for r in request.resource_spans for scope in r.scope_spans for s in scope.spans]
-        self.send_response(self.status)
-        self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Tests are quiet."""
-
-
-@pytest.fixture
-def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Collector]]:
-    class Mine(Collector):
-        spans: ClassVar[list[str]] = []
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Mine)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
-    yield Mine
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-async def test_spans_have_arrived_when_the_workspace_is_closed(tmp_path: Path, collector: type[Collector]) -> None:
+async def test_spans_have_arrived_when_the_workspace_is_closed(tmp_path: Path, collector: Collector) -> None:
     person = await run(tmp_path, 'let a = "x"', telemetry_otel=True)
-    assert collector.spans == ["let", "cell 1", "invoke_workflow notebook"]
+    assert [span.name for span in collector.spans] == ["let", "cell 1", "invoke_workflow notebook"]
     assert person.shown == []
 
 
+@pytest.mark.parametrize("status", [400, 500])
 async def test_a_collector_that_refuses_is_said_once(
-    tmp_path: Path, collector: type[Collector], caplog: pytest.LogCaptureFixture
+    tmp_path: Path, collector: Collector, caplog: pytest.LogCaptureFixture, status: int
 ) -> None:
-    collector.status = 400
+    collector.status = status
     person = await run(tmp_path, 'let a = "x"', telemetry_otel=True)
     assert person.shown == [
         "Warning: the collector of OpenTelemetry does not take spans; they are lost while it does not"
@@ -263,6 +257,14 @@ async def test_a_collector_that_is_away_stops_nothing(
         person = await asyncio.wait_for(run(tmp_path, 'let a = "x"', telemetry_otel=True), 30)
     assert len(person.shown) == 1
     assert caplog.records == []
+
+
+async def test_a_collector_can_be_switched_off_by_its_own_variable(
+    tmp_path: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    person = await run(tmp_path, 'let a = exec "echo x"', telemetry_otel=True)
+    assert (collector.spans, person.shown) == ([], [])
 
 
 async def test_an_exporter_that_there_is_not_is_an_error_before_anything_runs(
@@ -325,6 +327,41 @@ def test_settings(tmp_path: Path) -> None:
     )
 
 
+# ---------------------------------------------------------------- prose doctor
+
+
+@pytest.mark.parametrize(
+    ("table", "variables", "state", "says"),
+    [
+        ("", {}, "ok", "off"),
+        ("otel = true", {"OTEL_EXPORTER_OTLP_ENDPOINT": "https://u:key@c.example/x?k=key"}, "ok", "https://c.example,"),
+        ("otel = true", {"OTEL_EXPORTER_OTLP_ENDPOINT": "nonsense"}, "broken", "the collector's address is no URL"),
+        ("otel = true", {"OTEL_TRACES_EXPORTER": "zipkin"}, "broken", "zipkin is not supported"),
+        ("otel = true", {"OTEL_SDK_DISABLED": "true"}, "ok", "spans go to nobody"),
+        ('log = "missing/log"', {}, "broken", "the log missing/log cannot be written"),
+        ('log = "log"\ncontent = true', {}, "note", "a log, with prompts"),
+    ],
+)
+def test_doctor(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    table: str,
+    variables: dict[str, str],
+    state: str,
+    says: str,
+) -> None:
+    from prose_kernel.cli import doctor
+
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prose.toml").write_text(f"[telemetry]\n{table}\n")
+    found = doctor.watching(load(tmp_path, {}))
+    assert found.state == state
+    assert says in found.text
+    assert "key" not in found.text
+
+
 # ---------------------------------------------------------------- front ends
 
 
@@ -340,13 +377,13 @@ async def test_what_an_imported_program_does_belongs_to_the_statement_that_calls
     assert [of[line["parent_id"]] for line in ended(tmp_path / "log", "command")] == ["r", "last"]
 
 
-def test_prose_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collector: type[Collector]) -> None:
+def test_prose_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collector: Collector) -> None:
     from prose_kernel.cli.main import main
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "program.prose").write_text('let a = "x"\n')
     assert main(["run", "program.prose", "--otel", "--log", "log"]) == 0
-    assert collector.spans == ["let", "cell 1", "invoke_workflow program.prose"]
+    assert [span.name for span in collector.spans] == ["let", "cell 1", "invoke_workflow program.prose"]
     assert [line["name"] for line in ended(tmp_path / "log", "run")] == ["invoke_workflow program.prose"]
 
 
@@ -376,7 +413,8 @@ def test_an_attempt_by_a_model_tells_its_tools_and_what_it_consumed(tmp_path: Pa
         events.RunStarted(place, "p.prose"),
         events.CellStarted(place, 1),
         events.SessionStarted(place, 0, request, None),
-        events.SessionProgressed(place, 0, "tool", "", tool),
+        events.SessionProgressed(place, 0, "tool", "", tool, 2.5),
+        events.SessionProgressed(place, 0, "tool", "", ToolUse("a secret tool", "", "failed")),
         events.SessionFinished(place, 0, request, None, Key("s0"), result, "secret"),
         events.RunEnded(place),
     ):
@@ -384,20 +422,53 @@ def test_an_attempt_by_a_model_tells_its_tools_and_what_it_consumed(tmp_path: Pa
             spans(event)
     spans.close()
     assert "secret" not in (tmp_path / "log").read_text()
-    (attempt,), (called,) = ended(tmp_path / "log", "attempt"), ended(tmp_path / "log", "tool")
+    (attempt,), (called, unknown) = ended(tmp_path / "log", "attempt"), ended(tmp_path / "log", "tool")
     assert called["parent_id"] == attempt["span_id"]
     assert (called["name"], called["status"], called["error"]) == ("execute_tool read", "error", "refused")
-    assert attempt["name"] == "chat sonnet"
+    assert called["seconds"] == 2.5
+    assert unknown["name"] == "execute_tool unknown"
+    assert attempt["name"] == "chat m-1"
     told = attempt["attributes"]
     assert {name: told[name] for name in told if name.startswith("gen_ai.") or name == "prose.cost.usd"} == {
         "gen_ai.operation.name": "chat",
-        "gen_ai.request.model": "sonnet",
+        "gen_ai.request.model": "m-1",
         "gen_ai.provider.name": "anthropic",
         "gen_ai.response.model": "m-1",
         "gen_ai.usage.input_tokens": 10,
         "gen_ai.usage.output_tokens": 5,
         "prose.cost.usd": 0.25,
     }
+
+
+async def test_names_are_those_of_the_conventions(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
+    from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
+
+    import prose_kernel.telemetry
+
+    (room,) = prose_kernel.telemetry.__path__
+    used = {name for file in Path(room).glob("*.py") for name in re.findall(r'"(gen_ai\.[\w.]+)"', file.read_text())}
+    assert len(used) > 10
+    assert used <= {value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")}
+    await sessions(tmp_path, telemetry_otel=True)
+    kinds = {span.name: span.kind for span in exporter.get_finished_spans()}
+    assert {name for name, kind in kinds.items() if kind is trace.SpanKind.CLIENT} == {"attempt", "chat sonnet"}
+    assert set(kinds.values()) == {trace.SpanKind.CLIENT, trace.SpanKind.INTERNAL}
+
+
+def test_the_model_behind_a_judgement_has_a_span(tmp_path: Path) -> None:
+    place = events.Place(Source("if", "cell"), ProseSpan(0, 2), 1, kind="if")
+    usage = {"requests": 1, "tokens_in": 7, "tokens_out": 2, "counted": True}
+    spans = Spans([LogFile(tmp_path / "log", pytest.fail)])
+    spans(events.CellStarted(place, 1))
+    spans(events.JudgeAsked(place, "a secret question", "j0"))
+    told = {"provider": "google-gla", "model": "g-1", "usage": usage}
+    spans(events.Judged(place, "a secret question", True, "model", "a secret reason", told, "j0"))
+    spans.close()
+    (judged,), (asked,) = ended(tmp_path / "log", "judgement"), ended(tmp_path / "log", "attempt")
+    assert (asked["name"], asked["parent_id"]) == ("chat g-1", judged["span_id"])
+    told = asked["attributes"]
+    assert (told["gen_ai.provider.name"], told["gen_ai.usage.input_tokens"]) == ("gcp.gemini", 7)
+    assert "secret" not in (tmp_path / "log").read_text()
 
 
 def test_a_resumed_run_tells_what_it_does_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -410,6 +481,25 @@ def test_a_resumed_run_tells_what_it_does_now(tmp_path: Path, monkeypatch: pytes
     assert main(["run", "--resume", "--log", "log"]) == 0
     assert [line["attributes"]["prose.at"] for line in ended(tmp_path / "log", "command")] == ["c1/2/x0"]
     assert [line["status"] for line in ended(tmp_path / "log", "run")] == ["ok"]
+
+
+def test_a_resumed_run_is_linked_to_what_it_goes_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exporter: InMemorySpanExporter
+) -> None:
+    from prose_kernel.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "program.prose").write_text('exec "echo known"\nexec "test -e go"\n')
+    assert main(["run", "program.prose", "--otel"]) == 1
+    (tmp_path / "go").touch()
+    assert main(["run", "--resume", "--otel"]) == 0
+    first, second = (span for span in exporter.get_finished_spans() if span.name.startswith("invoke_workflow"))
+    assert [link.context.span_id for link in second.links] == [first.context.span_id]
+    assert [link.context.trace_id for link in second.links] == [first.context.trace_id]
+    assert first.links == ()
+    assert first.attributes is not None
+    assert second.attributes is not None
+    assert first.attributes["prose.run"] == second.attributes["prose.run"]
 
 
 async def test_a_loop_is_one_statement_where_it_stands(tmp_path: Path) -> None:

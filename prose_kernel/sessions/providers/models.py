@@ -56,6 +56,7 @@ class ModelSessions:
         """The model's answer. Raises `ProviderError`; cancelling the call cancels the request at the server."""
         name, server = self._way.name, self._way.server
         model = vendors.model_id(name, server, request.model, self._model)
+        options = vendors.options_of(server, request.model, self._model)
         async with self._way.limit:
             link = await self._way.open(model)
             bench = self._workbench(request, on_progress) if server.tools else None
@@ -72,7 +73,9 @@ class ModelSessions:
                 bench.call if bench else None,
                 self._rounds,
                 bench.denied if bench else (),
+                options,
                 request.settings,
+                request.output,
             )
             reply = await link.converse(asked, lambda piece: on_progress(SessionProgress("text", piece)))
         if reply.cut:

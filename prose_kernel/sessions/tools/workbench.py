@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal
 
@@ -140,12 +141,14 @@ class SessionWorkbench:
     async def call(self, name: str, arguments: Mapping[str, object]) -> str:
         """Run a tool and say what came of it, as text for the model; only cancellation leaves it as an exception."""
         async with self._turn:
+            began = time.monotonic()
             outcome, answer = await self._outcome(name, arguments)
             traced = getattr(self._tools.get(name), "traced", str)(answer)
             detail = clipped(printable(self._access.neutral(traced)), DETAIL)
             use = ToolUse(name, self._summary(name, arguments), outcome, detail)
             self._trace.append(use)
-        self._on_progress(SessionProgress("tool", f"{use.tool} {use.summary}".rstrip(), use))
+            took = time.monotonic() - began
+        self._on_progress(SessionProgress("tool", f"{use.tool} {use.summary}".rstrip(), use, took))
         return answer
 
     async def _outcome(self, name: str, arguments: Mapping[str, object]) -> tuple[Outcome, str]:
