@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from prose_kernel.commands.exec_tool.audit import AuditLog
     from prose_kernel.commands.exec_tool.tool import AgentPrograms
     from prose_kernel.commands.tasks.service import TaskService
+    from prose_kernel.recordings.library import SharedCassettes
     from prose_kernel.remote.commands import RemoteCommands
     from prose_kernel.runtime.ports import Clock
     from prose_kernel.runtime.services import Asker
@@ -343,9 +344,10 @@ def session_services(
     before: SessionServices | None,
     own: bool,
     warn: Callable[[str], None],
+    recordings: SharedCassettes | None = None,
 ) -> SessionServices:
     """Who answers sessions, judges and records. `project` is the directory in which sessions work, `before` what these
-    services replace. Raises `UsageError`."""
+    services replace, `recordings` those that many runs use. Raises `UsageError`."""
     from prose_kernel.commands.helpers import Helpers
     from prose_kernel.commands.tasks.terminals import TaskTerminals
     from prose_kernel.session_services import connect
@@ -370,6 +372,7 @@ def session_services(
         is_answered=is_answered,
         own=own,
         note=_note(audit_log(settings, home.directory, clock, warn)) if home is not None else None,
+        recordings=recordings,
     )
 
 

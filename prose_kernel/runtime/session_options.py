@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 RulesMode = Literal["first", "only", "off"]
+BatchMode = Literal["sure", "ahead", "off"]
 CassetteMode = Literal["off", "auto", "record", "replay"]
 Repeats = Literal["strict", "reuse"]
 Stale = Literal["warn", "fail", "ignore"]
@@ -25,10 +26,13 @@ class ModelOptions:
 
     - `model`: the server's name of the model; None: what the alias means there without this table.
     - `max_tokens`: the limit of one reply; None: the server's.
+    - `fallback`: who is asked, in this order, where the model cannot answer for now: an alias of the same server, a
+      server (`ollama`: its default model), or both (`openai:sonnet`).
     """
 
     model: str | None = None
     max_tokens: int | None = None
+    fallback: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +124,14 @@ class CassetteOptions:
 class JudgeOptions:
     """Conditions (sessions.md 3.2): `rules` decide first, alone or not at all; `provider` is the live judge (None: the
     provider of sessions, when it is a model or an agent; `off`: none), `model` its alias or model id. With `criteria`
-    the rules decide criteria of VVM too."""
+    the rules decide criteria of VVM too. `batch` says which conditions about the same values a model gets in one
+    request: those that are certainly asked (`sure`), also those that may be (`ahead`), or none (`off`)."""
 
     rules: RulesMode = "first"
     provider: str | None = None
     model: str | None = None
     criteria: bool = False
+    batch: BatchMode = "sure"
 
 
 @dataclass(frozen=True, slots=True)
