@@ -334,6 +334,18 @@ def load(
     return Settings(**values)  # type: ignore[arg-type]  # each value has been checked against its hint
 
 
+def checked(**arguments: object) -> dict[str, object]:
+    """Those of these settings that are given, as options of a command give them. Raises `UsageError`."""
+    found: list[UsageError] = []
+    values: dict[str, object] = {}
+    for name, value in arguments.items():
+        if value is not None:
+            _convert_into(values, str(value), _hints()[name], name, f"--{name.replace('_', '-')}", found)
+    if found:
+        raise _all_of(found)
+    return values
+
+
 def budget_limits(text: str) -> Limits | None:
     """The limits of a budget as people write it; None for `off`. Raises `UsageError`."""
     if text.strip().casefold() == "off":
