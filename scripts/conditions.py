@@ -64,7 +64,11 @@ def main(arguments: list[str]) -> int:
         elif condition.decidable:
             kinds["rules decide both ways"] += 1
         else:
-            kinds["rules decide with certain values" if condition.forms else "no rule reads it"] += 1
+            kinds[
+                "a rule decides if its subject is a name with a fitting value"
+                if condition.forms
+                else "no rule reads it"
+            ] += 1
         forms.update(condition.forms)
     asked = len(found) - kinds["choices"]
     print(f"{asked} distinct conditions and criteria, {kinds.pop('choices', 0)} choices")
