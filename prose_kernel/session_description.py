@@ -26,6 +26,7 @@ from prose_kernel.runtime.ports import (
 )
 from prose_kernel.runtime.session_options import CassetteMode, SessionOptions, Surroundings
 from prose_kernel.runtime.text import marker, one_line, printable
+from prose_kernel.runtime.typed_answers import filled_in
 from prose_kernel.runtime.values import full_text
 from prose_kernel.sessions.providers import vendors
 from prose_kernel.sessions.providers.choice import AGENT, Choice
@@ -285,6 +286,8 @@ class DryRunSessions:
             "recording": told.recording,
         }
         value = marker(request.at)
+        if request.output is not None:
+            return SessionResult(filled_in(request.output, value), value, "dry-run", "dry-run", details)
         return SessionResult(value, value, "dry-run", "dry-run", details)
 
 

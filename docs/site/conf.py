@@ -30,6 +30,7 @@ NAVIGATION = {
     "Gallery": ["docs/gallery", *(f"examples/{name}" for name in EXAMPLES)],
     "Look": ["docs/freshness", "docs/pictures", "docs/data-and-images", "docs/debugging", "docs/reports"],
     "Learn and teach": ["docs/teaching"],
+    "Ask": ["docs/typed-answers"],
     "Run": ["docs/cli", "docs/settings", "docs/providers", "docs/programs", "docs/permissions"],
     "Tools": ["docs/tools", "docs/exec-tool", "docs/tasks"],
     "Record and test": ["docs/recordings", "docs/testing-your-workflow", "docs/judge-rules", "docs/determinism"],

@@ -228,7 +228,9 @@ class SessionRequest(Struct, frozen=True):
     """One attempt at a `session` or `resume`, or at an agent call of VVM (`call`), with everything resolved but the
     assembled message.
 
-    `task` and `system` are interpolated. `context` is None when the program said nothing, empty for `context: []`.
+    `output` is the JSON Schema that the answer must fit, None: any text; `correction` says what was wrong with the last
+    answer. `task` and `system` are interpolated. `context` is None when the program said nothing, empty for
+    `context: []`.
     `timeout` is in seconds. A call has `given` (None: an empty input), `prelude` (what the agent's memory tells it) and
     `settings`, what the agent's configuration holds beside the known keys; and nothing of what orients a session.
     `tools` are the names of tools of one's own: `weather` (a server), `weather.forecast`, `word_count` (a function).
@@ -255,6 +257,8 @@ class SessionRequest(Struct, frozen=True):
     given: Given | None = None
     prelude: str = ""
     settings: Mapping[str, object] = struct_field(default_factory=dict)
+    output: Mapping[str, Any] | None = None
+    correction: str = ""
     tools: tuple[str, ...] = ()
 
 

@@ -11,6 +11,7 @@ from prose_kernel.language.nearest import did_you_mean
 from prose_kernel.language.numbers import is_duration_long, parse_duration
 from prose_kernel.language.openprose.keywords import NOT_STRICT
 from prose_kernel.language.openprose.name_resolution import Reader, is_hole, raw_text
+from prose_kernel.language.openprose.output_types import NotAType, schema_of
 from prose_kernel.language.openprose.program_index import Survey
 from prose_kernel.language.openprose.tree import (
     Array,
@@ -38,8 +39,14 @@ PERMISSION_TYPES = ("read", "write", "execute", "bash", "network", "tools")
 PERMISSION_WORDS = ("allow", "deny", "prompt")
 
 ALLOWED: dict[Owner, tuple[str, ...]] = {
-    "agent": ("model", "prompt", "persist", "context", "skills", "permissions", "retry", "backoff", "budget", "tools"),
-    "session": ("model", "prompt", "context", "retry", "backoff", "timeout", "permissions", "budget", "tools"),
+    "agent": (
+        *("model", "prompt", "persist", "context", "skills", "permissions"),
+        *("retry", "backoff", "budget", "output", "tools"),
+    ),
+    "session": (
+        *("model", "prompt", "context", "permissions"),
+        *("retry", "backoff", "timeout", "budget", "output", "tools"),
+    ),
     "exec": ("timeout", "on-fail", "cwd", "stdin", "env", "max-output", "format", "display"),
     "gate": ("prompt", "allow", "timeout", "on_reject"),
 }
@@ -207,6 +214,16 @@ class PropertyChecker:
     def _budget(self, item: Property, _owner: Owner) -> None:
         check_budget(self.survey, item.value)
 
+    def _output(self, item: Property, _owner: Owner) -> None:
+        if isinstance(item.value, Text):
+            if not item.value.literal:
+                self._report("E186", item.value, "The path of a schema is a text without insertions")
+            return
+        try:
+            schema_of(item.value)
+        except NotAType as problem:
+            self._report("E186", problem.node, problem.message, problem.hint)
+
     def _tools(self, item: Property, _owner: Owner) -> None:
         value = item.value
         if not isinstance(value, Array):
@@ -371,6 +388,7 @@ class PropertyChecker:
         "retry": _retry,
         "backoff": _backoff,
         "budget": _budget,
+        "output": _output,
         "tools": _tools,
         "timeout": _timeout,
         "on-fail": _on_fail,

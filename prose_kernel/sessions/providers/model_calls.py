@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from prose_kernel.errors import ProviderAuth
 from prose_kernel.runtime.ports import Usage
@@ -31,7 +31,8 @@ class Conversation:
 
     The tools in `denied` are not offered; a call of one goes to `call` all the same, which answers what would grant it.
     `options` are those of the model's alias. `settings` are other keys of an agent: those that servers know
-    (`temperature` and the like) are sent.
+    (`temperature` and the like) are sent. `output` is the JSON Schema of the answer: servers that can be held to one
+    are, the message asks for it in any case.
     """
 
     model: str
@@ -43,6 +44,7 @@ class Conversation:
     denied: tuple[str, ...] = ()
     options: ModelOptions = field(default_factory=ModelOptions)
     settings: Mapping[str, object] = field(default_factory=dict)
+    output: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,7 @@ class ModelSessions:
                 bench.denied if bench else (),
                 options,
                 request.settings,
+                request.output,
             )
             reply = await link.converse(asked, lambda piece: on_progress(SessionProgress("text", piece)))
         if reply.cut:
