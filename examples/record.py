@@ -4,7 +4,8 @@
 
 The answers of `NAME/x.prose` stand in `NAME/answers/x.yaml` (the form: notebooks/record.py). The inputs and decisions
 of each case are read from `x.prose.expected.md`. The recording becomes `NAME/cassettes/x.jsonl`, `origin: authored`
-in every record. Edit the program or the answers, run this, look at the difference, and commit all of it.
+in every record; what its evaluation alone asks becomes `NAME/cassettes/evaluation.jsonl`. Edit the program or the
+answers, run this, look at the difference, and commit all of it.
 """
 
 from __future__ import annotations
@@ -57,11 +58,13 @@ def remake(directory: Path) -> None:
             path for path in directory.glob(f"{written.stem}.*") if path.suffix in (".prose", ".vvm", ".ipynb")
         )
         answers = by_hand.Answers(written)
-        cassette = directory / "cassettes" / f"{written.stem}.jsonl"
+        cassettes = directory / "cassettes"
         with by_hand._without_a_trace(directory):
-            cassette.unlink(missing_ok=True)
+            for former in cassettes.glob("*.jsonl"):
+                former.unlink()
             record(target, answers)
-        print(f"{cassette.name}: records: {by_hand.settle(cassette, answers)}")
+        for cassette in sorted(cassettes.glob("*.jsonl")):
+            print(f"{cassette.name}: records: {by_hand.settle(cassette, answers)}")
         if unused := answers.unused():
             sys.exit(f"{written}: answers that nothing asked for: {', '.join(unused)}")
         subprocess.run([Path(sys.executable).with_name("prose"), "test", "--update", str(target)], check=False)
