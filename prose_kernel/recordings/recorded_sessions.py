@@ -310,6 +310,6 @@ def _failure(failure: Failure, *, replayed: bool) -> ProviderError:
     error: ProviderError = kind(failure.message, hint=failure.hint)
     error.retryable = failure.retryable
     error.replayed = replayed
-    if isinstance(error, errors.ProviderRateLimit):
+    if isinstance(error, errors.ProviderRateLimit | errors.ProviderOverloaded):
         error.retry_after = failure.retry_after
     return error

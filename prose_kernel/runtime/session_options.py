@@ -25,10 +25,13 @@ class ModelOptions:
 
     - `model`: the server's name of the model; None: what the alias means there without this table.
     - `max_tokens`: the limit of one reply; None: the server's.
+    - `fallback`: who is asked, in this order, where the model cannot answer for now: an alias of the same server, a
+      server (`ollama`: its default model), or both (`openai:sonnet`).
     """
 
     model: str | None = None
     max_tokens: int | None = None
+    fallback: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

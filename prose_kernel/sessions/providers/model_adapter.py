@@ -16,9 +16,11 @@ from typing import Annotated, Any, Literal, cast
 import httpx2
 from pydantic import BaseModel, BeforeValidator, create_model
 from pydantic import Field as Described
-from pydantic_ai import Agent, NativeOutput, PromptedOutput, Tool, ToolOutput
+from pydantic_ai import Agent, NativeOutput, PromptedOutput, Tool, ToolOutput, capture_run_messages
 from pydantic_ai.messages import (
     AgentStreamEvent,
+    ModelMessage,
+    ModelRequest,
     ModelResponse,
     PartDeltaEvent,
     PartStartEvent,
@@ -80,13 +82,12 @@ class ServerLink:
 
     async def converse(self, asked: Conversation, on_text: Callable[[str], None]) -> Reply:
         """The text that the model ends with, after any calls of tools; every piece of text goes to `on_text`."""
-        listener, used = _Listener(on_text), RunUsage()
+        listener, used, said = _Listener(on_text), RunUsage(), list[ModelMessage]()
         bounded: _Bounds | None = None
         try:
             model = self._model(asked.model)
             denied = [_tool(asked, name, "", {"type": "object"}, listener) for name in asked.denied]
-            sent = len(asked.message) + len(asked.system or "")
-            bounded = _Bounds(model, frozenset(asked.denied), self._at.name, sent, used, self._native(model, asked))
+            bounded = _Bounds(model, asked, self._at.name, used, self._native(model, asked))
             listener.told = bounded.told
             agent = Agent(
                 bounded,
@@ -99,14 +100,17 @@ class ServerLink:
                 # a call of a tool that there is not is answered, and the loop goes on: `rounds` bounds it
                 retries={"tools": max(TOOL_SLIPS, asked.rounds), "output": 0},
             )
-            result = await agent.run(
-                _sendable(asked.message),
-                event_stream_handler=listener.hear,
-                usage=used,
-                usage_limits=UsageLimits(request_limit=asked.rounds),
-                model_settings=self._settings(model, asked),
-            )
+            with capture_run_messages() as said:
+                result = await agent.run(
+                    None if asked.history else _sendable(asked.message),
+                    message_history=list(asked.history) or None,
+                    event_stream_handler=listener.hear,
+                    usage=used,
+                    usage_limits=UsageLimits(request_limit=asked.rounds),
+                    model_settings=self._settings(model, asked),
+                )
         except BaseException as problem:
+            asked.history[:] = _unanswered(said)
             consumed(self._at.name, asked.model, bounded.so_far() if bounded is not None else _usage(used))
             if not isinstance(problem, Exception):
                 raise
@@ -346,28 +350,29 @@ class _Bounds(WrapperModel):
 
     A call of such a tool still reaches us: it is refused, and the loop goes on. `spent` is why no further request is
     made, `capped` the budget without which the last answer might have been longer. `used` is what earlier ones have
-    consumed; `sent` is about the size of the message. `output` is what the answer must be.
+    consumed; `output` is what the answer must be.
     """
 
     def __init__(
         self,
         wrapped: Model[Any],
-        names: frozenset[str],
+        asked: Conversation,
         provider: str,
-        sent: int,
         used: RunUsage,
         output: OutputObjectDefinition | None = None,
     ) -> None:
         super().__init__(wrapped)
+        self._names = frozenset(asked.denied)
+        self._opens = asked.opens
         self._output = output
-        self._names = names
         self._vendor = provider
-        self._sent = sent
+        self._sent = len(asked.message) + len(asked.system or "")
         self._used = used
         self.capped: Budget | None = None
         self.spent: BudgetSpent | None = None
         self.stream: StreamedResponse | None = None
         self._length = 0
+        self._earlier = RunUsage()
 
     async def request(self, messages: Any, model_settings: Any, model_request_parameters: Any) -> ModelResponse:
         return await super().request(messages, self._within(model_settings), self._told(model_request_parameters))
@@ -376,10 +381,12 @@ class _Bounds(WrapperModel):
     async def request_stream(
         self, messages: Any, model_settings: Any, model_request_parameters: Any, run_context: Any = None
     ) -> AsyncIterator[StreamedResponse]:
+        if self._opens is not None:
+            await self._opens()
         told = self._told(model_request_parameters)
         within = self._within(model_settings)
         async with super().request_stream(messages, within, told, run_context) as stream:
-            self.stream, self._length = stream, 0
+            self.stream, self._length, self._earlier = stream, 0, RunUsage() + self._used
             yield stream
             self.stream = None
 
@@ -399,7 +406,8 @@ class _Bounds(WrapperModel):
         asked = said.input_tokens or (self._sent // _CHARACTERS if self._length else 0)
         answered = max(said.output_tokens, self._length // _CHARACTERS)
         cost = prices.cost_of(self._vendor, self.model_name, asked, answered)
-        return _usage(self._used + RunUsage(requests=1, input_tokens=asked, output_tokens=answered, cost=cost))
+        # not on top of `used`: the library adds to that what it knows of an answer that breaks off
+        return _usage(self._earlier + RunUsage(requests=1, input_tokens=asked, output_tokens=answered, cost=cost))
 
     def _within(self, settings: Any) -> Any:
         """The settings with the most tokens that are left for the next answer. Raises `BudgetSpent`."""
@@ -462,6 +470,14 @@ def _output(shape: type[BaseModel], output: JudgeOutput) -> Any:
 def _sendable(text: str) -> str:
     """The text without lone surrogates, which no request can carry."""
     return text.encode("utf-8", "replace").decode() if not text.isascii() else text
+
+
+def _unanswered(said: list[ModelMessage]) -> list[ModelMessage]:
+    """A conversation that has failed, up to the last request: what another model can go on from."""
+    kept = list(said)
+    while kept and not isinstance(kept[-1], ModelRequest):
+        kept.pop()
+    return kept
 
 
 def _reply(result: AgentRunResult[Any], text: str, fields: Mapping[str, object] | None = None) -> Reply:

@@ -5,18 +5,19 @@ What the program's texts say is material, fenced and called so: a text that says
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 
-from prose_kernel.errors import ProviderBadReply, ProviderError, ProviderRateLimit, Undecided
+from prose_kernel.errors import ProviderBadReply, ProviderError, Undecided
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.content import MATERIAL, cut, data_or_text, material
 from prose_kernel.runtime.ports import Clock, Finding, JudgeRequest, Pick, Verdict
 from prose_kernel.runtime.session_attempts import jittered
-from prose_kernel.runtime.session_options import JudgeOutput, ModelServer, Surroundings
+from prose_kernel.runtime.session_options import JudgeOutput, ModelServer
 from prose_kernel.runtime.text import one_line
-from prose_kernel.sessions.providers import vendors
-from prose_kernel.sessions.providers.model_calls import Conversation, Field, Reply, Way
+from prose_kernel.sessions.providers.model_calls import Conversation, Field, Link, Reply
+from prose_kernel.sessions.providers.model_servers import Answered, Call, ModelServers
+from prose_kernel.sessions.providers.throttle import Throttle
+from prose_kernel.sessions.providers.vendors import Meant
 from prose_kernel.sessions.usage import consumed, plain, reported
 
 PAUSES = (1.0, 4.0)  # seconds before a judgement is tried again that the server could not take
@@ -35,21 +36,15 @@ ANSWERS = {"yes": True, "no": False, "uncertain": None, "no_progress": None}
 class ModelJudge:
     """The `Judge` port, answered by a model. Raises `Undecided` when its answers make no sense, or none comes.
 
-    A reply that makes no sense is asked for once more; a server that is busy or out of reach is tried two more times.
-    `limit` is shared by all who go to the same server.
+    A reply that makes no sense is asked for once more; a server that is busy or out of reach is tried two more times,
+    each time with its fallbacks.
     """
 
     def __init__(
-        self,
-        server_name: str,
-        server: ModelServer,
-        model: str | None = None,
-        *,
-        where: Surroundings,
-        limit: asyncio.Semaphore | None = None,
-        clock: Clock | None = None,
+        self, servers: ModelServers, server_name: str, model: str | None = None, *, clock: Clock | None = None
     ) -> None:
-        self._way = Way(server_name, server, where, limit)
+        self._servers = servers
+        self._name = server_name
         self._model = model
         self._clock = clock or SystemClock()
 
@@ -92,31 +87,28 @@ class ModelJudge:
         assert isinstance(items, list)
         return Finding([str(item) for item in items], "model", _reason(said), details)
 
-    async def close(self) -> None:
-        """Close the connections to the server."""
-        await self._way.close()
-
     async def _ask(
         self, request: JudgeRequest, question: str, *fields: Field, text: str | None = None
     ) -> tuple[Mapping[str, object], dict[str, object]]:
-        server = self._way.server
+        said = message(request, question, text)
+
+        async def fill(link: Link, meant: Meant, throttle: Throttle) -> Reply:
+            asked = Conversation(meant.model, said, SYSTEM, options=meant.options)
+            return await link.fill(asked, (REASON, *fields), output_mode(meant.server))
+
         try:
-            model = vendors.model_id(self._way.name, server, self._model)
-            options = vendors.options_of(server, self._model)
-            asked = Conversation(model, message(request, question, text), SYSTEM, options=options)
-            reply = await self._reply(request.at, asked, (REASON, *fields), output_mode(server))
+            answer = await self._answer(request.at, fill)
         except ProviderError as problem:
             raise Undecided(f"the judge could not answer: {problem}", hint=problem.hint) from None
-        details: dict[str, object] = {"provider": self._way.name, "model": reply.model, "usage": plain(reply.usage)}
-        return reply.fields, details
+        details = {"provider": answer.by.name, **answer.details, "usage": plain(answer.reply.usage)}
+        return answer.reply.fields, details
 
-    async def _reply(self, at: str, asked: Conversation, fields: tuple[Field, ...], output: JudgeOutput) -> Reply:
-        link = await self._way.open(asked.model)
+    async def _answer(self, at: str, fill: Call) -> Answered:
+        chain = self._servers.chain(self._name, None, self._model)
         strange, pauses = 0, list(PAUSES)
         while True:
             try:
-                async with self._way.limit:
-                    return await link.fill(asked, fields, output)
+                return await self._servers.ask(chain, fill)
             except ProviderBadReply as problem:
                 strange += 1
                 if strange > 1 or not problem.retryable:
@@ -125,8 +117,9 @@ class ModelJudge:
                 if not pauses or not problem.retryable:
                     raise
                 pause = pauses.pop(0)
-                if isinstance(problem, ProviderRateLimit) and problem.retry_after is not None:
-                    pause = min(problem.retry_after, LONGEST_PAUSE)
+                asked = getattr(problem, "retry_after", None)
+                if asked is not None:
+                    pause = min(asked, LONGEST_PAUSE)
                 await self._clock.sleep(jittered(pause, at, 2 - len(pauses)))
 
 
