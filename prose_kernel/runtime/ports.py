@@ -456,6 +456,9 @@ class JudgeRequest(Struct, frozen=True):
 
     With a `subject` it is a criterion of VVM (docs/reference/vvm.md 4.6): the judge is shown this one value, as text,
     and nothing else of the program.
+
+    `further` are the questions that come next, with nothing done in between; whoever is asked may answer them together
+    with this one. One of them that is asked only if the answers before it let it come to that is marked `perhaps`.
     """
 
     text: str
@@ -469,6 +472,8 @@ class JudgeRequest(Struct, frozen=True):
     written: str = ""
     inserted: tuple[tuple[str, str], ...] = ()
     subject: str | None = None
+    further: tuple[JudgeRequest, ...] = ()
+    perhaps: bool = False
 
     @property
     def question(self) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 RulesMode = Literal["first", "only", "off"]
+BatchMode = Literal["sure", "ahead", "off"]
 CassetteMode = Literal["off", "auto", "record", "replay"]
 Repeats = Literal["strict", "reuse"]
 Stale = Literal["warn", "fail", "ignore"]
@@ -123,12 +124,14 @@ class CassetteOptions:
 class JudgeOptions:
     """Conditions (sessions.md 3.2): `rules` decide first, alone or not at all; `provider` is the live judge (None: the
     provider of sessions, when it is a model or an agent; `off`: none), `model` its alias or model id. With `criteria`
-    the rules decide criteria of VVM too."""
+    the rules decide criteria of VVM too. `batch` says which conditions about the same values a model gets in one
+    request: those that are certainly asked (`sure`), also those that may be (`ahead`), or none (`off`)."""
 
     rules: RulesMode = "first"
     provider: str | None = None
     model: str | None = None
     criteria: bool = False
+    batch: BatchMode = "sure"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from prose_kernel.errors import ProviderBadReply, ProviderError, Undecided
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.content import MATERIAL, cut, data_or_text, material
-from prose_kernel.runtime.ports import Clock, Finding, JudgeRequest, Pick, Verdict
+from prose_kernel.runtime.ports import Clock, Finding, JudgeRequest, Pick, Usage, Verdict
 from prose_kernel.runtime.session_attempts import jittered
 from prose_kernel.runtime.session_options import JudgeOutput, ModelServer
 from prose_kernel.runtime.text import one_line
+from prose_kernel.sessions.providers import judge_batches as batches
 from prose_kernel.sessions.providers.model_calls import Conversation, Field, Link, Reply
 from prose_kernel.sessions.providers.model_servers import Answered, Call, ModelServers
 from prose_kernel.sessions.providers.throttle import Throttle
@@ -33,6 +34,9 @@ REASON = Field("reason", "Why, in one short sentence.")
 ANSWERS = {"yes": True, "no": False, "uncertain": None, "no_progress": None}
 
 
+_PAID = plain(Usage(cost=0.0))  # the first of those that were asked together has paid
+
+
 class ModelJudge:
     """The `Judge` port, answered by a model. Raises `Undecided` when its answers make no sense, or none comes.
 
@@ -47,9 +51,19 @@ class ModelJudge:
         self._name = server_name
         self._model = model
         self._clock = clock or SystemClock()
+        self._batches = True
+        self._kept = batches.Kept()
 
     async def decide(self, request: JudgeRequest) -> Verdict:
-        """Yes, no, uncertain; of a loop also that it makes no progress."""
+        """Yes, no, uncertain; of a loop also that it makes no progress. Further questions of the request that are about
+        the same values are asked with it; their answers wait here until the program asks."""
+        if (kept := self._kept.take(request)) is not None:
+            return kept
+        asked_at_once = batches.together(request)
+        if len(asked_at_once) > 1 and self._batches:
+            verdict = await self._decide_all(asked_at_once)
+            if verdict is not None:
+                return verdict
         options = tuple(ANSWERS) if request.loop is not None else tuple(ANSWERS)[:3]
         about = f"{asked_of(request)} `uncertain` when the material does not settle it."
         if request.loop is not None:
@@ -58,6 +72,28 @@ class ModelJudge:
         said, details = await self._ask(request, statement(request), asked)
         answer = str(said["answer"])
         return Verdict(ANSWERS[answer], "model", _reason(said), answer == "no_progress", details)
+
+    async def _decide_all(self, requests: tuple[JudgeRequest, ...]) -> Verdict | None:
+        """The verdict of the first, those of the others are kept. None where the model cannot answer so many at once:
+        then it is not asked that way again."""
+        options, count = tuple(ANSWERS)[:3], len(requests)
+        settles = "`uncertain` when the material does not settle it."
+        shown = batches.with_all_values(requests)
+        asked = batches.question([statement(one) for one in requests])
+        try:
+            said, details = await self._fill(shown, asked, batches.fields(count, settles, options), again=False)
+        except ProviderBadReply:
+            self._batches = False
+            return None
+        except ProviderError as problem:
+            raise Undecided(f"the judge could not answer: {problem}", hint=problem.hint) from None
+        told = [{**details, "together": count}, *([{**details, "together": count, "usage": _PAID}] * (count - 1))]
+        first, *others = (
+            Verdict(ANSWERS[answer], "model", one_line(reason, 300), details=about)
+            for (reason, answer), about in zip(batches.answers(said, count), told, strict=True)
+        )
+        self._kept.keep(requests[1:], others)
+        return first
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
         """The label of the option that fits best."""
@@ -90,22 +126,34 @@ class ModelJudge:
     async def _ask(
         self, request: JudgeRequest, question: str, *fields: Field, text: str | None = None
     ) -> tuple[Mapping[str, object], dict[str, object]]:
+        try:
+            return await self._fill(request, question, (REASON, *fields), text)
+        except ProviderError as problem:
+            raise Undecided(f"the judge could not answer: {problem}", hint=problem.hint) from None
+
+    async def _fill(
+        self,
+        request: JudgeRequest,
+        question: str,
+        fields: tuple[Field, ...],
+        text: str | None = None,
+        *,
+        again: bool = True,
+    ) -> tuple[Mapping[str, object], dict[str, object]]:
+        """`again`: a reply that makes no sense is asked for once more. Raises `ProviderError`."""
         said = message(request, question, text)
 
         async def fill(link: Link, meant: Meant, throttle: Throttle) -> Reply:
             asked = Conversation(meant.model, said, SYSTEM, options=meant.options)
-            return await link.fill(asked, (REASON, *fields), output_mode(meant.server))
+            return await link.fill(asked, fields, output_mode(meant.server))
 
-        try:
-            answer = await self._answer(request.at, fill)
-        except ProviderError as problem:
-            raise Undecided(f"the judge could not answer: {problem}", hint=problem.hint) from None
+        answer = await self._answer(request.at, fill, again)
         details = {"provider": answer.by.name, **answer.details, "usage": plain(answer.reply.usage)}
         return answer.reply.fields, details
 
-    async def _answer(self, at: str, fill: Call) -> Answered:
+    async def _answer(self, at: str, fill: Call, again: bool) -> Answered:
         chain = self._servers.chain(self._name, None, self._model)
-        strange, pauses = 0, list(PAUSES)
+        strange, pauses = 0 if again else 1, list(PAUSES)
         while True:
             try:
                 return await self._servers.ask(chain, fill)
