@@ -4,7 +4,7 @@
 
 The answers of `NAME/x.prose` stand in `NAME/answers/x.yaml` (the form: notebooks/record.py). The inputs and decisions
 of each case are read from `x.prose.expected.md`. The recording becomes `NAME/cassettes/x.jsonl`, `origin: authored`
-in every record; what its evaluation alone asks becomes `NAME/cassettes/evaluation.jsonl`. Edit the program or the
+in every record; what its evaluation alone asks becomes `NAME/cassettes/x.eval.jsonl`. Edit the program or the
 answers, run this, look at the difference, and commit all of it.
 """
 
