@@ -99,7 +99,8 @@ class Evaluation:
         names = [*case.columns, *NAMES]
         for prepared in self.variants:
             start = Start(self._directory, prepared.name, language=prepared.language)
-            workspace = Workspace(replace(prepared.settings, provider="replay"), start, asker=Quiet())
+            chosen = replace(prepared.settings, provider="replay", cassette_mode="replay")
+            workspace = Workspace(chosen, start, asker=Quiet())
             try:
                 for number, one in enumerate(self.spec.assertions):
                     about = (one.expression,) if one.expression else rules.subjects(one.rule)
