@@ -269,7 +269,9 @@ def _budget_rows(found: Budget) -> list[tuple[str, float, float]]:
 
 def _usage_row(line: Line) -> tuple[str, ...]:
     counts = (line.sessions, line.judgements, line.replayed, line.requests)
-    tokens = (f"{count:,}" if count or not line.uncounted else "" for count in (line.tokens_in, line.tokens_out))
+    tokens = [f"{count:,}" if count or not line.uncounted else "" for count in (line.tokens_in, line.tokens_out)]
+    if line.tokens_cached:
+        tokens[0] += f" ({line.tokens_cached:,} cached)"
     cost = f"${line.cost:.4f}" if line.cost else "" if line.unpriced else "$0"
     return (
         line.provider,

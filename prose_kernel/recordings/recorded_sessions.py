@@ -234,6 +234,7 @@ class _Attempt:
             resolved=str(resolved) if resolved else "",
             effects="partial" if result.origin == "agent" else "",
             usage=usage_facts(result.usage),
+            sampling=result.details.get("sampling") or {},
         )
         self.note(self.request.at)
         await self.shelf.add("session", self.request.at, self.req, answer, meta, self.number)
@@ -285,6 +286,7 @@ def _result(answer: Answer, meta: Meta, entry: Entry) -> SessionResult:
         "recorded": meta.recorded,
         "provider": meta.provider,
         "model": meta.resolved,
+        "sampling": meta.sampling,
         "cassette": entry.file,
         "effects": meta.effects,
         "cut": answer.cut,

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 import httpx2
 from pydantic import BaseModel, BeforeValidator, create_model
@@ -19,6 +19,7 @@ from pydantic import Field as Described
 from pydantic_ai import Agent, NativeOutput, PromptedOutput, Tool, ToolOutput, capture_run_messages
 from pydantic_ai.messages import (
     AgentStreamEvent,
+    BinaryContent,
     ModelMessage,
     ModelRequest,
     ModelResponse,
@@ -28,13 +29,13 @@ from pydantic_ai.messages import (
     TextPartDelta,
     ThinkingPartDelta,
     ToolCallPartDelta,
+    UserContent,
 )
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse, infer_model
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.providers import Provider, infer_provider_class
 from pydantic_ai.run import AgentRunResult
-from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage, UsageLimits
 
 from prose_kernel.errors import BudgetSpent, ProviderBadReply, ProviderError
@@ -45,11 +46,8 @@ from prose_kernel.runtime.session_options import JudgeOutput, ModelServer, Surro
 from prose_kernel.sessions.providers import prices
 from prose_kernel.sessions.providers.model_calls import LONGEST_REPLY, Conversation, Field, Reply
 from prose_kernel.sessions.providers.model_errors import At, provider_error
+from prose_kernel.sessions.providers.model_settings import settings_of
 from prose_kernel.sessions.usage import consumed
-
-NUMBERS = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
-WHOLE_NUMBERS = ("max_tokens", "top_k", "seed")
-# what an agent may set of a model's settings; every other key stays here
 
 _CHARACTERS = 4  # of an answer, to a token
 LONGEST_LINE = 4 * LONGEST_REPLY  # bytes: one event of a stream, or a whole reply that is none
@@ -87,6 +85,7 @@ class ServerLink:
         try:
             model = self._model(asked.model)
             denied = [_tool(asked, name, "", {"type": "object"}, listener) for name in asked.denied]
+            prompt = _prompt(asked, model, self._at.name)
             bounded = _Bounds(model, asked, self._at.name, used, self._native(model, asked))
             listener.told = bounded.told
             agent = Agent(
@@ -102,12 +101,12 @@ class ServerLink:
             )
             with capture_run_messages() as said:
                 result = await agent.run(
-                    None if asked.history else _sendable(asked.message),
+                    None if asked.history else prompt,
                     message_history=list(asked.history) or None,
                     event_stream_handler=listener.hear,
                     usage=used,
                     usage_limits=UsageLimits(request_limit=asked.rounds),
-                    model_settings=self._settings(model, asked),
+                    model_settings=settings_of(model, self._server, asked),
                 )
         except BaseException as problem:
             asked.history[:] = _unanswered(said)
@@ -142,7 +141,7 @@ class ServerLink:
                 _sendable(asked.message),
                 usage=used,
                 usage_limits=UsageLimits(request_limit=1),
-                model_settings=self._settings(model, asked),
+                model_settings=settings_of(model, self._server, asked, thinks=output != "tool"),
             )
         except BaseException as problem:
             self._consumed(asked.model, used)
@@ -173,33 +172,11 @@ class ServerLink:
             self._models[model] = self._make(model)
         return self._models[model]
 
-    def _settings(self, model: Model[Any], asked: Conversation) -> ModelSettings:
-        """The settings of a request: the server's, over them those of the model's alias, over them the agent's."""
-        settings = ModelSettings(timeout=self._server.timeout, max_retries=0)
-        if "timeout" in model.unsupported_settings:
-            settings = ModelSettings(request_timeout=self._server.timeout, max_retries=0)
-        if "max_retries" in model.unsupported_settings:
-            del settings["max_retries"]
-        most = asked.options.max_tokens or self._server.max_tokens
-        if most is not None:
-            settings["max_tokens"] = most
-        known: dict[str, Any] = {name: value for name, value in asked.settings.items() if _is_known(name, value)}
-        if "max_tokens" in known and most is not None:
-            known["max_tokens"] = min(known["max_tokens"], most)
-        usable = {name: value for name, value in known.items() if name not in model.unsupported_settings}
-        return cast("ModelSettings", {**settings, **usable})
-
     async def close(self) -> None:
         await self._http.aclose()
         for provider in self._others:
             async with provider:  # leaving it closes the client that it made for itself
                 pass
-
-
-def _is_known(name: str, value: object) -> bool:
-    if isinstance(value, bool):
-        return False
-    return (isinstance(value, int) and name in WHOLE_NUMBERS) or (isinstance(value, int | float) and name in NUMBERS)
 
 
 # ---------------------------------------------------------------- models
@@ -467,6 +444,33 @@ def _output(shape: type[BaseModel], output: JudgeOutput) -> Any:
 # ---------------------------------------------------------------- messages and replies
 
 
+def _prompt(asked: Conversation, model: Model[Any], provider: str) -> str | list[UserContent]:
+    """The message, and each image and PDF behind a line that names it. Raises `ProviderError` for what the model does
+    not take."""
+    if not asked.attached:
+        return _sendable(asked.message)
+    parts: list[UserContent] = [_sendable(asked.message)]
+    for one in asked.attached:
+        content = BinaryContent(one.data, media_type=one.picture.media)
+        if (kind := _not_taken(content, model)) is not None:
+            raise ProviderError(
+                f"{provider}: `{one.label}` cannot be sent: the model `{asked.model}` takes no {kind}",
+                retryable=False,
+                hint="take another model, or let a command put into words what is in it",
+            )
+        parts += [f"{one.label}: {one.picture.text}", content]
+    return parts
+
+
+def _not_taken(content: BinaryContent, model: Model[Any]) -> str | None:
+    profile = model.profile
+    if content.is_image:
+        return None if profile.get("supports_image_input", True) else "images"
+    kinds = profile.get("supported_document_media_types")
+    taken = profile.get("supports_document_input", True) and (kinds is None or content.media_type in kinds)
+    return None if taken else "PDFs"
+
+
 def _sendable(text: str) -> str:
     """The text without lone surrogates, which no request can carry."""
     return text.encode("utf-8", "replace").decode() if not text.isascii() else text
@@ -487,7 +491,7 @@ def _reply(result: AgentRunResult[Any], text: str, fields: Mapping[str, object] 
 
 def _usage(used: RunUsage) -> Usage:
     cost = None if used.cost is None else float(used.cost)
-    return Usage(used.requests, used.input_tokens, used.output_tokens, cost)
+    return Usage(used.requests, used.input_tokens, used.output_tokens, cost, tokens_cached=used.cache_read_tokens)
 
 
 def _unended(last: ModelResponse) -> bool:

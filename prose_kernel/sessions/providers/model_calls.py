@@ -1,6 +1,7 @@
 """What is asked of a model server and what comes back, in plain data; and the way to it, opened at first use.
 
-`ModelSessions` and `ModelJudge` speak these words; the adapter (`model_adapter.py`) alone knows the library behind.
+`ModelSessions` and `ModelJudge` speak these words; the adapter (`model_adapter.py` and its
+parts) alone knows the library behind.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 from prose_kernel.errors import ProviderAuth
 from prose_kernel.runtime.ports import Usage
 from prose_kernel.runtime.session_options import JudgeOutput, ModelOptions, ModelServer, Surroundings
+from prose_kernel.sessions.attachments import Attachment
 from prose_kernel.sessions.providers import load
 from prose_kernel.sessions.tools.tool import ToolSpec
 
@@ -32,8 +34,9 @@ class Conversation:
     The tools in `denied` are not offered; a call of one goes to `call` all the same, which answers what would grant it.
     `options` are those of the model's alias. `settings` are other keys of an agent: those that servers know
     (`temperature` and the like) are sent. `output` is the JSON Schema of the answer: servers that can be held to one
-    are, the message asks for it in any case. `opens` is waited for before each request. `history` is what was said by
-    now: a conversation that fails leaves it there, and one that begins with it goes on, maybe with another model.
+    are, the message asks for it in any case. `attached` goes with the message, behind its text. `opens` is waited for
+    before each request. `history` is what was said by now: a conversation that fails leaves it there, and one that
+    begins with it goes on, maybe with another model.
     """
 
     model: str
@@ -46,6 +49,7 @@ class Conversation:
     options: ModelOptions = field(default_factory=ModelOptions)
     settings: Mapping[str, object] = field(default_factory=dict)
     output: Mapping[str, Any] | None = None
+    attached: tuple[Attachment, ...] = ()
     opens: Callable[[], Awaitable[None]] | None = None
     history: list[Any] = field(default_factory=list)
 

@@ -17,6 +17,7 @@ from prose_kernel.sessions.request import Assembled, answered, assemble, without
 from prose_kernel.sessions.usage import discarded
 
 if TYPE_CHECKING:
+    from prose_kernel.sessions.attachments import Attachment
     from prose_kernel.sessions.tools.tool import Tool
     from prose_kernel.sessions.tools.workbench import SessionWorkbench
 
@@ -79,6 +80,7 @@ class _Attempt:
         self._own_tools = own_tools
         self._rounds = rounds
         self._bench: SessionWorkbench | None = None
+        self._attached: tuple[Attachment, ...] = ()
         self._history: dict[bool, list[Any]] = {True: [], False: []}
         self._by_value = False
 
@@ -88,8 +90,8 @@ class _Attempt:
     async def converse(self, link: Link, meant: Meant, throttle: Throttle) -> Reply:
         """Ask this model, which goes on where another one of the chain has failed."""
         request, tools = self._request, meant.server.tools
-        bench = await self._tools() if tools else None
-        specs = bench.specs if bench is not None else ()
+        bench = await self._place(tools)
+        specs = bench.specs if tools else ()
         self._by_value = without_files(request, [spec.name for spec in specs])
         message, system = spoken(request, by_value=self._by_value)
         asked = Conversation(
@@ -97,23 +99,28 @@ class _Attempt:
             message,
             system,
             specs,
-            bench.call if bench else None,
+            bench.call if tools else None,
             self._rounds,
-            bench.denied if bench else (),
+            bench.denied if tools else (),
             meant.options,
             request.settings,
             request.output,
+            self._attached,
             opens=throttle.opens,
             history=self._history[tools],
         )
         return await link.converse(asked, lambda piece: self._on_progress(SessionProgress("text", piece)))
 
-    async def _tools(self) -> SessionWorkbench:
+    async def _place(self, tools: bool) -> SessionWorkbench:
+        """The workbench, with the tools of the user's own where tools are called at all."""
         if self._bench is None:
             bench = self._workbench(self._request, self._on_progress)
-            if self._request.tools and self._own_tools is not None:
-                bench.add(await self._own_tools(self._request))
+            self._attached = await bench.attachments()
             self._bench = bench
+        if tools and self._own_tools is not None:
+            own, self._own_tools = self._own_tools, None
+            if self._request.tools:
+                self._bench.add(await own(self._request))
         return self._bench
 
     def result(self, answer: Answered) -> SessionResult:
@@ -122,6 +129,8 @@ class _Attempt:
         if reply.cut:
             self.note("the reply ends here because the limit of tokens was reached")
         details = {**answer.details, **({"cut": True} if reply.cut else {})}
+        if told := answer.by.options.told:
+            details["sampling"] = told
         writes = not self._by_value
         said = answered(
             reply.text, provider=name, origin="model", details=details, request=self._request, writes=writes

@@ -275,6 +275,9 @@ async def test_cancelling_while_a_tool_runs_ends_the_tool(stub: StubServer, wire
         trace: tuple[ToolUse, ...] = ()
         writes: tuple[FileWrite, ...] = ()
 
+        async def attachments(self) -> tuple[()]:
+            return ()
+
         async def call(self, name: str, arguments: Any) -> str:
             started.set()
             try:
