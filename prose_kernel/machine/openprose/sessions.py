@@ -280,6 +280,7 @@ async def _request(
         timeout=seconds,
         output=await _output(s, node, own, entry),
         tools=_tools(own, agent),
+        elsewhere=s.run.elsewhere,
     )
 
 
