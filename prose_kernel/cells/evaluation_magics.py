@@ -54,6 +54,8 @@ async def evaluate(call: Call) -> None:
     call.output.display(paragraph("Runs begin."), progress)
     summary = await evaluation.run()
     call.output.update(display(summary), progress)
+    if evaluation.used:
+        call.cells.workspace.services.cassettes.note_used(evaluation.used)
     if (path := paths["--html"]) is not None:
         write_page(path, html_page(summary), force=False)
 

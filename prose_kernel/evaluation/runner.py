@@ -65,7 +65,8 @@ class Evaluation:
         self._directory = spec.path.parent
         self._running: dict[ItemRun, None] = {}
         self._stopped = ""
-        self._killed = False
+        self.used: frozenset[tuple[str, bytes]] = frozenset()
+        """The lines of recordings that the runs have used, each with the path of its cassette."""
         count_broken = spec.broken_lines == "count"
         self.cases = dataset.read(self._directory / spec.dataset, spec.dataset, spec.id, count_broken=count_broken)
         self.variants = tuple(
@@ -213,6 +214,7 @@ class Evaluation:
             with budget.open() if budget is not None else nullcontext():
                 await self._finished(workers)
         finally:
+            self.used = recordings.used()
             recordings.end()
 
     async def _finished(self, workers: Sequence[asyncio.Future[None]]) -> None:
