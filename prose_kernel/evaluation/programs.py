@@ -233,13 +233,14 @@ class Preparing:
 
     def _settings(self, variant: Variant, key: Key) -> Settings:
         """The settings of prose.toml beside the specification, then those of the specification, those of the variant,
-        and those of the command line; runs live in memory, and keep no journal."""
+        and those of the command line; runs live in memory, keep no journal, and nobody watches them."""
         chosen = settings.load(self._directory)
         for table, at in ((self._spec.settings, ("settings",)), (variant.settings, (*key, "settings"))):
             chosen = self._changed(chosen, table, at)
         chosen = replace(chosen, **self._overrides)
-        budgetless = replace(chosen, state="in-context", vvm_state="in-context", journal="off", budget=None)
-        return replace(budgetless, cassette=chosen.cassette or self._spec.cassette or self._spec.stem)
+        chosen = replace(chosen, state="in-context", vvm_state="in-context", journal="off", budget=None)
+        chosen = replace(chosen, telemetry_otel=False, telemetry_log=None)
+        return replace(chosen, cassette=chosen.cassette or self._spec.cassette or self._spec.path.stem)
 
     def _changed(self, chosen: Settings, table: Mapping[str, Any], at: Key) -> Settings:
         """Settings with a table in the shape of prose.toml laid over them."""
