@@ -78,6 +78,11 @@ class Evaluation:
         self._baseline = read_baseline(options.baseline, options.baseline.name) if options.baseline else None
         self.notes = list(self._notes())
 
+    @property
+    def planned(self) -> int:
+        """How many runs it consists of."""
+        return len(self.cases) * len(self.variants) * self.spec.repeat
+
     # ------------------------------------------------------------ checking
 
     def _check_columns(self) -> None:
