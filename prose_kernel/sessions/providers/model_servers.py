@@ -100,6 +100,10 @@ class ModelServers:
                     break
         raise AssertionError("a chain has a last model")
 
+    async def prepare(self, meant: Meant) -> None:
+        """Load what this model needs; nobody is called. Raises `ProviderError`."""
+        await self._way(meant)[0].open(meant.model)
+
     def _tell(self, name: str, throttle: Throttle, note: Callable[[str], object]) -> None:
         if throttle.slowed and name not in self._told:
             self._told.add(name)
