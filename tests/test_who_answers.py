@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import forked
 import pexpect
 import pytest
 from notebook.kernels import kernel
@@ -86,9 +86,7 @@ def _in_a_kernel(directory: Path, program: str, answers: list[str], somebody: bo
 
 
 def _piped(directory: Path) -> Outcome:
-    ran = subprocess.run(
-        [*CLI, "run", "p.prose"], cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
-    )
+    ran = forked.prose("run", "p.prose", cwd=directory)
     return Outcome(ran.stdout + ran.stderr, ran.returncode)
 
 
