@@ -21,6 +21,7 @@ def main() -> None:
         "tasks.py",
         "remote.py",
         "stores.py",
+        "telemetry.py",
     )
     for script in scripts:
         print(f"\n# {script}\n", flush=True)

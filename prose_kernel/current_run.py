@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from prose_kernel.state.home import RunHome
     from prose_kernel.state.kept import Kept
     from prose_kernel.state.transcript import InContextTrace
+    from prose_kernel.telemetry.listener import Spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ class Environment:
     warnings: deque[str] = field(default_factory=deque)
     started_engine: Engine | None = None
     remote: RemoteCommands | None = None
+    spans: Spans | None = None
 
     @property
     def language(self) -> Language:
@@ -264,6 +266,10 @@ class CurrentRun:
     def plug_in(self) -> None:
         """Let the machines use the services and the commands that are there by now."""
         commands: Commands = self.around.remote or self.commands
+        if (spans := self.around.spans) is not None and self.around.settings.telemetry_commands:
+            from prose_kernel.telemetry.commands import TracedCommands
+
+            commands = TracedCommands(commands, spans)
         machine, services = self.any_machine, self.started_services
         if services is None:  # they will come when they are needed
             machine.ports = structs.replace(machine.ports, commands=commands)
@@ -291,6 +297,8 @@ class CurrentRun:
             clock=around.clock,
             interrupt=around.interrupt,
             before=self.started_services,
+            program_file=around.start.program_file,
+            fetched=bool(around.start.origin) or around.start.elsewhere,
         )
 
     # ------------------------------------------------------------ what it leaves behind

@@ -6,6 +6,7 @@
     ├── CompileError                    a program with errors: its diagnostics, found before anything runs
     ├── RunError                        an error of the running program; `try` can catch it (openprose.md 3.12)
     │   ├── SessionError                E201, E218   a session failed, or its announced binding is missing
+    │   │                               E224         the schema of its answer cannot be used
     │   ├── SessionTimeout              E201         a session ran out of time (type `TimeoutError`)
     │   ├── ExecError                   E203-E205    a command failed, timed out, could not start; E050/E053 at run time
     │   │                               E223         a file that it was to show cannot be shown

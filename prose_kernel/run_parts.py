@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prose_kernel.errors import StateError
+from prose_kernel.errors import StateError, UsageError
 
 if TYPE_CHECKING:
     from prose_kernel.commands import Engine
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from prose_kernel.state.home import RunHome
     from prose_kernel.state.kept import Kept
     from prose_kernel.state.registry.resolver import RemotePrograms
+    from prose_kernel.telemetry.listener import Spans
 
 
 def keep(
@@ -182,6 +183,28 @@ def _gate_records(kept: Kept | None, clock: Clock) -> Records:
     return FallbackRecords(records, clock) if kept.database.inside else records
 
 
+def watch(settings: Settings, cwd: Path, run: Path | None, warn: Callable[[str], None]) -> Spans:
+    """What hears the events of a run for OpenTelemetry and the log; `run` is its directory, `warn` may be called from
+    any thread. Takes some time. Raises `UsageError`."""
+    from prose_kernel.telemetry.listener import Spans
+    from prose_kernel.telemetry.spans import Recorder
+
+    recorders: list[Recorder] = []
+    if settings.telemetry_otel:
+        try:
+            from prose_kernel.telemetry.otel import Tracer
+        except ImportError:
+            hint = "install it with: pip install 'prose_kernel[otel]'"
+            raise UsageError("OpenTelemetry is not installed", hint=hint) from None
+        recorders.append(Tracer(os.environ, warn))
+    if settings.telemetry_log is not None:
+        from prose_kernel.telemetry.log import LogFile
+
+        recorders.append(LogFile(cwd / settings.telemetry_log, warn))
+    remote = os.environ.get("TRACEPARENT", "")
+    return Spans(recorders, remote=remote, content=settings.telemetry_content, run=run)
+
+
 async def remote_commands(settings: Settings, cwd: Path, show: Callable[[str], None]) -> RemoteCommands | None:
     """What runs commands on other machines, connected, where the settings want that. Raises `UsageError`."""
     if not settings.on_other_machines:
@@ -300,6 +323,8 @@ def session_services(
     clock: Clock,
     interrupt: Callable[[], None],
     before: SessionServices | None,
+    program_file: str,
+    fetched: bool,
 ) -> SessionServices:
     """Who answers sessions, judges and records. `project` is the directory in which sessions work, `before` what these
     services replace. Raises `UsageError`."""
@@ -325,7 +350,16 @@ def session_services(
         ),
         before=before,
         is_answered=is_answered,
+        own_program=lambda program: not fetched and _is_own(program, program_file, cwd, project),
     )
+
+
+def _is_own(program: str, main: str, cwd: Path, project: Path) -> bool:
+    """Whether a program is the one that was started, or a file of its project: nothing from elsewhere."""
+    if program in ("", main):
+        return True
+    file = (cwd / program).resolve()
+    return "://" not in program and file.is_file() and file.is_relative_to(project.resolve())
 
 
 def offer_commands() -> None:

@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from prose_kernel.errors import ProseError, ProviderError
-from prose_kernel.permissions.policy import KINDS, shown
+from prose_kernel.permissions.policy import shown
 from prose_kernel.recordings.library import Hit, Miss
 from prose_kernel.recordings.recorded_sessions import looked_up
 from prose_kernel.runtime.ports import (
@@ -26,6 +26,7 @@ from prose_kernel.runtime.ports import (
 )
 from prose_kernel.runtime.session_options import CassetteMode, SessionOptions, Surroundings
 from prose_kernel.runtime.text import marker, one_line, printable
+from prose_kernel.runtime.typed_answers import filled_in
 from prose_kernel.runtime.values import full_text
 from prose_kernel.sessions.providers import vendors
 from prose_kernel.sessions.providers.choice import AGENT, Choice
@@ -171,7 +172,8 @@ def most_cost(told: Description, services: SessionServices) -> float | None:
 
     server = vendors.find(choice.name, options)
     model = vendors.model_id(choice.name, server, told.request.model, choice.model)
-    limits = [server.max_tokens, told.request.settings.get("max_tokens")]
+    options_of = vendors.options_of(server, told.request.model, choice.model)
+    limits = [options_of.max_tokens or server.max_tokens, told.request.settings.get("max_tokens")]
     known = [limit for limit in limits if isinstance(limit, int)]
     sent = len(f"{told.system or ''}{told.message.text}".encode("utf-8", "replace"))
     return most_of(choice.name, model, sent, min(known) if known else None)
@@ -232,7 +234,7 @@ def _mappings(alias: str | None, options: SessionOptions) -> str:
 
 def _rules(request: SessionRequest, means: ProviderContext) -> tuple[str, ...]:
     policy = means.policy(request)
-    return tuple(f"{kind}: {shown(policy.words(kind))}" for kind in KINDS)
+    return tuple(f"{kind}: {shown(policy.words(kind))}" for kind in policy.kinds)
 
 
 def _size(item: ContextItem, where: Surroundings) -> Sized:
@@ -284,6 +286,8 @@ class DryRunSessions:
             "recording": told.recording,
         }
         value = marker(request.at)
+        if request.output is not None:
+            return SessionResult(filled_in(request.output, value), value, "dry-run", "dry-run", details)
         return SessionResult(value, value, "dry-run", "dry-run", details)
 
 

@@ -7,8 +7,9 @@ it is needed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from prose_kernel.errors import UsageError
@@ -28,13 +29,15 @@ from prose_kernel.sessions.digest_memory import DigestMemories
 from prose_kernel.sessions.memory import Memories, RememberingSessions, again
 from prose_kernel.sessions.memory_undo import IsAnswered
 from prose_kernel.sessions.provider_pool import LiveProviders, LiveSessions, MoreTools, ProviderContext
-from prose_kernel.sessions.providers.choice import Choice, choice_of, judge_choice, judge_model
+from prose_kernel.sessions.providers import vendors
+from prose_kernel.sessions.providers.choice import AGENT, Choice, choice_of, judge_choice, judge_model
 from prose_kernel.sessions.providers.unconfigured import Announced, Detected, detect
 from prose_kernel.sessions.usage import CountedJudge, CountedSessions, LimitedJudge, UsageTotals
 
 if TYPE_CHECKING:
     from prose_kernel.session_description import Description
     from prose_kernel.sessions.providers.scripted import Script
+    from prose_kernel.sessions.tools.own.pool import OwnTools
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,26 @@ class SessionServices:
         if got and "memory" in notes:
             again(self.memories, self.means.where.cwd, request, notes["memory"])
 
+    def lone_judge(self) -> LoneJudge:
+        """The model or agent that judges, without rules, script and person: what `%judge calibrate` asks. Raises
+        `UsageError` where there is none."""
+        options, where = self.means.options, self.means.where
+        choice = judge_choice(options)
+        if not choice.live:
+            raise UsageError("no model and no agent judges here", hint="%judge SERVER[:MODEL], or PROSE_JUDGE")
+        model = judge_model(choice, options)
+        usual = vendors.find(choice.name, options).model if choice.kind == "model" else None
+        name = ":".join(filter(None, (choice.name, model or choice.model or usual)))
+        name = f"{AGENT}{name}" if choice.kind == "agent" else name
+        mode = "replay" if self.choice.kind == "replay" else options.cassette.mode
+        file = f"cassettes/calibration/{re.sub(r'[^A-Za-z0-9.]+', '-', name).strip('-.') or 'judge'}.jsonl"
+        # the key of a question does not say who was asked: each judge has a recording of its own
+        kept = replace(options.cassette, name=file, alone=True, mode=mode or ("auto" if where.attended else "replay"))
+        cassettes = Cassettes(kept, where, self.means.clock)
+        asked = Asked(None, lambda: LimitedJudge(self.live.judge(choice, model)), rules="off")
+        judge = CountedJudge(RecordedJudge(asked, cassettes, asker=self.asker), self.usage)
+        return LoneJudge(name, judge, cassettes, options.max_parallel or (4 if choice.kind == "agent" else 8))
+
     @property
     def _recording(self) -> bool:
         return self.choice.kind not in ("scripted", "dry-run") and self.cassettes.mode(self.asker) != "off"
@@ -95,6 +118,17 @@ class SessionServices:
             await self.live.close()
         finally:
             self.cassettes.close()
+
+
+@dataclass(frozen=True, slots=True)
+class LoneJudge:
+    """A judge asked alone: its name with the model, its recording, and how many questions it gets at a time. Close the
+    recording when done."""
+
+    name: str
+    judge: Judge
+    cassettes: Cassettes
+    at_once: int
 
 
 class _Notes:
@@ -120,18 +154,20 @@ def connect(
     more_tools: MoreTools | None = None,
     before: SessionServices | None = None,
     is_answered: IsAnswered | None = None,
+    own_program: Callable[[str], bool] = lambda program: True,
 ) -> SessionServices:
     """Make the services for these options.
 
     A script's judgements count with every provider. `interrupt` cancels the run; a person's `:quit` calls it. `guard`
     starts the processes of CLI agents, `terminals` their commands. `before` are the services that these replace in the
-    same run; its recordings stay open. `is_answered` looks into journals of runs that were killed. Raises `UsageError`
-    for an unknown provider or judge and for an invalid script; then nothing has changed.
+    same run; its recordings stay open. `is_answered` looks into journals of runs that were killed;
+    `own_program` tells whether a program is the person's own, whose sessions may use the functions beside it. Raises
+    `UsageError` for an unknown provider or judge and for an invalid script; then nothing has changed.
     """
     connecting = _Connecting(asker, options, where, clock, interrupt)
     if before is None and is_answered is not None:
         connecting.memories.is_answered = is_answered
-    return connecting.services(guard, terminals, more_tools, before)
+    return connecting.services(guard, terminals, more_tools, before, own_program)
 
 
 class _Connecting:
@@ -168,11 +204,21 @@ class _Connecting:
         terminals: Terminals | None,
         more_tools: MoreTools | None,
         before: SessionServices | None,
+        own_program: Callable[[str], bool],
     ) -> SessionServices:
         notes = before.notes if before is not None else _Notes()
         # the same desk for the whole run: an answer "always" holds for it
         desk = before.means.desk if before is not None else PermissionDesk(self.person, self.clock, notes.ask)
-        means = ProviderContext(self.options, self.where, self.clock, desk, guard, terminals, more_tools)
+        means = ProviderContext(
+            self.options,
+            self.where,
+            self.clock,
+            desk,
+            guard,
+            terminals,
+            more_tools,
+            self._own_tools(guard, own_program),
+        )
         self.desk = desk
         if before is not None:
             self.memories = before.memories
@@ -206,6 +252,11 @@ class _Connecting:
         )
         notes.cassettes = self.cassettes if self._recording else None
         return services
+
+    def _own_tools(self, guard: Guard | None, own_program: Callable[[str], bool]) -> OwnTools:
+        from prose_kernel.sessions.tools.own.pool import OwnTools
+
+        return OwnTools(self.options, self.where, guard, own_program)
 
     # ------------------------------------------------------------ recordings
 
@@ -272,8 +323,6 @@ class _Connecting:
         return self.live.sessions(choice) if choice is not None else None
 
     def _notice(self, detected: Detected) -> str:
-        from prose_kernel.sessions.providers import vendors
-
         model = vendors.find(detected.choice.name, self.options).model
         return detected.notice(model or "the one each session names", self.cassettes.mode(self.person), self.person)
 

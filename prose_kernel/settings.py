@@ -21,6 +21,7 @@ from prose_kernel.runtime.session_options import (
     CassetteMode,
     CassetteOptions,
     JudgeOptions,
+    McpServer,
     MemoryLimits,
     ModelServer,
     PostgresUrls,
@@ -38,8 +39,11 @@ if TYPE_CHECKING:
 GateMode = Literal["auto", "ask", "wait", "deny"]
 StateBackend = Literal["filesystem", "sqlite", "postgres", "in-context"]
 AnswerBackend = Literal["filesystem", "in-context"]
-Limit = Annotated[int, "0 is no limit"]
-Address = Annotated[str, Meta(pattern="^https?://[^\\s\\x00-\\x1f\\x7f]+$")]
+Limit = Annotated[int, "a whole number, or 0 for no limit"]
+Address = Annotated[
+    str,
+    Meta(pattern="^https?://[^\\s\\x00-\\x1f\\x7f]+$", description="an address that begins with https:// or http://"),
+]
 
 FILE_ONLY = (
     "cassette_redact",
@@ -51,6 +55,7 @@ FILE_ONLY = (
     "permissions",
     "providers",
     "agents",
+    "mcp",
 )
 WHO_ANSWERS = ("provider", "script", "judge", "judge_model", "judge_rules", "cassette", "cassette_mode")
 """The settings that a magic may change during a run, for the following cells."""
@@ -99,6 +104,7 @@ class Settings:
       present to see the notice.
     - `max_parallel`: how many sessions may run at once; None means 8 with models, 4 with CLI agents.
     - `tool_rounds`: how many requests to the model one session may make.
+    - `function_seconds`: how many seconds one call of a Python function of `prose_tools.py` may take.
     - `tasks_at_once`: how many tasks may be active.
     - `tasks_per_session`: how many tasks of one agent's session may be active.
     - `tasks_seconds`: how many seconds a task may run; None means as long as the run.
@@ -128,6 +134,7 @@ class Settings:
     - `permissions`: what a session may do if its program does not say.
     - `providers`: model servers by name.
     - `agents`: CLI agents by name.
+    - `mcp`: servers of tools by name, which sessions with `tools:` use.
     - `concurrency`: how many branches may wait for commands or sessions at once; None means no limit.
     - `display_cap`: bytes of one command's output that are displayed; of a longer output the middle is omitted.
       0 means no limit. Values, logs and piped output of the command line are never cut.
@@ -136,6 +143,10 @@ class Settings:
       docs` makes, or an address with `{page}` in the place of the name of a page.
     - `notify`: how a terminal calls the person when a question waits and the run has been busy for ten seconds: `bell`,
       `desktop` (a notification, where the terminal knows OSC 9), or `off`. JupyterLab has a setting of its own.
+    - `telemetry_otel`: whether runs are watched through OpenTelemetry; the `OTEL_` variables say where spans go.
+    - `telemetry_log`: the file that gets the same as lines of JSON, relative to the working directory.
+    - `telemetry_content`: whether prompts, answers, commands, questions and messages of errors are in both, too.
+    - `telemetry_commands`: whether commands get the context of their span (`TRACEPARENT`) while runs are watched.
     - `vvm_state`: where agents of VVM put their results: `in-context` (they are the values), or `filesystem` (files
       below `.vvm/runs/`, to which the values refer).
     - `vvm_depth`: how many calls of VVM functions may be inside each other.
@@ -172,6 +183,7 @@ class Settings:
     autodetect: bool = True
     max_parallel: int | None = None
     tool_rounds: int = 50
+    function_seconds: int = 60
     tasks_at_once: int = 32
     tasks_per_session: int = 8
     tasks_seconds: int | None = None
@@ -198,11 +210,16 @@ class Settings:
     permissions: Mapping[str, Rule] = field(default_factory=dict)
     providers: Mapping[str, ModelServer] = field(default_factory=dict)
     agents: Mapping[str, AgentCommand] = field(default_factory=dict)
+    mcp: Mapping[str, McpServer] = field(default_factory=dict)
     concurrency: int | None = None
     display_cap: Limit = 100_000
     display_lines: Limit = 1_000
     docs_url: Address | None = None
     notify: Literal["off", "bell", "desktop"] = "off"
+    telemetry_otel: bool = False
+    telemetry_log: str | None = None
+    telemetry_content: bool = False
+    telemetry_commands: bool = True
     vvm_state: AnswerBackend = "in-context"
     vvm_depth: int = 100
     vvm_rules: bool = False
@@ -222,6 +239,11 @@ class Settings:
     def on_other_machines(self) -> bool:
         """Whether commands run on other machines; a dry run runs none."""
         return self.remote not in (None, "off") and self.provider != "dry-run"
+
+    @property
+    def watched(self) -> bool:
+        """Whether somebody watches runs from outside; nobody watches a dry run."""
+        return (self.telemetry_otel or self.telemetry_log is not None) and self.provider != "dry-run"
 
     def session_options(self, cwd: Path) -> SessionOptions:
         """Return the options that concern sessions; file names are relative to `cwd`."""
@@ -254,6 +276,8 @@ class Settings:
             offline=self.offline,
             autodetect=self.autodetect,
             tool_rounds=self.tool_rounds,
+            mcp=self.mcp,
+            function_seconds=self.function_seconds,
         )
 
 

@@ -10,10 +10,12 @@
     [exec]                                     # enabled, memory, home, network, lists, bubblewrap, environment …
     [remote]                                   # scheduler, environment: commands on other machines
     [programs]                                 # registry, size, seconds, most, private_hosts: programs from elsewhere
+    [telemetry]                                # otel, log, content, commands: watching runs from outside
     [vvm]                                      # state, depth, rules
     [permissions]                              # what a session may do by default
     [providers.NAME]                           # a model server
-    [models.NAME]                              # what sonnet, opus, haiku and `default` mean there
+    [models.NAME]                              # what sonnet, opus, haiku and `default` mean there ...
+    [models.NAME.ALIAS]                        # ... and how such a model is asked
     [agents.NAME]                              # a CLI agent that speaks ACP
 
 Only `settings.py` uses this module.
@@ -30,8 +32,10 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from msgspec import Meta
+
 from prose_kernel.errors import UsageError
-from prose_kernel.runtime.session_options import AgentCommand, ModelServer, Rule
+from prose_kernel.runtime.session_options import AgentCommand, McpServer, ModelOptions, ModelServer, Rule
 
 NAME = "prose.toml"
 
@@ -75,6 +79,12 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "most": "programs_most",
         "private_hosts": "programs_private_hosts",
     },
+    "telemetry": {
+        "otel": "telemetry_otel",
+        "log": "telemetry_log",
+        "content": "telemetry_content",
+        "commands": "telemetry_commands",
+    },
     "remote": {"scheduler": "remote", "environment": "remote_environment"},
     "vvm": {
         "state": "vvm_state",
@@ -88,8 +98,8 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "memory_wait": "vvm_memory_wait",
     },
 }
-NAMED = ("providers", "models", "agents")
-KINDS = ("read", "write", "execute", "bash", "network")
+NAMED = ("providers", "models", "agents", "mcp")
+KINDS = ("read", "write", "execute", "bash", "network", "tools")
 WORDS = ("allow", "deny", "prompt")
 AGENT = "acp:"
 SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
@@ -99,7 +109,7 @@ _HEADER = re.compile(r"\s*\[{1,2}([^\[\]]+)\]{1,2}\s*(?:#.*)?$")
 _KEY = re.compile(r"\s*([^=#\[\]{}]+?)\s*=")
 
 Key = tuple[str, ...]
-Options = TypeVar("Options", ModelServer, AgentCommand)
+Options = TypeVar("Options", ModelServer, ModelOptions, AgentCommand, McpServer)
 
 
 def read(path: Path, hints: Mapping[str, object], problems: list[UsageError]) -> dict[str, object]:
@@ -155,7 +165,8 @@ class SettingsFile:
             found["permissions"] = self._permissions()
         servers, agents = self._servers(), self._agents()
         self._add_models(servers, agents)
-        return found | ({"providers": servers} if servers else {}) | ({"agents": agents} if agents else {})
+        named = {"providers": servers, "agents": agents, "mcp": self._mcp()}
+        return found | {name: tables for name, tables in named.items() if tables}
 
     @contextmanager
     def _noting(self) -> Iterator[None]:
@@ -190,7 +201,7 @@ class SettingsFile:
         for name in self._table(("providers",)):
             with self._noting():
                 self._plain_name(("providers", name), name)
-                found[name] = self._object(ModelServer, ("providers", name), without=("aliases",))
+                found[name] = self._object(ModelServer, ("providers", name), without=("aliases", "options"))
         return found
 
     def _agents(self) -> dict[str, AgentCommand]:
@@ -204,6 +215,21 @@ class SettingsFile:
                 found[name] = agent
         return found
 
+    def _mcp(self) -> dict[str, McpServer]:
+        found = {}
+        for name in self._table(("mcp",)):
+            with self._noting():
+                self._plain_name(("mcp", name), name)
+                if "." in name:
+                    self._refuse(("mcp", name), "a name without dots", name)
+                server = self._object(McpServer, ("mcp", name))
+                if bool(server.command and server.command[0]) == (server.url is not None):
+                    self._fail(("mcp", name), "it takes either `command` (to start it) or `url` (to reach it)")
+                if server.url is not None and not server.url.startswith(("https://", "http://")):
+                    self._refuse(("mcp", name, "url"), "an address that begins with https:// or http://", server.url)
+                found[name] = server
+        return found
+
     def _add_models(self, servers: dict[str, ModelServer], agents: dict[str, AgentCommand]) -> None:
         """Add `[models.NAME]` to the server of that name, `[models."acp:NAME"]` to the agent."""
         for name in self._table(("models",)):
@@ -211,10 +237,11 @@ class SettingsFile:
                 self._add_model(name, servers, agents)
 
     def _add_model(self, name: str, servers: dict[str, ModelServer], agents: dict[str, AgentCommand]) -> None:
-        aliases = {
-            alias: str(self._checked(model, str, ("models", name, alias)))
-            for alias, model in self._table(("models", name)).items()
+        options = {
+            alias: self._alias(("models", name, alias), meant, tables=not name.startswith(AGENT))
+            for alias, meant in self._table(("models", name)).items()
         }
+        aliases = {alias: each.model for alias, each in options.items() if each.model is not None}
         if name.startswith(AGENT):
             agent = name.removeprefix(AGENT)
             if agent not in agents:
@@ -225,11 +252,20 @@ class SettingsFile:
         default = aliases.pop("default", None)
         if default is not None and server.model is not None:
             self._refuse(("models", name, "default"), f"one default: [providers.{name}] has `model` already", None)
-        servers[name] = replace(server, aliases=aliases, model=default or server.model)
+        options = {alias: each for alias, each in options.items() if each != ModelOptions(each.model)}
+        servers[name] = replace(server, aliases=aliases, options=options, model=default or server.model)
+
+    def _alias(self, key: Key, meant: object, *, tables: bool) -> ModelOptions:
+        """What an alias means: the name of a model, or a table that says how it is asked as well."""
+        if isinstance(meant, dict) and tables:
+            return self._object(ModelOptions, key)
+        if not isinstance(meant, str) or not meant:
+            self._refuse(key, "the name of a model" + (", or a table" if tables else ""), meant)
+        return ModelOptions(meant)
 
     def _object(self, kind: type[Options], key: Key, without: Iterable[str] = ()) -> Options:
         """Return the table at `key` as an object of the dataclass `kind`."""
-        content, hints = self._table(key), get_type_hints(kind)
+        content, hints = self._table(key), get_type_hints(kind, include_extras=True)
         known = [field.name for field in fields(kind) if field.name not in without]
         self._known(content, key, known)
         for field in fields(kind):
@@ -310,18 +346,17 @@ def convert(value: object, hint: object, *, text: bool = False) -> object:
         raise ValueError from problem
     if isinstance(found, bool) or not isinstance(found, int | float):
         return found
-    if found < 0 or (found == 0 and get_origin(hint) is not Annotated):
+    note = _note(hint)
+    if not isinstance(note, Meta) and (found < 0 or (found == 0 and note is None)):
         raise ValueError
     return found
 
 
 def accepted(hint: object) -> str:
     """Describe the values that a setting of type `hint` accepts."""
-    if get_origin(hint) is Annotated:
-        return "a whole number, or 0 for no limit"
-    plain = _plain(hint)
-    if get_origin(plain) is Annotated:
-        return "an address that begins with https:// or http://"
+    note, plain = _note(hint), _plain(hint)
+    if note is not None:
+        return str(note.description if isinstance(note, Meta) else note)
     if get_origin(plain) is Literal:
         return "one of " + ", ".join(repr(word) for word in get_args(plain) if word)
     return {bool: "true or false", int: "a whole number above 0", float: "a number above 0", str: "a text"}.get(
@@ -332,8 +367,17 @@ def accepted(hint: object) -> str:
 
 def _plain(hint: object) -> object:
     """Return the type without its `| None` and without annotations."""
-    if get_origin(hint) is Annotated:
-        return get_args(hint)[0]
+    hint = _some(hint)
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
+
+
+def _note(hint: object) -> object:
+    """Return what is annotated to a type: a `Meta` that says what is accepted, or a text that does; None without."""
+    hint = _some(hint)
+    return get_args(hint)[1] if get_origin(hint) is Annotated else None
+
+
+def _some(hint: object) -> object:
     if get_origin(hint) in (Union, UnionType):
         return next(part for part in get_args(hint) if part is not type(None))
     return hint

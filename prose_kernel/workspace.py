@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -404,13 +405,17 @@ class Workspace:
         finally:
             if self._run is not None and self._run.answers is not None:
                 self._run.answers.flush()
-            while self._around.warnings:
-                self._around.asker.show(f"Warning: {self._around.warnings.popleft()}")
+            self._tell_warnings()
+
+    def _tell_warnings(self) -> None:
+        while self._around.warnings:
+            self._around.asker.show(f"Warning: {self._around.warnings.popleft()}")
 
     async def _run_text(self, compiled: Compiled, inputs: Mapping[str, str], language: Language) -> Value:
         await self._prepare()
         machine = self.machine_of(language)
         run = self._open(language)
+        watched = await self._watch(run) if self.settings.watched else contextlib.nullcontext()
         self._around.inputs.update(language.inputs(compiled.program))
         await run.retire()
         self._running = language
@@ -422,8 +427,19 @@ class Workspace:
             )
             run.plug_in()
         run.keep_text(compiled, language)
-        with run.written_down(compiled, inputs, language):
+        with run.written_down(compiled, inputs, language), watched:
             return await machine.run(compiled.program, compiled.source, inputs=inputs, cell=self.start.notebook)
+
+    async def _watch(self, run: CurrentRun) -> AbstractContextManager[None]:
+        """What stands around a text while somebody watches from outside. Raises `UsageError`."""
+        around = self._around
+        if around.spans is None:
+            directory = run.journal.file.path.parent if run.journal is not None else None
+            warn = around.warnings.append
+            around.spans = await asyncio.to_thread(run_parts.watch, self.settings, self.start.cwd, directory, warn)
+            self.add_listener(around.spans)
+            run.plug_in()
+        return around.spans.text()
 
     @contextlib.contextmanager
     def _interruptible(self) -> Iterator[None]:
@@ -527,9 +543,12 @@ class Workspace:
             await self._close_run(error)
         finally:
             self._forget()
-            opened = (self._around.remote, self._around.started_engine)
-            self._around.remote = self._around.started_engine = None
+            opened = (self._around.remote, self._around.started_engine, self._around.spans)
+            if self._around.spans is not None:
+                self.remove_listener(self._around.spans)
+            self._around.remote = self._around.started_engine = self._around.spans = None
             await asyncio.gather(*(asyncio.to_thread(one.close) for one in opened if one is not None))
+            self._tell_warnings()
 
     async def _close_run(self, error: RunError | None) -> None:
         if self._run is not None:

@@ -24,6 +24,8 @@ HEAVY = (
     "prose_kernel.lsp",
     "psycopg",
     "prose_kernel.remote",
+    "opentelemetry",
+    "prose_kernel.telemetry",
 )
 
 CELLS = """

@@ -9,7 +9,13 @@ import pytest
 
 from prose_kernel import settings
 from prose_kernel.errors import UsageError
-from prose_kernel.runtime.session_options import AgentCommand, CassetteOptions, JudgeOptions, ModelServer
+from prose_kernel.runtime.session_options import (
+    AgentCommand,
+    CassetteOptions,
+    JudgeOptions,
+    ModelOptions,
+    ModelServer,
+)
 from prose_kernel.settings import Settings
 from prose_kernel.settings_file import KINDS, NAMED, TABLES
 
@@ -86,6 +92,7 @@ timeout = 5
 [models.stub]
 default = "m1"
 sonnet = "m2"
+opus = { model = "m3", max_tokens = 50 }
 
 [models.anthropic]
 sonnet = "claude-old"
@@ -113,7 +120,14 @@ def test_the_whole_file(tmp_path: Path) -> None:
     assert options.permissions == {"read": ("src/**",), "network": ("api.example.org",), "bash": "deny"}
     assert options.servers == {
         "stub": ModelServer(
-            "openai", "http://127.0.0.1:1/v1", key="", model="m1", aliases={"sonnet": "m2"}, tools=False, timeout=5.0
+            "openai",
+            "http://127.0.0.1:1/v1",
+            key="",
+            model="m1",
+            aliases={"sonnet": "m2", "opus": "m3"},
+            options={"opus": ModelOptions("m3", 50)},
+            tools=False,
+            timeout=5.0,
         ),
         "anthropic": ModelServer(aliases={"sonnet": "claude-old"}),
     }
@@ -194,11 +208,37 @@ MISTAKES = [
     ("[agents.o]\ncommand = []", "prose.toml line 2: agents.o.command: the program and its arguments, not []", None),
     ('[agents.o]\ncommand = "x"', "prose.toml line 2: agents.o.command: a list of texts, not 'x'", None),
     (
+        "[mcp.w]\ntimeout = 5",
+        "prose.toml line 1: mcp.w: it takes either `command` (to start it) or `url` (to reach it)",
+        None,
+    ),
+    (
+        '[mcp.w]\nurl = "x"',
+        "prose.toml line 2: mcp.w.url: an address that begins with https:// or http://, not 'x'",
+        None,
+    ),
+    ('[mcp."a.b"]\nurl = "https://x"', "prose.toml line 1: mcp.\"a.b\": a name without dots, not 'a.b'", None),
+    (
         '[models."acp:o"]\nx = "y"',
         'prose.toml line 1: models."acp:o": the name of an [agents.o] table of this file',
         None,
     ),
-    ("[models.a]\nsonnet = 1", "prose.toml line 2: models.a.sonnet: a text, not 1", None),
+    ("[models.a]\nsonnet = 1", "prose.toml line 2: models.a.sonnet: the name of a model, or a table, not 1", None),
+    (
+        "[models.a.sonnet]\nmax_token = 1",
+        "prose.toml line 2: models.a.sonnet.max_token: there is no such setting",
+        "did you mean `max_tokens`?",
+    ),
+    (
+        "[models.a.sonnet]\nmax_tokens = 0",
+        "prose.toml line 2: models.a.sonnet.max_tokens: a whole number above 0, not 0",
+        None,
+    ),
+    (
+        '[agents.o]\ncommand = ["o"]\n[models."acp:o".opus]\nmodel = "y"',
+        "prose.toml line 3: models.\"acp:o\".opus: the name of a model, not {'model': 'y'}",
+        None,
+    ),
     (
         '[providers.a]\nmodel = "x"\n[models.a]\ndefault = "y"',
         "prose.toml line 4: models.a.default: one default: [providers.a] has `model` already",
@@ -274,7 +314,8 @@ def test_the_documented_file_has_every_key(tmp_path: Path) -> None:
     assert set(data) == (single | {*TABLES, *NAMED})
     assert {table: set(keys) for table, keys in TABLES.items()} == {table: set(data[table]) for table in TABLES}
     assert set(data["permissions"]) == set(KINDS)
-    assert set(data["providers"]["gateway"]) | {"aliases", "model"} == set(ModelServer.__slots__)
+    assert set(data["providers"]["gateway"]) | {"aliases", "options", "model"} == set(ModelServer.__slots__)
+    assert set(data["models"]["gateway"]["opus"]) == set(ModelOptions.__slots__)
     assert set(data["agents"]["opencode"]) | {"aliases"} == set(AgentCommand.__slots__)
     assert found.providers["gateway"].model == data["models"]["gateway"]["default"]
 

@@ -19,6 +19,7 @@ Kind = Literal[
     "replaced",  # a cell above has bound again what this cell binds
     "file",  # a program that was imported
     "python",  # a Python variable that went into the cell
+    "unfinished",  # it ran again from within another cell, and did not come to its end
     "above",  # nothing has changed yet, but the cell above is stale
 ]
 
@@ -28,6 +29,7 @@ _WORDS: Final[Mapping[Kind, str]] = {
     "replaced": "{name}, which it binds, was bound again by {cell}",
     "file": "{name} has changed",
     "python": "the Python variable {name} has changed",
+    "unfinished": "when it ran again, it did not come to its end",
     "above": "{name} may change: {cell} is stale",
 }
 
@@ -129,7 +131,7 @@ class Freshness:
     def _outer(self, cell: Cell) -> list[Reason]:
         files = [Reason("file", Path(path).name) for path, told in cell.files.items() if not _holds(path, told)]
         given = [Reason("python", name) for name in cell.opening.given if not self._outside(cell, name)]
-        return files + given
+        return files + given + ([Reason("unfinished", "")] if cell.unfinished else [])
 
     def first(self, cell: Cell) -> list[Cell]:
         """What has to run for a cell to run again: the cells above whose names stand for something else by now, then

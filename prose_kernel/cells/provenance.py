@@ -66,6 +66,7 @@ class Cell:
     `made` are the names that it has bound or defined, with the number of their content; `inputs` those that it used and
     had not made itself before: the content that it found, and the cell which had made that. `files` are digests of the
     programs that it imported, by address. `first` is its place among the cells in the order of their first runs.
+    `unfinished`: another cell ran it again, and that failed or was interrupted; its own output does not tell.
     """
 
     key: str
@@ -75,6 +76,7 @@ class Cell:
     opening: Opening
     ran: int = 0
     failed: bool = False
+    unfinished: bool = False
     made: dict[str, int] = field(default_factory=dict)
     inputs: dict[str, tuple[int, Cell | None]] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
@@ -260,6 +262,7 @@ class Provenance:
             cell = Cell(opening.key, opening.number, opening.code, len(self.cells) + 1, opening)
             self.cells[opening.key] = cell
         cell.opening, cell.code, cell.ran, cell.gone = opening, opening.code, self.runs, False
+        cell.unfinished = False
         cell.number = opening.number or cell.number
         self._known[bare(opening.code)] = opening
         self._cell = cell

@@ -383,6 +383,7 @@ class Cells:
         finally:
             view.language = running
             self.provenance.end(failed=failed)
+            cell.unfinished = failed
             if calling is not None:
                 self.provenance.begin(calling)
 

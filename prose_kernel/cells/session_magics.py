@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from prose_kernel import languages
 from prose_kernel.cells.registry import Call, magic, read_program, use
 from prose_kernel.errors import CompileError, UsageError
-from prose_kernel.presentation.display import Display, table
+from prose_kernel.presentation.display import Display, paragraph, table
 
 if TYPE_CHECKING:
     from prose_kernel.languages import Compiled, Language
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 RULES = ("first", "only", "off")
 _PROBLEMS = 5
 _MODES = ("off", "auto", "record", "replay")
+_STEP = 20
+"""Answers of a calibration after which a notebook is told how far it is."""
 _CASSETTE_OPTIONS = {"mode": _MODES, "stale": ("warn", "fail", "ignore")}
 
 
@@ -55,10 +59,13 @@ def _providers(call: Call) -> Display:
 
 
 @magic(
-    "%judge [first|only|off] [SERVER[:MODEL]|acp:AGENT|human|auto]",
-    "who decides conditions: whether rules come first, alone or not at all, and who decides what they leave open",
+    "%judge [first|only|off] [SERVER[:MODEL]|acp:AGENT|human|auto] | calibrate [FILE] [--least PERCENT] [--only NAME]",
+    "who decides conditions: whether rules come first, alone or not at all, and who decides what they leave open; "
+    "calibrate: how often that judge is right",
 )
 async def judge(call: Call) -> None:
+    if call.words[:1] == ("calibrate",):
+        return await _calibrate(call)
     use(call, judge, 0, 2)
     if not call.words:
         return call.show(_judges(call))
@@ -98,6 +105,57 @@ def _judges(call: Call) -> Display:
         ("asked in turn", " → ".join(chain) or "nobody"),
     ]
     return table(("conditions", ""), rows, code=())
+
+
+async def _calibrate(call: Call) -> None:
+    from prose_kernel.calibrating import calibrate
+    from prose_kernel.presentation import calibration as shown
+
+    words = list(call.words[1:])
+    given = {option: _taken(words, option) for option in ("--least", "--only")}
+    if len(words) > 1 or any(word.startswith("-") for word in words):
+        raise UsageError("%judge calibrate: one file, --least and --only", hint=f"usage: {judge.usage}")
+    least = _percent(given["--least"])
+    progress, done = f"prose-calibrate-{uuid4().hex}", 0
+    call.output.display(paragraph("The judge is asked."), progress)
+
+    def count(answer: object, of: int) -> None:
+        nonlocal done
+        done += 1
+        if done % _STEP == 0:
+            call.output.update(paragraph(f"{done:,} of {of:,} asked."), progress)
+
+    found = await calibrate(call.cells.workspace, words[0] if words else None, given["--only"], count)
+    first, *rest = shown.displays(found)
+    call.output.update(replace(first, facts={"consumed": shown.consumed(found)}), progress)
+    for part in rest:
+        call.show(part)
+    if least is not None and 100 * found.accuracy.share < least:
+        raise UsageError(f"%judge calibrate: it is right less often than in {least:g} %")
+
+
+def _taken(words: list[str], option: str) -> str | None:
+    """The word behind an option, taken out of the words. Raises `UsageError`."""
+    if option not in words:
+        return None
+    at = words.index(option)
+    if at + 1 == len(words):
+        raise UsageError(f"%judge calibrate: {option} takes a word", hint=f"usage: {judge.usage}")
+    value = words[at + 1]
+    del words[at : at + 2]
+    return value
+
+
+def _percent(said: str | None) -> float | None:
+    if said is None:
+        return None
+    try:
+        least = float(said.rstrip("%"))
+    except ValueError:
+        least = -1.0
+    if not 0 <= least <= 100:
+        raise UsageError("%judge calibrate: --least is a percentage from 0 to 100", hint=f"usage: {judge.usage}")
+    return least
 
 
 # ---------------------------------------------------------------- recordings

@@ -140,6 +140,31 @@ def _database(subject: str, url: str, place: str, wanted: bool) -> Finding:
     return Finding("ok", subject, f"{found}; {server} at {database.place}, {made}")
 
 
+def watching(current: Settings) -> Finding:
+    """Whether runs are watched from outside, and whether that can work. Nothing is sent."""
+    told = ["OpenTelemetry"] * current.telemetry_otel + ["a log"] * (current.telemetry_log is not None)
+    if not told:
+        return Finding("ok", "telemetry", "off; docs/watching.md says how runs are watched")
+    if current.telemetry_log is not None:
+        file = Path.cwd() / current.telemetry_log
+        if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
+            fix = "set [telemetry] log to a file in a directory that you may write to"
+            return Finding("broken", "telemetry", f"the log {current.telemetry_log} cannot be written", fix)
+    text = f"runs are watched through {' and '.join(told)}"
+    if current.telemetry_otel:
+        try:
+            from prose_kernel.telemetry.otel import destination
+
+            text += f"; spans go to {destination(os.environ)}"
+        except ImportError:
+            return Finding("broken", "telemetry", "OpenTelemetry is not installed", "pip install 'prose_kernel[otel]'")
+        except UsageError as problem:
+            return Finding("broken", "telemetry", str(problem), problem.hint)
+    if current.telemetry_content:
+        return Finding("note", "telemetry", f"{text}, with prompts, answers and commands")
+    return Finding("ok", "telemetry", f"{text}, without prompts, answers and commands")
+
+
 def _programs(current: Settings) -> Finding:
     """What is pinned and cached of programs from elsewhere. Nothing is fetched."""
     from prose_kernel import run_parts
@@ -204,6 +229,7 @@ def _settings() -> Iterator[Finding]:
     yield _remote(current)
     yield from _postgres(current)
     yield _programs(current)
+    yield watching(current)
 
 
 def _shell(wanted: str | None) -> Finding:

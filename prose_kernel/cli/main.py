@@ -25,6 +25,7 @@ COMMANDS = {
     "compile": "prose_kernel.cli.compile:compile_",
     "fmt": "prose_kernel.cli.compile:fmt",
     "check": "prose_kernel.cli.check:check",
+    "judge": "prose_kernel.cli.judge:judge",
     "graph": "prose_kernel.cli.graph:graph",
     "export": "prose_kernel.cli.convert:export",
     "notebook": "prose_kernel.cli.convert:notebook",

@@ -178,6 +178,8 @@ def _agreed(
     for name in ("gates", *run_options.ANSWERING):
         chosen[name] = options[name]
     chosen["cassette_realtime"] = True if options["realtime"] else None
+    chosen["telemetry_otel"] = True if options["otel"] else None
+    chosen["telemetry_log"] = str(Path(options["log"]).absolute()) if options["log"] else None
     if options["script"]:
         chosen["script"] = str(Path(options["script"]).absolute())
     chosen["state_dir"] = Resumption(kept.journal).state_dir

@@ -85,6 +85,10 @@ if TYPE_CHECKING:
     metavar="LIMITS",
     help="What sessions and judgements may consume: 2 usd, 200k tokens, 30 min, 100 sessions, or some of it; off.",
 )
+@click.option(
+    "--otel", is_flag=True, help="Send spans of the run through OpenTelemetry; the OTEL_ variables say where."
+)
+@click.option("--log", metavar="FILE", help="Write what happens to FILE, as lines of JSON.")
 @click.option("--usage", is_flag=True, help="Print what sessions and judgements consumed.")
 @click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", help="How the result is printed."
@@ -119,6 +123,8 @@ def run(
     remote: str | None = None,
     trust: Sequence[str] = (),
     budget: str | None = None,
+    otel: bool = False,
+    log: str | None = None,
     usage: bool = False,
 ) -> int:
     """Run a program, a notebook (its cells in order) or a bundled example. TARGET is a file, - for OpenProse on
@@ -169,6 +175,8 @@ def run(
         cassette_realtime=True if realtime else None,
         remote=remote,
         budget=budget,
+        telemetry_otel=True if otel else None,
+        telemetry_log=log,
     )
     request = Request(
         name,

@@ -580,14 +580,24 @@ def _given(language: Language, values: Mapping[str, object]) -> dict[str, str]:
 
 
 _fronts: dict[int, Front] = {}
+_register_atexit: Callable[[Callable[[], None]], object] = getattr(threading, "_register_atexit", atexit.register)
+"""Its callbacks run while threads can still begin, which the end of a run needs."""
+
+
+def _close_all() -> None:
+    for id_ in tuple(_fronts):
+        _fronts.pop(id_).close()
 
 
 def load(shell: Any) -> None:
     """`%load_ext prose_kernel`: the magics, and the name `prose` unless the notebook uses it for something else."""
     if id(shell) in _fronts:
         return
+    if not _fronts:
+        import concurrent.futures.thread  # noqa: F401 - its callback, registered before ours, runs after it
+
+        _register_atexit(_close_all)
     front = _fronts[id(shell)] = Front(shell)
-    atexit.register(front.close)
     from IPython.core.magic import no_var_expand
 
     for language in languages.LANGUAGES.values():
@@ -603,7 +613,6 @@ def unload(shell: Any) -> None:
     front = _fronts.pop(id(shell), None)
     if front is None:
         return
-    atexit.unregister(front.close)
     front.close()
     for kind in ("cell", "line"):
         for language in languages.LANGUAGES.values():

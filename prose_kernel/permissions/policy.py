@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fnmatch
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -21,10 +22,11 @@ from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.session_options import Rule, Surroundings
 from prose_kernel.runtime.text import escaped
 
-Kind = Literal["read", "write", "execute", "network", "bash"]
+Kind = Literal["read", "write", "execute", "network", "bash", "tools"]
 Answer = Literal["allow", "deny", "prompt"]
 
 KINDS: Final[tuple[Kind, ...]] = ("read", "write", "execute", "network", "bash")
+"""The kinds that every session has; `tools` concerns those that name tools of their own (docs/tools.md)."""
 WORKSPACE: Final = "workspace"
 SHIPPED: Final[Mapping[Kind, Rule]] = {
     "read": WORKSPACE,
@@ -32,6 +34,7 @@ SHIPPED: Final[Mapping[Kind, Rule]] = {
     "execute": "deny",
     "network": "prompt",
     "bash": "deny",
+    "tools": "prompt",
 }
 """The rules where neither the program nor the settings say anything."""
 
@@ -61,7 +64,7 @@ class Policy:
         self._search_path = search_path
         for kind, rule in self._rules.items():
             for pattern in rule if isinstance(rule, tuple) else ():
-                hosts.check(pattern) if kind == "network" else grants.check(kind, pattern)
+                _check(kind, pattern)
 
     @classmethod
     def of(
@@ -81,7 +84,7 @@ class Policy:
         environment = {} if environment is None else environment
         home = environment.get("HOME") or str(Path.home())
         state = os.path.join(cwd, state_dir or ".prose")  # noqa: PTH118 - text in, text out
-        rules: dict[Kind, Rule] = {kind: _settled(kind, stated, host) for kind in KINDS}
+        rules: dict[Kind, Rule] = {kind: _settled(kind, stated, host) for kind in (*KINDS, "tools")}
         return cls(rules, Surface(cwd, home, state), environment.get("PATH"))
 
     @classmethod
@@ -105,6 +108,9 @@ class Policy:
             return Ruling(word, why)
         if kind == "network":
             return self._network(target, why)
+        if kind == "tools":
+            fits = any(fnmatch.fnmatchcase(target, pattern) for pattern in self.patterns(kind))
+            return Ruling("allow" if fits else "deny", why)
         return Ruling("allow" if self.reach(kind).covers(target) else "deny", why)
 
     def _network(self, target: str, why: str) -> Ruling:
@@ -140,10 +146,15 @@ class Policy:
         return rule if isinstance(rule, tuple) else ()
 
     @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds that are worth telling: all of `KINDS`, and `tools` where something is said about it."""
+        return KINDS if self.words("tools") == SHIPPED["tools"] else (*KINDS, "tools")
+
+    @property
     def digest(self) -> str:
         """The rules in force as canonical text, the same on every machine: a part of a recording's key."""
         return json.dumps(
-            {kind: rule if isinstance(rule := self.words(kind), str) else list(rule) for kind in KINDS},
+            {kind: rule if isinstance(rule := self.words(kind), str) else list(rule) for kind in self.kinds},
             ensure_ascii=False,
             sort_keys=True,
             separators=(",", ":"),
@@ -156,6 +167,13 @@ def _settled(kind: Kind, stated: Mapping[str, Rule], host: Mapping[str, Rule]) -
         if kind in rules:
             return _spelled(kind, rules[kind])
     return SHIPPED[kind]
+
+
+def _check(kind: Kind, pattern: str) -> None:
+    if kind == "network":
+        hosts.check(pattern)
+    elif kind != "tools":
+        grants.check(kind, pattern)
 
 
 def _spelled(kind: Kind, rule: Rule) -> Rule:

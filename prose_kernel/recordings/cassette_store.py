@@ -66,7 +66,7 @@ class CassetteStore:
 
     def load(self) -> bool:
         """Read what is new on disk; whether there was anything."""
-        paths = files.all_paths(self.own, self._workspace)
+        paths = [self.own] if self.options.alone else files.all_paths(self.own, self._workspace)
         signatures = {path: files.signature_of(path) for path in paths}
         known = {path: found.signature for path, found in self._files.items()}
         if {path: s for path, s in signatures.items() if s is not None} == known:

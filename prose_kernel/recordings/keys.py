@@ -71,6 +71,8 @@ class Identity:
                 "prompt": held(same(request.task), WHOLE),
                 "context": {**self._given(request.given), **self._context(request.context or ())},
                 "settings": same(canonical(request.settings).decode()) if request.settings else None,
+                "output": held(same(canonical(request.output).decode())) if request.output else None,
+                "correction": held(same(request.correction), WHOLE) if request.correction else None,
                 "memory": "sha256:" + digest(memory) if memory else None,
                 "skills": {same(name): self._skill(name) for name in request.skills},
                 "tools": sorted(self._tool_names(request)),

@@ -164,10 +164,13 @@ class SessionStarted(Event, frozen=True):
 
 
 class SessionProgressed(Event, frozen=True):
+    """`tool` is a call that is over, after `seconds` (volatile)."""
+
     spawn: int
     kind: Literal["text", "note", "tool"]
     text: str
     tool: ToolUse | None = None
+    seconds: float = 0.0
 
 
 class SessionFinished(Event, frozen=True):

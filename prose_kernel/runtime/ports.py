@@ -228,9 +228,12 @@ class SessionRequest(Struct, frozen=True):
     """One attempt at a `session` or `resume`, or at an agent call of VVM (`call`), with everything resolved but the
     assembled message.
 
-    `task` and `system` are interpolated. `context` is None when the program said nothing, empty for `context: []`.
+    `output` is the JSON Schema that the answer must fit, None: any text; `correction` says what was wrong with the last
+    answer. `task` and `system` are interpolated. `context` is None when the program said nothing, empty for
+    `context: []`.
     `timeout` is in seconds. A call has `given` (None: an empty input), `prelude` (what the agent's memory tells it) and
     `settings`, what the agent's configuration holds beside the known keys; and nothing of what orients a session.
+    `tools` are the names of tools of one's own: `weather` (a server), `weather.forecast`, `word_count` (a function).
     """
 
     kind: Literal["session", "resume", "call"]
@@ -254,6 +257,9 @@ class SessionRequest(Struct, frozen=True):
     given: Given | None = None
     prelude: str = ""
     settings: Mapping[str, object] = struct_field(default_factory=dict)
+    output: Mapping[str, Any] | None = None
+    correction: str = ""
+    tools: tuple[str, ...] = ()
 
 
 class ToolUse(Struct, frozen=True):
@@ -326,12 +332,14 @@ class SessionResult(Struct, frozen=True, omit_defaults=True):
 class SessionProgress(Struct, frozen=True):
     """Something a running session lets be seen: a piece of its text, a note (whole), or a tool that it has called.
 
-    A session that starts its text anew (after a tool call) sends a piece that begins with a blank line.
+    A session that starts its text anew (after a tool call) sends a piece that begins with a blank line. `seconds` is
+    how long the call of a tool took: volatile, 0 for one that is replayed.
     """
 
     kind: Literal["text", "note", "tool"]
     text: str
     tool: ToolUse | None = None
+    seconds: float = 0.0
 
 
 class Sessions(Protocol):

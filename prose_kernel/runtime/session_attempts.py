@@ -179,7 +179,7 @@ class SessionAttempts:
 
         def progress(step: SessionProgress) -> None:
             if s.host.listeners:
-                s.emit(SessionProgressed(place, self.number, step.kind, step.text, step.tool))
+                s.emit(SessionProgressed(place, self.number, step.kind, step.text, step.tool, step.seconds))
 
         def ask() -> Awaitable[SessionResult]:
             running = s.host.ports.sessions.run(request, progress)

@@ -20,6 +20,18 @@ Rule = str | tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """How the model of an alias is asked: one table `[models.NAME.ALIAS]` of prose.toml.
+
+    - `model`: the server's name of the model; None: what the alias means there without this table.
+    - `max_tokens`: the limit of one reply; None: the server's.
+    """
+
+    model: str | None = None
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ModelServer:
     """A server that models are reached through: one table `[providers.NAME]` of prose.toml (sessions.md 2.2, 2.3).
 
@@ -28,7 +40,8 @@ class ModelServer:
     - `base_url`: where the server is; None is the vendor's own address.
     - `key`: the environment variable that holds the key; None is the vendor's usual one; empty: the server takes none.
     - `model`: the model of sessions that name no alias.
-    - `aliases`: what `sonnet`, `opus` and `haiku` mean here: `[models.NAME]`.
+    - `aliases`: what `sonnet`, `opus` and `haiku` mean here: `[models.NAME]`; `options`: how they are asked, where the
+      alias is a table; `default` is how sessions are asked that name none.
     - `judge_output`: how a verdict is asked for; None is what works for the kind (`tool` for anthropic, else `native`).
     - `tools`: whether models here can call tools; without, context is passed by value and replies are the answers.
     - `timeout`: seconds that the server may stay silent; `max_tokens` the limit of one reply.
@@ -39,6 +52,7 @@ class ModelServer:
     key: str | None = None
     model: str | None = None
     aliases: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, ModelOptions] = field(default_factory=dict)
     judge_output: JudgeOutput | None = None
     tools: bool = True
     timeout: float = 300.0
@@ -62,6 +76,23 @@ class AgentCommand:
 
 
 @dataclass(frozen=True, slots=True)
+class McpServer:
+    """A server of tools that speaks the Model Context Protocol: one table `[mcp.NAME]` of prose.toml (docs/tools.md).
+
+    It is either started (`command`, its argument list, with `env` on top of our environment) or reached at `url`;
+    `key` names the environment variable of a token that is sent there. `tools` are the only ones that are offered
+    (empty: all), `timeout` the seconds of one call.
+    """
+
+    command: tuple[str, ...] = ()
+    url: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    key: str | None = None
+    tools: tuple[str, ...] = ()
+    timeout: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
 class CassetteOptions:
     """Recordings (sessions.md 4.2).
 
@@ -72,6 +103,7 @@ class CassetteOptions:
     - `private`: new cassette files are readable by their owner alone.
     - `realtime`: recorded latencies are waited for on replay.
     - `stale`: what a replay does where a file that the session read has changed; None: `fail` in CI, else `warn`.
+    - `alone`: no other cassette is read.
     """
 
     name: str | None = None
@@ -81,6 +113,7 @@ class CassetteOptions:
     private: bool = False
     realtime: bool = False
     stale: Stale | None = None
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +151,8 @@ class SessionOptions:
     `permissions` are the host's rules where a program states none (exec-and-tasks.md 3.12). `max_parallel` caps live
     sessions (None: 8 for models, 4 for agents). `memory` bounds the memories of agents. `autodetect` lets a key in the
     environment be used where a person is there to be told. `tool_rounds` bounds the requests of one session. `offline`:
-    no model server and no CLI agent is ever called.
+    no model server and no CLI agent is ever called. `mcp` are servers of tools by name; a call of a Python function
+    may take `function_seconds`.
     """
 
     provider: str | None = None
@@ -133,6 +167,8 @@ class SessionOptions:
     offline: bool = False
     autodetect: bool = True
     tool_rounds: int = 50
+    mcp: Mapping[str, McpServer] = field(default_factory=dict)
+    function_seconds: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)

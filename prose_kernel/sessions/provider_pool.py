@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from prose_kernel.sessions.providers.acp import AcpSessions
     from prose_kernel.sessions.providers.model_judge import ModelJudge
     from prose_kernel.sessions.providers.models import ModelSessions
+    from prose_kernel.sessions.tools.own.pool import OwnTools
     from prose_kernel.sessions.tools.tool import Tool
     from prose_kernel.sessions.tools.workbench import SessionWorkbench
 
@@ -36,6 +37,7 @@ class ProviderContext:
     guard: Guard | None = None
     terminals: Terminals | None = None
     more_tools: MoreTools | None = None
+    own_tools: OwnTools | None = None
 
     def policy(self, request: SessionRequest) -> Policy:
         """Return the rules of a session. Raises `PermissionDenied` for an invalid pattern."""
@@ -69,6 +71,10 @@ class ProviderContext:
 
         policy = self.policy(request)
         return SessionWorkbench(request, policy, self.desk, self.where, on_progress, self.brought(request, policy))
+
+    async def found(self, request: SessionRequest) -> Sequence[Tool]:
+        """The tools that the session names in `tools:`. Raises `ProviderError` for one that cannot be had."""
+        return await self.own_tools.tools(request, self.policy(request), self.desk) if self.own_tools else ()
 
     def brought(self, request: SessionRequest, policy: Policy) -> Sequence[Tool]:
         return self.more_tools(request, policy, self.desk) if self.more_tools is not None else ()
@@ -121,6 +127,8 @@ class LiveProviders:
         sessions, self._sessions = self._sessions, {}
         closing = [*(a.close() for a in agents.values()), *(j.close() for j in judges.values())]
         closing += [s.close() for s in sessions.values()]
+        if self._means.own_tools is not None:
+            closing.append(self._means.own_tools.close())
         for problem in await asyncio.gather(*closing, return_exceptions=True):
             if isinstance(problem, BaseException):
                 raise problem  # all of them have been closed by now
@@ -138,6 +146,7 @@ class LiveProviders:
             where=means.where,
             limit=self._at_once(),
             rounds=means.options.tool_rounds,
+            own_tools=means.found,
         )
 
     def _model_judge(self, choice: Choice, model: str | None) -> ModelJudge:

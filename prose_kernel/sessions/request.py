@@ -24,8 +24,11 @@ from prose_kernel.runtime.ports import (
     Target,
 )
 from prose_kernel.runtime.text import clipped
+from prose_kernel.runtime.typed_answers import asked_for
 
-Section = Literal["orientation", "task", "system", "scope", "memory", "context", "input", "references", "output"]
+Section = Literal[
+    "orientation", "task", "system", "scope", "memory", "context", "input", "references", "answer", "output"
+]
 
 SUMMARY_LENGTH = 160
 REPLY = "Reply with your answer. Your whole reply is kept as the result."
@@ -76,9 +79,14 @@ def assemble(request: SessionRequest, *, by_value: bool = False) -> Assembled:
         ("scope", _scope(request.scope)),
         ("memory", _memory(request.memory, by_value=by_value)),
         ("context", _context(context)),
-        ("output", REPLY if by_value else _output(request.target, request.scope, request.memory)),
+        ("answer", asked_for(request.output, request.correction) if request.output is not None else None),
+        ("output", None if request.output is not None else _ending(request, by_value=by_value)),
     ]
     return Assembled(tuple(Part(name, text) for name, text in sections if text))
+
+
+def _ending(request: SessionRequest, *, by_value: bool) -> str:
+    return REPLY if by_value else _output(request.target, request.scope, request.memory)
 
 
 def without_files(request: SessionRequest, tools: Collection[str]) -> bool:

@@ -27,7 +27,7 @@ from prose_kernel.runtime.values import full_text
 from prose_kernel.sessions.providers import vendors
 from prose_kernel.workspace import Start, Workspace
 
-PAGES = ("people", "providers", "recordings", "testing-your-workflow", "what-leaves-your-machine")
+PAGES = ("people", "providers", "recordings", "testing-your-workflow", "typed-answers", "what-leaves-your-machine")
 COMMAND_LINE = DOCS / "cli.md"
 
 

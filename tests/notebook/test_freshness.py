@@ -340,7 +340,11 @@ async def test_an_error_ends_the_rerun_and_the_rest_stays_stale(book: Notebook) 
     await book.run("a", "let x = 2")
     output = await book.run("r", "%rerun stale", fails=True)
     assert output.kinds[-1] == "error"
-    assert list(book.why()) == ["c"]
+    why = book.why()
+    assert list(why) == ["b", "c"] and why["b"] == ["when it ran again, it did not come to its end"]
+    await book.run("a", "let x = 3")
+    await book.run("r", "%rerun stale")
+    assert book.why() == {}
 
 
 async def test_cells_that_end_the_run_are_left_to_people(book: Notebook) -> None:

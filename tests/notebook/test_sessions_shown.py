@@ -198,6 +198,29 @@ def test_usage_is_counted_by_model(client: Client) -> None:
     assert line.split()[:6] == ["stub", "ok-0", "2", "0", "0", "2"]
 
 
+def test_a_judge_is_calibrated_in_place(client: Client, home: Path, stub: StubServer) -> None:
+    items = [{"condition": f"it rains in {n}", "label": "no" if n else "yes"} for n in range(3)]
+    (home / "own.jsonl").write_text("\n".join(json.dumps(item) for item in items))
+    client.run("%judge stub:json-0-yes")
+    ran = client.run("%judge calibrate own.jsonl --least 50")
+    assert ran.status == "error" and ran.error["evalue"] == "%judge calibrate: it is right less often than in 50 %"
+    first, *tables = saved(ran)[:-1]
+    assert first["data"]["text/plain"].startswith(
+        "stub:json-0-yes: 1 of 3 right, 33.3 % (95 % interval 6.1 to 79.2 %)."
+    )
+    assert [part["data"]["text/plain"].split("  ")[0] for part in tables] == [
+        "right answer",
+        "category",
+        "worst misses",
+    ]
+    assert client.run("%judge calibrate own.jsonl --least much").status == "error"
+    assert (
+        client.run("%judge calibrate nowhere.jsonl").error["evalue"]
+        == "nowhere.jsonl cannot be read: no such file or directory"
+    )
+    client.run("%judge auto")
+
+
 def test_prompt_shows_what_would_be_sent_and_sends_nothing(client: Client, stub: StubServer) -> None:
     client.run('let topic = "frogs"')
     stub.reset()

@@ -19,6 +19,7 @@ from sample_files import png
 from prose_kernel import settings
 from prose_kernel.cli.main import main
 from prose_kernel.presentation import report as report_module
+from prose_kernel.presentation import report_entries
 from prose_kernel.presentation.report import report_of
 from prose_kernel.run_replay import look_through
 from prose_kernel.runtime.journal_codec import encode
@@ -291,7 +292,7 @@ def test_images_that_do_not_fit_are_named(here: Path, monkeypatch: pytest.Monkey
     Path("a.png").write_bytes(png())
     Path("i.prose").write_text('exec "cat a.png"\nexec "cat a.png"\n')
     run("i.prose")
-    monkeypatch.setattr("prose_kernel.presentation.report.PICTURES", len(png()) * 2)
+    monkeypatch.setattr("prose_kernel.presentation.report_entries.PICTURES", len(png()) * 2)
     page = checked(report())
     assert page.tags["img"] == 1 and page.text.count("too large for this page") == 1
 
@@ -464,8 +465,9 @@ def test_secrets_are_taken_out(here: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_hostile_texts_and_programs_do_not_make_a_report_grow(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HEADS", "LISTED", "LARGEST"):
-        monkeypatch.setattr(report_module, name, 20_000)
+    monkeypatch.setattr(report_module, "LISTED", 20_000)
+    for name in ("HEADS", "LARGEST"):
+        monkeypatch.setattr(report_entries, name, 20_000)
     grows = "&" * 90 + "<script>"
     lines = [f'let v{number} = "{grows}{number}"' for number in range(500)]
     Path("h.prose").write_text("\n".join(lines))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from itertools import repeat, takewhile
 from typing import Any, ClassVar
 
+from prose_kernel.language import typed_answers
 from prose_kernel.language.diagnostics import Diagnostic, Profile
 from prose_kernel.language.nearest import did_you_mean
 from prose_kernel.language.openprose import tree
@@ -17,11 +18,13 @@ from prose_kernel.language.openprose.contract import LoadContract, is_executable
 from prose_kernel.language.openprose.declarations import Declarations, ImportChecker
 from prose_kernel.language.openprose.name_resolution import Reader
 from prose_kernel.language.openprose.names import Known
+from prose_kernel.language.openprose.output_types import written_schema
 from prose_kernel.language.openprose.program_index import Survey
 from prose_kernel.language.openprose.properties import PropertyChecker, check_budget
-from prose_kernel.language.openprose.scopes import Construct, Frame, Held, Place, Result
+from prose_kernel.language.openprose.scopes import Answer, Construct, Frame, Held, Place, Result
 from prose_kernel.language.openprose.tree import Discretion, Name, Node, Program
 from prose_kernel.language.source import Source, Span
+from prose_kernel.language.typed_answers import Schema
 
 __all__ = ["LoadContract", "check"]
 
@@ -101,6 +104,7 @@ class Checker:
             if name.id not in self._started:
                 self._resumed_too_early(name)
         self.reader.report_exec_members()
+        self.reader.report_fields()
         self.reader.report_insertions()
 
     # ---------------------------------------------------------------- the agenda
@@ -233,7 +237,19 @@ class Checker:
             return None if any(item.name.id == "format" for item in spawn.properties) else "exec"
         if isinstance(value, tree.ProgramCall):
             return Result(value.program.id, self.survey.program(value.program.id))
-        return None
+        if isinstance(spawn, tree.Session | tree.Resume):
+            return self._answer(spawn)
+        return self.reader.answer(value)
+
+    def _answer(self, node: tree.Session | tree.Resume) -> Answer | None:
+        """What a session answers, where the program says it: the session's `output` over the agent's."""
+        if self.strict:
+            return None
+        if any(item.name.id == "output" for item in node.properties):
+            schema: Schema | None = written_schema(node.properties)
+        else:
+            schema = self.survey.outputs.get(node.agent.id) if node.agent is not None else None
+        return Answer(schema) if schema is not None else None
 
     def _export(self, node: tree.BlockCall) -> None:
         """The soft exports of a bare `do` (3.6)."""
@@ -450,7 +466,11 @@ class Checker:
         if node.modifiers is not None:
             self._isolate()
         names = [name for name in (node.item, node.index) if name is not None]
+        held = self.reader.answer(node.collection)
         self._open(place, node.body, *[(name, "loop variable") for name in names])
+        item = typed_answers.item(held.schema) if held is not None else None
+        if item is not None and node.item.id in frame.temporaries:
+            frame.items[node.item.id] = Answer(item)
 
     def _repeat(self, node: tree.Repeat) -> None:
         self.reader.expression(node.count)

@@ -40,7 +40,7 @@ ONLY_BEFORE: Final[dict[str, frozenset[str]]] = {
     "CONTINUE": frozenset({"_NL"}),
 }
 NEVER_BEFORE: Final[dict[str, frozenset[str]]] = {
-    "OUTPUT": frozenset({"DOT"}),
+    "OUTPUT": frozenset({"DOT", "COLON"}),
     "LET": frozenset({"DOT", "LPAR", "PIPE"}),
     "CONST": frozenset({"DOT", "LPAR", "PIPE"}),
     "SESSION": frozenset({"EQUALS", "DOT", "COMMA", "PIPE"}),
@@ -58,8 +58,8 @@ NEVER_BEFORE: Final[dict[str, frozenset[str]]] = {
 KEYWORDS: Final[dict[str, str]] = {kind.lower(): kind for kind in (*ONLY_BEFORE, *NEVER_BEFORE)}
 
 NOT_STRICT: Final[dict[str, frozenset[str]]] = {
-    "agent": frozenset({"budget"}),
-    "session": frozenset({"budget", "permissions", "timeout"}),  # 2.3 rows 21 and 53
+    "agent": frozenset({"budget", "output", "tools"}),
+    "session": frozenset({"budget", "output", "permissions", "timeout", "tools"}),  # 2.3 rows 21 and 53
     "exec": frozenset({"stdin", "env", "max-output", "format", "display"}),
 }
 """Properties that the strict profile does not know: a warning (W005), and without effect."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from prose_kernel.language import typed_answers
 from prose_kernel.language.nearest import did_you_mean
 from prose_kernel.language.openprose import newcomers
 from prose_kernel.language.openprose.command_hints import safe_form
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.openprose.program_index import Survey, Undefined, UndefinedCode
-from prose_kernel.language.openprose.scopes import Result
+from prose_kernel.language.openprose.scopes import Answer, Frame, Result
 from prose_kernel.language.openprose.tree import (
     Array,
     Binary,
@@ -29,6 +30,7 @@ from prose_kernel.language.openprose.tree import (
     Text,
 )
 from prose_kernel.language.source import Span
+from prose_kernel.language.typed_answers import Schema
 
 _LEAVES = frozenset({Number, Constant, Duration})
 _SHORTEST_MARKER = 10
@@ -57,6 +59,7 @@ class Reader:
         self._text_code: UndefinedCode = "E108" if survey.strict else "W108"
         self._commands: list[tuple[Text, list[Interpolation]]] = []
         self._suspects: list[tuple[str, Span, str]] = []
+        self._fields: list[tuple[Frame, str, str, Span, tuple[str, ...]]] = []
 
     # ---- expressions
 
@@ -230,10 +233,60 @@ class Reader:
             self.survey.undefined(item)
         elif part.steps:
             self._held_member(part.name, part.steps[0], part.span)
+            self._interpolated_fields(part)
 
     # ---- members
 
+    def answer(self, node: Node) -> Answer | None:
+        """What is known of a value by the typed answer that it is, or is a part of."""
+        steps: list[str | None] = []
+        while isinstance(node, (Member, Index)):
+            if isinstance(node, Member):
+                steps.append(node.name.id)
+            else:
+                steps.append(node.index.literal if isinstance(node.index, Text) else None)
+            node = node.value
+        schema = self._answer_in(node.id) if isinstance(node, Name) else None
+        for step in reversed(steps):
+            if schema is None:
+                return None
+            schema = typed_answers.item(schema) if step is None else typed_answers.field(schema, step)
+        return Answer(schema) if schema is not None else None
+
+    def _answer_in(self, name: str) -> Schema | None:
+        frame = self.survey.frame
+        held = frame.items.get(name) if name in frame.temporaries else frame.held.get(name)
+        return held.schema if isinstance(held, Answer) else None
+
+    def _interpolated_fields(self, part: Interpolation) -> None:
+        schema = self._answer_in(part.name)
+        for step in part.steps:
+            if schema is None:
+                return
+            if isinstance(step, str):
+                self._field(part.name, schema, step, part.span)
+                schema = typed_answers.field(schema, step)
+            else:
+                schema = typed_answers.item(schema)
+
+    def _field(self, name: str, schema: Schema, key: str, span: Span) -> None:
+        """Note a field that a typed answer cannot have."""
+        fields = typed_answers.fields_of(schema)
+        if fields is not None and key not in fields:
+            self._fields.append((self.survey.frame, name, key, span, fields))
+
+    def report_fields(self) -> None:
+        """Report E187 where a name holds the same kind of answer wherever it is bound."""
+        for frame, name, key, span, fields in self._fields:
+            if name in frame.mixed or name in self.survey.assigned_in_blocks:
+                continue
+            near = did_you_mean(self.survey.near(key, fields))
+            self.survey.report("E187", span, f"The answer has no field `{key}`", near or _listed("fields", fields))
+
     def _member(self, value: Node, key: str | None, span: Span) -> None:
+        held = self.answer(value) if key is not None else None
+        if held is not None and key is not None:
+            self._field(_root(value), held.schema, key, span)
         if isinstance(value, Name):
             self._held_member(value.id, key, span)
         elif isinstance(value, ProgramCall):
@@ -315,6 +368,13 @@ class Reader:
             return f"{NO_FUNCTION} `{name}`", hint
         near = did_you_mean(survey.near(name, [*survey.programs, *survey.known.programs]))
         return f"no imported program is called `{name}`", near or 'a call needs an import: `use "./file.prose" as name`'
+
+
+def _root(node: Node) -> str:
+    """The name that a path begins with, "" for another value."""
+    while isinstance(node, (Member, Index)):
+        node = node.value
+    return node.id if isinstance(node, Name) else ""
 
 
 def _listed(what: str, names: tuple[str, ...]) -> str:

@@ -15,9 +15,11 @@ from prose_kernel.language.openprose import newcomers
 from prose_kernel.language.openprose.command_hints import braces_hint
 from prose_kernel.language.openprose.contract import block_exports, block_names, persistence
 from prose_kernel.language.openprose.names import Contract, Known, KnownAgent
+from prose_kernel.language.openprose.output_types import written_schema
 from prose_kernel.language.openprose.scopes import Frame
 from prose_kernel.language.openprose.tree import Agent, Block, Constant, Gate, Program, Property
 from prose_kernel.language.source import Source, Span
+from prose_kernel.language.typed_answers import Schema
 
 UndefinedCode = Literal["E131", "E132", "E162", "E170", "E053", "E108", "W108"]
 
@@ -62,6 +64,7 @@ class Survey:
         self.gates: dict[str, None] = {}
         self.root = self.frame = Frame(is_root=True)
         self.everywhere: dict[str, Frame | None] = {}  # with the frame when it is only one
+        self.outputs: dict[str, Schema] = {}  # of agents, where they are written in the program
         self.assigned_in_blocks: set[str] = set()
         self._lines: dict[int, str] = {}
         self._waiting: list[Undefined] = []
@@ -70,6 +73,8 @@ class Survey:
         self._known_names: frozenset[str] | None = None
         for item in program.items:
             if isinstance(item, Agent):
+                if item.name.id not in self.agents and (schema := written_schema(item.properties)) is not None:
+                    self.outputs[item.name.id] = schema
                 self.agents.setdefault(item.name.id, KnownAgent(persistence(item)))
                 if any(p.name.id == "persist" and not _is_false(p) for p in item.properties):
                     self.odd_memories.add(item.name.id)

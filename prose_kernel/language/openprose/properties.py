@@ -11,6 +11,7 @@ from prose_kernel.language.nearest import did_you_mean
 from prose_kernel.language.numbers import is_duration_long, parse_duration
 from prose_kernel.language.openprose.keywords import NOT_STRICT
 from prose_kernel.language.openprose.name_resolution import Reader, is_hole, raw_text
+from prose_kernel.language.openprose.output_types import NotAType, schema_of
 from prose_kernel.language.openprose.program_index import Survey
 from prose_kernel.language.openprose.tree import (
     Array,
@@ -34,12 +35,18 @@ Owner = Literal["agent", "session", "exec", "gate"]
 MODELS = ("sonnet", "opus", "haiku")
 BACKOFFS = ("none", "linear", "exponential")
 EXEC_POLICIES = ("throw", "continue", "ignore")
-PERMISSION_TYPES = ("read", "write", "execute", "bash", "network")
+PERMISSION_TYPES = ("read", "write", "execute", "bash", "network", "tools")
 PERMISSION_WORDS = ("allow", "deny", "prompt")
 
 ALLOWED: dict[Owner, tuple[str, ...]] = {
-    "agent": ("model", "prompt", "persist", "context", "skills", "permissions", "retry", "backoff", "budget"),
-    "session": ("model", "prompt", "context", "retry", "backoff", "timeout", "permissions", "budget"),
+    "agent": (
+        *("model", "prompt", "persist", "context", "skills", "permissions"),
+        *("retry", "backoff", "budget", "output", "tools"),
+    ),
+    "session": (
+        *("model", "prompt", "context", "permissions"),
+        *("retry", "backoff", "timeout", "budget", "output", "tools"),
+    ),
     "exec": ("timeout", "on-fail", "cwd", "stdin", "env", "max-output", "format", "display"),
     "gate": ("prompt", "allow", "timeout", "on_reject"),
 }
@@ -53,6 +60,7 @@ _LOADS_CODE = re.compile(
     r"|PROSE_JOB"
 )
 """Variables that make a shell or a program load code, and the one by which the kernel knows its own processes."""
+_TOOL = re.compile(r"[\w-]+(\.[\w.-]+|\.\*)?", re.ASCII)
 _LONGEST_PROMPT = 10_000
 _MOST_RETRIES = 10
 
@@ -206,6 +214,28 @@ class PropertyChecker:
     def _budget(self, item: Property, _owner: Owner) -> None:
         check_budget(self.survey, item.value)
 
+    def _output(self, item: Property, _owner: Owner) -> None:
+        if isinstance(item.value, Text):
+            if not item.value.literal:
+                self._report("E186", item.value, "The path of a schema is a text without insertions")
+            return
+        try:
+            schema_of(item.value)
+        except NotAType as problem:
+            self._report("E186", problem.node, problem.message, problem.hint)
+
+    def _tools(self, item: Property, _owner: Owner) -> None:
+        value = item.value
+        if not isinstance(value, Array):
+            self._report("E013", value, "`tools` must be an array", 'write `tools: ["name"]`')
+            return
+        if not value.elements:
+            self._report("W010", value, "The array of tools is empty")
+        for element in value.elements:
+            if not isinstance(element, Text) or not is_tool_name(element.raw):
+                hint = 'a server, one of its tools or a function: `"weather"`, `"weather.forecast"`, `"word_count"`'
+                self._report("E014", element, "A tool must be named by a string", hint)
+
     def _agent_retry(self, item: Property) -> None:
         name = item.name.id
         message = f"`{name}` has no effect on an agent"
@@ -228,12 +258,16 @@ class PropertyChecker:
             near = did_you_mean(self.survey.near(name, PERMISSION_TYPES))
             self._report("W008", entry.type, f"Unknown permission type `{name}`", near)
         if isinstance(value, Text):
-            bare = f"`{raw_text(value)}` without quotes" if name in ("bash", "network") else "the patterns in brackets"
+            bare = (
+                f"`{raw_text(value)}` without quotes"
+                if name in ("bash", "network", "tools")
+                else "the patterns in brackets"
+            )
             self._report("E004", value, "A permission is a word or an array of patterns", f"write {bare}")
         elif isinstance(value, Array) and name != "bash":
             for pattern in value.elements:
                 self._pattern(pattern)
-        elif name in ("bash", "network"):
+        elif name in ("bash", "network", "tools"):
             word = _word(value)
             if word not in PERMISSION_WORDS:
                 hint = "write `prompt`" if word == "ask" else "one of allow, deny, prompt"
@@ -354,6 +388,8 @@ class PropertyChecker:
         "retry": _retry,
         "backoff": _backoff,
         "budget": _budget,
+        "output": _output,
+        "tools": _tools,
         "timeout": _timeout,
         "on-fail": _on_fail,
         "cwd": _cwd,
@@ -365,6 +401,11 @@ class PropertyChecker:
         "allow": _allow,
         "on_reject": _on_reject,
     }
+
+
+def is_tool_name(text: str) -> bool:
+    """Whether it can name a tool: a server, a server and its tool, or a function."""
+    return _TOOL.fullmatch(text) is not None
 
 
 def check_budget(survey: Survey, value: Node) -> None:

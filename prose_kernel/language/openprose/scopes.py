@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Literal
 
 from prose_kernel.language.openprose.names import Contract
+from prose_kernel.language.typed_answers import Schema
 
 Relation = Literal["same", "enclosing", "exclusive", "elsewhere"]
 Form = Literal["let", "const", "input", "output", "branch"]
@@ -33,8 +34,15 @@ class Result:
     contract: Contract | None
 
 
-Held = Literal["exec"] | Result | None
-"""What is known about a variable's value: straight from `exec`, a program's result, or nothing."""
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A variable that holds a typed answer of a session, or a part of one: what its JSON Schema says."""
+
+    schema: Schema
+
+
+Held = Literal["exec"] | Result | Answer | None
+"""What is known about a variable's value: straight from `exec`, a program's result, a typed answer, or nothing."""
 
 
 @dataclass(slots=True, eq=False)
@@ -57,7 +65,7 @@ class Place:
     in_catch: bool = False
     conditional: bool = False
     logs: bool = False
-    hidden: list[tuple[str, str | None]] | None = None
+    hidden: list[tuple[str, str | None, Answer | None]] | None = None
     writes: list[tuple[str, Held | Unset]] | None = None
 
     def child(self, construct: Construct, *, conditional: bool = True) -> Place:
@@ -177,12 +185,13 @@ class Frame:
     """The names of the root or of one block while its text is walked (3.5).
 
     `table` holds every declaration so far, `visible` what a read finds (soft exports included), `temporaries` the loop
-    variables, parameters and the like with their kind, `held` what is known about values. `fresh` collects what
+    variables, parameters and the like with their kind, `held` what is known about values, `items` about
+    those of temporaries; `mixed` are names that do not always hold the same kind of thing. `fresh` collects what
     becomes visible inside a branch or an iteration, so that it can be hidden again. `open` tells that a block of
     unknown content was called, which may have exported any name.
     """
 
-    __slots__ = ("fresh", "held", "is_root", "open", "place", "table", "temporaries", "visible")
+    __slots__ = ("fresh", "held", "is_root", "items", "mixed", "open", "place", "table", "temporaries", "visible")
 
     def __init__(self, *, is_root: bool) -> None:
         self.is_root = is_root
@@ -192,6 +201,8 @@ class Frame:
         self.visible: dict[str, None] = {}  # a set in order of appearance
         self.temporaries: dict[str, str] = {}
         self.held: dict[str, Held] = {}
+        self.items: dict[str, Answer] = {}
+        self.mixed: set[str] = set()
         self.fresh: list[str] | None = None
 
     def show(self, name: str) -> None:
@@ -206,7 +217,7 @@ class Frame:
         place = self.place
         if place.hidden is None:
             place.hidden = []
-        place.hidden.append((name, self.temporaries.get(name)))
+        place.hidden.append((name, self.temporaries.get(name), self.items.pop(name, None)))
         self.temporaries[name] = kind
 
     def hold(self, name: str, held: Held) -> None:
@@ -216,13 +227,19 @@ class Frame:
             if place.writes is None:
                 place.writes = []
             place.writes.append((name, self.held.get(name, UNSET)))
+        if self.held.get(name, held) != held:
+            self.mixed.add(name)
         self.held[name] = held
 
     def close_place(self, outer: Place) -> None:
         """Leave the current place for the one around it: temporary names go, certain knowledge becomes doubt."""
         place = self.place
         self.place = outer
-        for name, before in reversed(place.hidden or ()):
+        for name, before, item in reversed(place.hidden or ()):
+            if item is not None:
+                self.items[name] = item
+            else:
+                self.items.pop(name, None)
             if before is None:
                 del self.temporaries[name]
             else:

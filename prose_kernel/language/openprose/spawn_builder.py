@@ -34,6 +34,7 @@ _ONE_LINE: Final = frozenset(
         "retry",
         "backoff",
         "budget",
+        "tools",
         "skills",
         "timeout",
         "on-fail",
@@ -204,7 +205,8 @@ class SpawnBuilder(ExpressionBuilder):
             kinds = tuple(tree.Permission(entry.name, entry.value, span=entry.span) for entry in entries)
             value = tree.Permissions(kinds, span=span)
         else:
-            self.strict(*name.span, "`context` takes names on its line (strict)")
+            if name.id == "context":
+                self.strict(*name.span, "`context` takes names on its line (strict)")
             value = tree.ContextBlock(tuple(entries), span=span)
         return Property(name, value, span=span)
 

@@ -339,6 +339,8 @@ class _Indexer(Indexer):
 
     def _property(self, node: tree.Property, scope: _Scope) -> None:
         value = node.value
+        if node.name.id == "output":  # names of types
+            return
         if isinstance(value, Name):
             if node.name.id == "context":
                 self._context(value, scope)

@@ -184,7 +184,7 @@ class Permissions(Node, frozen=True):
 
 @node
 class ContextBlock(Node, frozen=True):
-    """The block form of `context:`: ordered `key: value` lines, keys may repeat (2.3 row 23)."""
+    """The block form of `context:` and `output:`: ordered `key: value` lines, keys may repeat (2.3 row 23)."""
 
     entries: tuple[Argument, ...]
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import cast
 
 from msgspec import structs
 
 from prose_kernel.errors import SessionError
+from prose_kernel.language import typed_answers
 from prose_kernel.language.numbers import parse_duration
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import persistence
+from prose_kernel.language.openprose.output_types import schema_of
+from prose_kernel.language.typed_answers import Schema
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode
 from prose_kernel.machine.openprose.code import expression
 from prose_kernel.machine.openprose.execs import word
@@ -33,6 +37,7 @@ from prose_kernel.runtime.ports import (
 )
 from prose_kernel.runtime.session_attempts import Failure, SessionAttempts
 from prose_kernel.runtime.shared_names import Agent, Asked
+from prose_kernel.runtime.typed_answers import WrongAnswer, require_schema, taken
 from prose_kernel.runtime.values import Reference, Value, inserted_text
 
 Properties = Mapping[str, object]
@@ -89,7 +94,8 @@ async def prepared(
     key = destination.key if destination is not None else s.next_anonymous()
     kind = destination.kind if destination is not None else "let"
     binding = Binding(key, kind, "", statement_text(s.source, s.statement.span), request.label)
-    return structs.replace(request, target=s.run.store.target(binding)), binding
+    target = s.run.store.target(binding) if request.output is None else None
+    return structs.replace(request, target=target), binding
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +180,8 @@ class Attempts(SessionAttempts):
         self._written: Callable[[], bool] = bool
 
     def target(self) -> Target | None:
+        if self.request.output is not None:
+            return None  # the reply is the answer
         return self.s.run.store.target(self._binding)
 
     def begins(self) -> None:
@@ -185,9 +193,25 @@ class Attempts(SessionAttempts):
             return result
         return structs.replace(result, text=self.s.run.store.read(self.key))
 
+    def _typed(self, result: SessionResult, schema: Schema) -> SessionResult:
+        """The result with its answer as it is kept. Raises E201, and the next attempt is told what was wrong."""
+        try:
+            if result.text is None:
+                raise WrongAnswer("it is a confirmation, not a JSON object")
+            if result.origin == "dry-run":
+                return result
+            text = taken(result.text, schema, typed_by_hand=result.origin == "human")
+        except WrongAnswer as problem:
+            self.request = structs.replace(self.request, correction=str(problem))
+            message = f"the answer does not fit `output`: {problem}"
+            raise SessionError(message, details={"kind": "answer"}) from None
+        return structs.replace(result, text=text)
+
     def keep(self, result: SessionResult) -> Reference:
         """Keep the answer, or check that the session has kept it itself (4.6). Raises E218."""
         run, key = self.s.run, self.key
+        if self.request.output is not None:
+            result = self._typed(result, self.request.output)
         if result.text is not None:
             run.put(structs.replace(self._binding, value=result.text))
         elif not self._written():
@@ -267,7 +291,44 @@ async def _request(
         position=s.run.ordinal,
         finished=tuple(s.run.finished),
         timeout=seconds,
+        output=_schema(s, node, own.get("output", _agents(s, entry).get("output"))),
+        tools=_tools(own, agent),
     )
+
+
+def _agents(s: ProgramContext, entry: AgentEntry | None) -> Properties:
+    """The properties of an agent that this profile knows."""
+    return s.run.properties("agent", entry.node.properties) if entry is not None else {}
+
+
+def _schema(s: ProgramContext, node: Node, value: object) -> Schema | None:
+    """What the answer must be: the session's `output` over the agent's. Raises E224 for a file that is no use."""
+    if isinstance(value, tree.ContextBlock | tree.Object):
+        return schema_of(value)  # as the checker knows, it is one
+    if not isinstance(value, tree.Text):
+        return None
+    path = Path(s.cwd, value.raw)
+    key = f"{s.path}/o{s.count('output')}"
+    try:
+        text = s.note(key, str, lambda: _read(path))
+        if not text:
+            raise ValueError("the file cannot be read")
+        schema = typed_answers.read(text)
+        require_schema(schema)
+    except ValueError as problem:
+        raise located(s, SessionError(f"{value.raw}: {problem}", code="E224"), node) from None
+    return schema
+
+
+def _read(path: Path) -> str:
+    """The text of a file, no more of it than a schema may have; "" where it cannot be read."""
+    try:
+        if not path.is_file():
+            return ""
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return file.read(typed_answers.LARGEST + 1)
+    except OSError:
+        return ""
 
 
 async def _words(
@@ -304,6 +365,13 @@ def _skills(value: object) -> tuple[str, ...]:
     if not isinstance(value, tree.Array):
         return ()
     return tuple(element.raw for element in value.elements if isinstance(element, tree.Text))
+
+
+def _tools(own: Properties, agent: Properties) -> tuple[str, ...]:
+    """Those of the agent and those of the session, each once."""
+    arrays = [value for value in (agent.get("tools"), own.get("tools")) if isinstance(value, tree.Array)]
+    names = [element.raw for array in arrays for element in array.elements if isinstance(element, tree.Text)]
+    return tuple(dict.fromkeys(names))
 
 
 async def _permissions(s: ProgramContext, own: Properties, agent: Properties) -> dict[str, str | tuple[str, ...]]:

@@ -376,7 +376,15 @@ def request_of(s: Context, task: AgentTask, at: str, prelude: str, target: Targe
         given=task.given,
         prelude=prelude,
         settings={key: value for key, value in configuration.items() if key not in CONFIGURATION_KEYS},
+        tools=_tools(configuration.get("tools")),
     )
+
+
+def _tools(stated: object) -> tuple[str, ...]:
+    """The tools that a configuration names. `tools` is none of the language's keys, so anything else means nothing."""
+    if isinstance(stated, list | tuple) and all(isinstance(name, str) for name in stated):
+        return tuple(dict.fromkeys(stated))
+    return ()
 
 
 def _permissions(stated: Mapping[str, Any]) -> dict[str, str | tuple[str, ...]]:

@@ -74,6 +74,12 @@ class AcpSessions:
 
     async def run(self, request: SessionRequest, on_progress: OnProgress) -> SessionResult:
         """One attempt. Raises `PermissionDenied` before the agent hears of it when the rules cannot be enforced."""
+        if request.tools and request.kind != "call":
+            raise ProviderError(
+                f"`tools` cannot be given to the agent {self._name}, which has its own",
+                retryable=False,
+                hint="let a model answer this session, or leave `tools` out",
+            )
         policy = self._policy_of(request)
         refuse_unenforceable(self._name, self._command, policy)
         model = self._model(request.model)

@@ -5,6 +5,7 @@ An agent tells what it likes, in its own words, and what it did behind our back 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -34,6 +35,7 @@ class Reported:
     refused: str | None = None
     violated: str | None = None
     ours: bool = False
+    began: float = field(default_factory=time.monotonic)
 
     @property
     def done(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 import shlex
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -122,7 +123,8 @@ class Conversation:
         if reported.done and not was_done:
             self._check(reported)
             use = self.calls.use(reported)
-            self._on_progress(SessionProgress("tool", use.summary, use))
+            took = time.monotonic() - reported.began
+            self._on_progress(SessionProgress("tool", use.summary, use, took))
 
     def _reported(self, update: schema.ToolCallUpdate | schema.ToolCall) -> Reported:
         """The call with what this says about it; its files looked at before anything is answered."""

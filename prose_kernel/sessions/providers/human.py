@@ -12,12 +12,14 @@ from prose_kernel.runtime.forms import Button, Field, Form
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.text import printable
+from prose_kernel.runtime.typed_answers import WrongAnswer, taken
 from prose_kernel.sessions.providers import nobody
 from prose_kernel.sessions.request import answered, asked, assemble, permission_lines
 
 HELP = "Enter ends your answer; `:more` opens several lines; :skip, :fail MESSAGE, :show, :quit"
 TEXT = ":text"
 """A line that makes text of all lines behind it which come at once; a text area sends it where it has to."""
+FIELDS = "Give JSON, or after `:more` one line `field: value` for each field."
 MORE = "Several lines: end with a line that is only `.`"
 PROMPT = "> "
 LONGEST = 4000
@@ -59,15 +61,17 @@ class HumanSessions:
             said = await forms.ask(self._asker, PROMPT, form)
             first, newline, text = said.partition("\n")
             if newline and first == TEXT and several is None:
-                if text.strip():
+                if text.strip() and self._fits(request, text):
                     return _answered(request, text.split("\n"))
                 continue
             for line in said.split("\n"):
                 command, _, rest = line.strip().partition(" ")
                 match command:
                     case "." if not rest:
-                        if several is not None or lines:
+                        if (several is not None or lines) and self._fits(request, "\n".join(lines)):
                             return _answered(request, lines)
+                        if several is not None:
+                            several.clear()
                     case ":more" if not rest and several is None:
                         several = lines
                         self._asker.show(MORE)
@@ -83,8 +87,20 @@ class HumanSessions:
                         await self._quit()
                     case _:
                         lines.append(_unescaped(line))
-            if several is None and any(line.strip() for line in lines):
+            answers = several is None and any(line.strip() for line in lines)
+            if answers and self._fits(request, "\n".join(lines)):
                 return _answered(request, lines)
+
+    def _fits(self, request: SessionRequest, text: str) -> bool:
+        """Whether this can be the answer; a person is told at once what is wrong with a typed one, and asked again."""
+        if request.output is None:
+            return True
+        try:
+            taken(text, request.output, typed_by_hand=True)
+        except WrongAnswer as problem:
+            self._asker.show(printable(f"That does not fit: {problem}. {FIELDS}"))
+            return False
+        return True
 
     def _show(self, request: SessionRequest, *, whole: bool = False) -> None:
         self._asker.show(printable(to_answer(request, whole=whole)))

@@ -29,6 +29,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse, infer_model
 from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.providers import Provider, infer_provider_class
 from pydantic_ai.run import AgentRunResult
 from pydantic_ai.settings import ModelSettings
@@ -85,7 +86,7 @@ class ServerLink:
             model = self._model(asked.model)
             denied = [_tool(asked, name, "", {"type": "object"}, listener) for name in asked.denied]
             sent = len(asked.message) + len(asked.system or "")
-            bounded = _Bounds(model, frozenset(asked.denied), self._at.name, sent, used)
+            bounded = _Bounds(model, frozenset(asked.denied), self._at.name, sent, used, self._native(model, asked))
             listener.told = bounded.told
             agent = Agent(
                 bounded,
@@ -103,7 +104,7 @@ class ServerLink:
                 event_stream_handler=listener.hear,
                 usage=used,
                 usage_limits=UsageLimits(request_limit=asked.rounds),
-                model_settings=self._settings(model, asked.settings),
+                model_settings=self._settings(model, asked),
             )
         except BaseException as problem:
             consumed(self._at.name, asked.model, bounded.so_far() if bounded is not None else _usage(used))
@@ -137,7 +138,7 @@ class ServerLink:
                 _sendable(asked.message),
                 usage=used,
                 usage_limits=UsageLimits(request_limit=1),
-                model_settings=self._settings(model),
+                model_settings=self._settings(model, asked),
             )
         except BaseException as problem:
             self._consumed(asked.model, used)
@@ -145,6 +146,14 @@ class ServerLink:
                 raise
             raise provider_error(problem, self._at, asked.model) from None
         return _reply(result, "", result.output.model_dump())
+
+    def _native(self, model: Model[Any], asked: Conversation) -> OutputObjectDefinition | None:
+        """The schema of the answer where the vendor's own server holds the model to one, or the settings say that this
+        one does. Other servers that only speak a vendor's format may refuse it; they are asked in words alone."""
+        sure = self._server.base_url is None or self._server.judge_output == "native"
+        if asked.output is None or not sure or not model.profile.get("supports_json_schema_output"):
+            return None
+        return OutputObjectDefinition(json_schema=dict(asked.output), name="answer")
 
     def _consumed(self, model: str, used: RunUsage) -> None:
         """Count what an attempt consumed that leaves no result."""
@@ -160,17 +169,19 @@ class ServerLink:
             self._models[model] = self._make(model)
         return self._models[model]
 
-    def _settings(self, model: Model[Any], wanted: Mapping[str, object] | None = None) -> ModelSettings:
+    def _settings(self, model: Model[Any], asked: Conversation) -> ModelSettings:
+        """The settings of a request: the server's, over them those of the model's alias, over them the agent's."""
         settings = ModelSettings(timeout=self._server.timeout, max_retries=0)
         if "timeout" in model.unsupported_settings:
             settings = ModelSettings(request_timeout=self._server.timeout, max_retries=0)
         if "max_retries" in model.unsupported_settings:
             del settings["max_retries"]
-        if self._server.max_tokens is not None:
-            settings["max_tokens"] = self._server.max_tokens
-        known: dict[str, Any] = {name: value for name, value in (wanted or {}).items() if _is_known(name, value)}
-        if "max_tokens" in known and self._server.max_tokens is not None:
-            known["max_tokens"] = min(known["max_tokens"], self._server.max_tokens)
+        most = asked.options.max_tokens or self._server.max_tokens
+        if most is not None:
+            settings["max_tokens"] = most
+        known: dict[str, Any] = {name: value for name, value in asked.settings.items() if _is_known(name, value)}
+        if "max_tokens" in known and most is not None:
+            known["max_tokens"] = min(known["max_tokens"], most)
         usable = {name: value for name, value in known.items() if name not in model.unsupported_settings}
         return cast("ModelSettings", {**settings, **usable})
 
@@ -335,11 +346,20 @@ class _Bounds(WrapperModel):
 
     A call of such a tool still reaches us: it is refused, and the loop goes on. `spent` is why no further request is
     made, `capped` the budget without which the last answer might have been longer. `used` is what earlier ones have
-    consumed; `sent` is about the size of the message.
+    consumed; `sent` is about the size of the message. `output` is what the answer must be.
     """
 
-    def __init__(self, wrapped: Model[Any], names: frozenset[str], provider: str, sent: int, used: RunUsage) -> None:
+    def __init__(
+        self,
+        wrapped: Model[Any],
+        names: frozenset[str],
+        provider: str,
+        sent: int,
+        used: RunUsage,
+        output: OutputObjectDefinition | None = None,
+    ) -> None:
         super().__init__(wrapped)
+        self._output = output
         self._names = names
         self._vendor = provider
         self._sent = sent
@@ -403,7 +423,11 @@ class _Bounds(WrapperModel):
         return {**(settings or {}), "max_tokens": tokens} if self.capped is not None else settings
 
     def _told(self, asked: ModelRequestParameters) -> ModelRequestParameters:
-        return replace(asked, function_tools=[tool for tool in asked.function_tools if tool.name not in self._names])
+        told = replace(asked, function_tools=[tool for tool in asked.function_tools if tool.name not in self._names])
+        if self._output is None:
+            return told
+        # the answer stays text for the library: what is wrong with it is said by us, in one way for all providers
+        return replace(told, output_mode="native", output_object=self._output)
 
 
 # ---------------------------------------------------------------- objects

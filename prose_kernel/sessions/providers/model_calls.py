@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from prose_kernel.errors import ProviderAuth
 from prose_kernel.runtime.ports import Usage
-from prose_kernel.runtime.session_options import JudgeOutput, ModelServer, Surroundings
+from prose_kernel.runtime.session_options import JudgeOutput, ModelOptions, ModelServer, Surroundings
 from prose_kernel.sessions.providers import load
 from prose_kernel.sessions.tools.tool import ToolSpec
 
@@ -30,7 +30,9 @@ class Conversation:
     """A message to a model, the tools it may call, and how often it may be asked before it must have answered.
 
     The tools in `denied` are not offered; a call of one goes to `call` all the same, which answers what would grant it.
-    `settings` are other keys of an agent: those that servers know (`temperature` and the like) are sent.
+    `options` are those of the model's alias. `settings` are other keys of an agent: those that servers know
+    (`temperature` and the like) are sent. `output` is the JSON Schema of the answer: servers that can be held to one
+    are, the message asks for it in any case.
     """
 
     model: str
@@ -40,7 +42,9 @@ class Conversation:
     call: CallTool | None = None
     rounds: int = 50
     denied: tuple[str, ...] = ()
+    options: ModelOptions = field(default_factory=ModelOptions)
     settings: Mapping[str, object] = field(default_factory=dict)
+    output: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

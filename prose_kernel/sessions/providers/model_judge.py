@@ -102,7 +102,8 @@ class ModelJudge:
         server = self._way.server
         try:
             model = vendors.model_id(self._way.name, server, self._model)
-            asked = Conversation(model, message(request, question, text), SYSTEM)
+            options = vendors.options_of(server, self._model)
+            asked = Conversation(model, message(request, question, text), SYSTEM, options=options)
             reply = await self._reply(request.at, asked, (REASON, *fields), output_mode(server))
         except ProviderError as problem:
             raise Undecided(f"the judge could not answer: {problem}", hint=problem.hint) from None

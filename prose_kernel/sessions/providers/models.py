@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -17,9 +17,11 @@ from prose_kernel.sessions.request import Assembled, answered, assemble, without
 from prose_kernel.sessions.usage import discarded
 
 if TYPE_CHECKING:
+    from prose_kernel.sessions.tools.tool import Tool
     from prose_kernel.sessions.tools.workbench import SessionWorkbench
 
 OnProgress = Callable[[SessionProgress], None]
+FindTools = Callable[[SessionRequest], Awaitable["Sequence[Tool]"]]
 MakeWorkbench = Callable[[SessionRequest, OnProgress], "SessionWorkbench"]
 
 
@@ -42,19 +44,24 @@ class ModelSessions:
         where: Surroundings,
         limit: asyncio.Semaphore | None = None,
         rounds: int = 50,
+        own_tools: FindTools | None = None,
     ) -> None:
         self._way = Way(server_name, server, where, limit)
         self._model = model
         self._workbench = workbench
         self._rounds = rounds
+        self._own_tools = own_tools
 
     async def run(self, request: SessionRequest, on_progress: OnProgress) -> SessionResult:
         """The model's answer. Raises `ProviderError`; cancelling the call cancels the request at the server."""
         name, server = self._way.name, self._way.server
         model = vendors.model_id(name, server, request.model, self._model)
+        options = vendors.options_of(server, request.model, self._model)
         async with self._way.limit:
             link = await self._way.open(model)
             bench = self._workbench(request, on_progress) if server.tools else None
+            if bench is not None and request.tools and self._own_tools is not None:
+                bench.add(await self._own_tools(request))
             specs = bench.specs if bench is not None else ()
             by_value = without_files(request, [spec.name for spec in specs])
             message, system = spoken(request, by_value=by_value)
@@ -66,7 +73,9 @@ class ModelSessions:
                 bench.call if bench else None,
                 self._rounds,
                 bench.denied if bench else (),
+                options,
                 request.settings,
+                request.output,
             )
             reply = await link.converse(asked, lambda piece: on_progress(SessionProgress("text", piece)))
         if reply.cut:

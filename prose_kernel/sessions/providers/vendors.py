@@ -7,9 +7,10 @@ from dataclasses import fields, replace
 
 from prose_kernel.errors import ProviderError, UsageError
 from prose_kernel.language.nearest import Nearest, did_you_mean
-from prose_kernel.runtime.session_options import ModelServer, SessionOptions
+from prose_kernel.runtime.session_options import ModelOptions, ModelServer, SessionOptions
 
 ALIASES = ("sonnet", "opus", "haiku")
+DEFAULT = "default"  # the alias of sessions that name none
 
 _ANTHROPIC = {"sonnet": "claude-sonnet-5-5", "opus": "claude-opus-5-5", "haiku": "claude-haiku-5-5"}
 
@@ -74,6 +75,11 @@ def find(name: str, options: SessionOptions) -> ModelServer:
         assert built_in is not None
         return built_in
     server = _over(own, built_in) if built_in is not None else own
+    for alias in server.options:
+        if alias not in server.aliases and not (alias == DEFAULT and server.model):
+            raise UsageError(
+                f"[models.{name}.{alias}] does not say which model it is", hint='add `model = "MODEL"` to it'
+            )
     if not server.kind and built_in is None:
         raise UsageError(
             f"[providers.{name}] does not say what it speaks",
@@ -88,7 +94,8 @@ def _over(own: ModelServer, under: ModelServer) -> ModelServer:
     """The user's fields where they say something, else the built-in ones; aliases one by one."""
     blank = ModelServer()
     stated = {f.name: getattr(own, f.name) for f in fields(own) if getattr(own, f.name) != getattr(blank, f.name)}
-    return replace(under, **{**stated, "aliases": {**under.aliases, **own.aliases}})
+    merged = {"aliases": {**under.aliases, **own.aliases}, "options": {**under.options, **own.options}}
+    return replace(under, **{**stated, **merged})
 
 
 def model_id(name: str, server: ModelServer, alias: str | None, default: str | None = None) -> str:
@@ -96,7 +103,7 @@ def model_id(name: str, server: ModelServer, alias: str | None, default: str | N
 
     Raises `ProviderError` for an alias without a meaning here, and where nothing says which model: never a guess.
     """
-    wanted = alias or default or server.model
+    wanted = _named(alias or default) or server.model
     if wanted is None:
         raise ProviderError(
             f"nothing says which model of {name} to use",
@@ -111,3 +118,15 @@ def model_id(name: str, server: ModelServer, alias: str | None, default: str | N
             f"the model `{wanted}` means nothing on {name}", retryable=False, hint=f"write in prose.toml: {lines}"
         )
     return wanted
+
+
+def options_of(server: ModelServer, alias: str | None, default: str | None = None) -> ModelOptions:
+    """How the model that `model_id` finds is asked."""
+    named = _named(alias or default)
+    if named is None:
+        return server.options.get(DEFAULT) or server.options.get(server.model or "") or ModelOptions()
+    return server.options.get(named) or ModelOptions()
+
+
+def _named(alias: str | None) -> str | None:
+    return None if alias == DEFAULT else alias

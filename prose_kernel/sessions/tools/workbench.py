@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal
 
+from prose_kernel.errors import ProviderError
 from prose_kernel.permissions.policy import PermissionDesk, Policy
 from prose_kernel.runtime.ports import FileRead, FileWrite, SessionProgress, SessionRequest, ToolUse
 from prose_kernel.runtime.session_options import Surroundings
@@ -55,7 +57,7 @@ def tool_names(request: SessionRequest, policy: Policy, more: Sequence[str] = ()
         names += ["list", "search"]
     if policy.could("network"):
         names.append("fetch")
-    return (*names, *more)
+    return (*names, *more, *(f"tools:{name}" for name in request.tools if policy.could("tools")))
 
 
 def idle_tools(request: SessionRequest, policy: Policy) -> frozenset[str]:
@@ -107,6 +109,14 @@ class SessionWorkbench:
             tools.append(FetchTool(self._access))
         return tools
 
+    def add(self, tools: Sequence[Tool]) -> None:
+        """Offer further tools, found after the bench was made. Raises `ProviderError` for a name that is taken."""
+        for tool in tools:
+            name = tool.spec.name
+            if name in self._tools or name in GRANTS:
+                raise ProviderError(f"there are two tools named '{name}'", retryable=False, hint="rename yours")
+            self._tools[name] = tool
+
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
         return tuple(tool.spec for tool in self._tools.values())
@@ -131,12 +141,14 @@ class SessionWorkbench:
     async def call(self, name: str, arguments: Mapping[str, object]) -> str:
         """Run a tool and say what came of it, as text for the model; only cancellation leaves it as an exception."""
         async with self._turn:
+            began = time.monotonic()
             outcome, answer = await self._outcome(name, arguments)
             traced = getattr(self._tools.get(name), "traced", str)(answer)
             detail = clipped(printable(self._access.neutral(traced)), DETAIL)
             use = ToolUse(name, self._summary(name, arguments), outcome, detail)
             self._trace.append(use)
-        self._on_progress(SessionProgress("tool", f"{use.tool} {use.summary}".rstrip(), use))
+            took = time.monotonic() - began
+        self._on_progress(SessionProgress("tool", f"{use.tool} {use.summary}".rstrip(), use, took))
         return answer
 
     async def _outcome(self, name: str, arguments: Mapping[str, object]) -> tuple[Outcome, str]:

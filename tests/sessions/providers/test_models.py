@@ -14,7 +14,17 @@ from sessions.providers.models import KEY, WIRES, Live, asked
 from stubs.model_server import ANSWER, MARKDOWN, StubServer
 
 from prose_kernel.errors import ProviderAuth, ProviderBadReply, ProviderError, ProviderTimeout
-from prose_kernel.runtime.ports import AgentMemory, ContextItem, FileWrite, SessionProgress, Target, ToolUse, Usage
+from prose_kernel.runtime.ports import (
+    AgentMemory,
+    ContextItem,
+    FileWrite,
+    JudgeRequest,
+    SessionProgress,
+    Target,
+    ToolUse,
+    Usage,
+)
+from prose_kernel.runtime.session_options import ModelOptions
 from prose_kernel.sessions.usage import CountedSessions, UsageTotals
 
 pytestmark = pytest.mark.parametrize("wire", WIRES)
@@ -219,6 +229,25 @@ async def test_a_cut_reply_says_so(stub: StubServer, wire: str, tmp_path: Path) 
     assert result.details == {"model": "length", "cut": True}
     assert live.shown[-1] == SessionProgress("note", "the reply ends here because the limit of tokens was reached")
     assert stub.last is not None and 4 in stub.last.body.values()  # max_tokens, whatever the format calls it
+
+
+async def test_a_model_is_asked_as_its_alias_says(stub: StubServer, wire: str, tmp_path: Path) -> None:
+    aliases = {"sonnet": "ok-0", "haiku": "ok-1"}
+    options = {"sonnet": ModelOptions(max_tokens=3000), "haiku": ModelOptions(max_tokens=2000)}
+    async with Live(stub, wire, "sonnet", tmp_path, max_tokens=1000, options=options, aliases=aliases) as live:
+        await live.run()
+        assert stub.last is not None and 3000 in stub.last.body.values()
+        await live.run(asked(model="haiku"))
+        assert 2000 in stub.last.body.values()
+        await live.run(asked(settings={"max_tokens": 100}))
+        assert 100 in stub.last.body.values()
+        await live.run(asked(settings={"max_tokens": 5000}))
+        assert 3000 in stub.last.body.values()
+    async with Live(
+        stub, wire, "haiku", tmp_path, max_tokens=1000, options=options, aliases={"haiku": "json-0"}
+    ) as live:
+        await live.judge.decide(JudgeRequest("it is so", "c1/j0"))
+    assert 2000 in stub.last.body.values()
 
 
 # ---------------------------------------------------------------- cancelling, many at once

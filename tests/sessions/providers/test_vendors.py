@@ -16,10 +16,10 @@ from pydantic_ai.providers import infer_provider_class
 from stubs.model_server import ANSWER, StubServer
 
 from prose_kernel.errors import NoProvider, ProviderAuth, ProviderError, UsageError
-from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Surroundings
+from prose_kernel.runtime.session_options import ModelOptions, ModelServer, SessionOptions, Surroundings
 from prose_kernel.sessions import providers as loading
 from prose_kernel.sessions.providers.model_calls import Conversation, Field, Way
-from prose_kernel.sessions.providers.vendors import BUILT_IN, PREFIXES, find, model_id
+from prose_kernel.sessions.providers.vendors import BUILT_IN, PREFIXES, find, model_id, options_of
 
 
 def options(**servers: ModelServer) -> SessionOptions:
@@ -52,6 +52,25 @@ def test_an_alias_without_a_meaning_is_never_guessed(name: str) -> None:
     assert str(failed.value) == f"the model `opus` means nothing on {name}"
     assert failed.value.hint == f'write in prose.toml: [models.{name}] opus = "MODEL"'
     assert not failed.value.retryable
+
+
+def test_how_the_model_of_an_alias_is_asked() -> None:
+    table, other = ModelOptions("m3", 50), ModelOptions(max_tokens=9)
+    own = ModelServer(model="qwen3", aliases={"opus": "m3"}, options={"opus": table, "default": other})
+    server = find("ollama", options(ollama=own))
+    assert [options_of(server, alias) for alias in ("opus", "sonnet", None)] == [table, ModelOptions(), other]
+    assert options_of(server, None, "opus") == options_of(server, "opus", "m1") == table
+    assert options_of(server, None, "default") == other
+    assert model_id("ollama", server, "default") == model_id("ollama", server, None, "default") == "qwen3"
+    known = find("anthropic", options(anthropic=ModelServer(options={"sonnet": other})))
+    assert options_of(known, None) == options_of(known, "sonnet") == other  # sonnet is what it asks without an alias
+
+
+def test_a_table_that_does_not_say_which_model() -> None:
+    with pytest.raises(UsageError) as refused:
+        find("ollama", options(ollama=ModelServer(options={"opus": ModelOptions(max_tokens=9)})))
+    assert str(refused.value) == "[models.ollama.opus] does not say which model it is"
+    assert refused.value.hint == 'add `model = "MODEL"` to it'
 
 
 def test_the_model_of_a_session() -> None:

@@ -1,0 +1,101 @@
+"""`prose judge calibrate`: how often the configured judge is right."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from prose_kernel.judge.calibration import Answer, Calibration
+    from prose_kernel.settings import Settings
+
+NOBODY = 3
+
+
+@click.group(short_help="Find out how far a judge can be trusted.")
+def judge() -> None:
+    """Questions about who decides conditions."""
+
+
+@judge.command(short_help="Put a labelled set to the judge, and count how often it is right.")
+@click.argument("file", metavar="[FILE]", required=False)
+@click.option("--judge", "name", metavar="NAME", help="The judge: SERVER[:MODEL] or acp:AGENT.")
+@click.option("--least", metavar="PERCENT", type=click.FloatRange(0, 100), help="Fail where it is right less often.")
+@click.option("--only", metavar="CATEGORY", help="Only the items of a category.")
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", help="How the result is printed."
+)
+@click.option("--cassette-mode", metavar="MODE", help="off, auto, record (ask anew) or replay (ask nobody).")
+@click.option("--budget", metavar="LIMITS", help="What it may consume: 2 usd, 200k tokens, 30 min, or some of it.")
+def calibrate(
+    file: str | None,
+    name: str | None,
+    least: float | None,
+    only: str | None,
+    form: str,
+    cassette_mode: str | None,
+    budget: str | None,
+) -> int:
+    """Put the items of FILE (JSON Lines; without it the 200 shipped ones) to the model or agent that judges, without
+    rules and without the person, and say how often it is right.
+
+    Answers are kept in cassettes/calibration/, one file a judge: what is recorded there is not asked again, and an
+    interrupted calibration goes on where it was. docs/calibration.md tells what an item is.
+
+    Exit status: 0, 1 less often right than --least, or a budget is spent, 2 usage or a broken FILE, 3 no judge
+    answered.
+    """
+    from prose_kernel import settings
+    from prose_kernel.errors import ProviderError, RunError, Undecided
+
+    chosen = settings.load(Path.cwd(), state="in-context", judge=name, cassette_mode=cassette_mode, budget=budget)
+    try:
+        found = asyncio.run(_calibrate(chosen, file, only))
+    except (Undecided, ProviderError, RunError) as problem:
+        click.echo(f"Error: {problem}" + (f"\nhint: {problem.hint}" if problem.hint else ""), err=True)
+        return 1 if isinstance(problem, RunError) else NOBODY
+    except KeyboardInterrupt:
+        click.echo("interrupted; what was answered is recorded, and is not asked again", err=True)
+        raise
+    _print(found, form)
+    if least is not None and 100 * found.accuracy.share < least:
+        click.echo(f"Error: it is right less often than in {least:g} %", err=True)
+        return 1
+    return 0
+
+
+async def _calibrate(chosen: Settings, file: str | None, only: str | None) -> Calibration:
+    from prose_kernel.calibrating import calibrate as calibrated
+    from prose_kernel.cli.terminal import Screen, TerminalAsker
+    from prose_kernel.workspace import Start, Workspace
+
+    done, live = 0, sys.stderr.isatty()
+
+    def count(answer: Answer, of: int) -> None:
+        nonlocal done
+        done += 1
+        if live:
+            click.echo(f"\r{done} of {of}" + "\r\x1b[K" * (done == of), err=True, nl=False)
+
+    # no person is asked: a question that the judge leaves open is a miss of the judge
+    person = TerminalAsker(sys.stdin, Screen(sys.stdout, sys.stderr), False)
+    workspace = Workspace(chosen, Start(Path.cwd(), "", notebook=False), asker=person)
+    try:
+        return await calibrated(workspace, file, only, count)
+    finally:
+        await workspace.close()
+
+
+def _print(found: Calibration, form: str) -> None:
+    from prose_kernel.presentation import calibration as shown
+
+    if form == "json":
+        click.echo(json.dumps(shown.as_json(found), ensure_ascii=False))
+        return
+    click.echo("\n\n".join(part.data["text/plain"] for part in shown.displays(found)))
+    click.echo(f"\n{shown.consumed(found)}")

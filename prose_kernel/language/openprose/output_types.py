@@ -1,0 +1,105 @@
+"""The property `output:`: fields and their types, as the JSON Schema that they mean (docs/typed-answers.md)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from prose_kernel.language import typed_answers
+from prose_kernel.language.nearest import Nearest, did_you_mean
+from prose_kernel.language.openprose import tree
+
+_TYPES: Final = 'one of text, number, integer, boolean, "a" or "b", [text], { a: text }'
+EXAMPLE: Final = "output: { verdict: text, score: number }"
+
+
+class NotAType(Exception):
+    """Why something is not the type of a field."""
+
+    def __init__(self, node: tree.Node, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.node = node
+        self.message = message
+        self.hint = hint
+
+
+def schema_of(value: tree.Node) -> dict[str, Any]:
+    """The schema of the object that an `output:` block or object describes. Raises `NotAType`."""
+    if not isinstance(value, tree.ContextBlock | tree.Object):
+        raise NotAType(value, "`output` takes fields and their types, or the path of a JSON Schema", EXAMPLE)
+    schema = _object(value, 1)
+    try:
+        typed_answers.require_usable(schema)
+    except ValueError as problem:
+        raise NotAType(value, str(problem)[:1].upper() + str(problem)[1:]) from None
+    return schema
+
+
+def _object(value: tree.ContextBlock | tree.Object, depth: int) -> dict[str, Any]:
+    fields: dict[str, dict[str, Any]] = {}
+    if depth > typed_answers.DEEPEST:
+        raise NotAType(value, f"The types are nested more than {typed_answers.DEEPEST} deep")
+    for entry in value.entries:
+        name = entry.name.id if isinstance(entry, tree.Argument) else entry.key
+        if isinstance(entry, tree.Entry) and entry.shorthand:
+            raise NotAType(entry, f"The field `{name}` has no type", f"write `{name}: text`")
+        if name in fields:
+            raise NotAType(entry, f"The field `{name}` is given twice")
+        fields[name] = _type(entry.value, depth)
+    if not fields:
+        raise NotAType(value, "An answer needs a field", EXAMPLE)
+    return typed_answers.object_of(fields)
+
+
+def _type(node: tree.Node, depth: int) -> dict[str, Any]:
+    match node:
+        case tree.Name(id=word) if word in typed_answers.WORDS:
+            return {"type": typed_answers.WORDS[word]}
+        case tree.Name(id=word):
+            hint = did_you_mean(Nearest()(word, typed_answers.WORDS)) or _TYPES
+            raise NotAType(node, f"Unknown type `{word}`", hint)
+        case tree.Array(elements=elements):
+            if len(elements) != 1:
+                raise NotAType(node, "A list has one type in its brackets", "write `[text]`")
+            return {"type": "array", "items": _type(elements[0], depth + 1)}
+        case tree.Object():
+            return _object(node, depth + 1)
+        case tree.Logical(operator="or", operands=operands):
+            return _alternatives(node, operands, depth)
+        case tree.Text():
+            return {"type": "string", "enum": [_option(node)]}
+        case _:
+            raise NotAType(node, "Not a type", _TYPES)
+
+
+def _alternatives(node: tree.Node, operands: tuple[tree.Node, ...], depth: int) -> dict[str, Any]:
+    """`"a" or "b"`, `text or null`."""
+    parts = [one for one in operands if not (isinstance(one, tree.Constant) and one.value is None)]
+    texts = [one for one in parts if isinstance(one, tree.Text)]
+    if len(texts) == len(parts) and texts:
+        options = [_option(one) for one in texts]
+        if len(set(options)) < len(options):
+            raise NotAType(node, "An option is given twice")
+        found: dict[str, Any] = {"type": "string", "enum": options}
+    elif len(parts) == 1:
+        found = _type(parts[0], depth)
+    else:
+        hint = 'write `"a" or "b"` for one of several texts, `text or null` for what may be absent'
+        raise NotAType(node, "A field has one type", hint)
+    return found if len(parts) == len(operands) else typed_answers.optional(found)
+
+
+def _option(text: tree.Text) -> str:
+    if text.literal is None:
+        raise NotAType(text, "An option is a text without insertions")
+    return text.literal
+
+
+def written_schema(properties: tree.Properties) -> dict[str, Any] | None:
+    """The schema that `output:` among these properties says in the program itself; None where there is none."""
+    for item in properties:
+        if item.name.id == "output":
+            try:
+                return schema_of(item.value)
+            except NotAType:
+                return None
+    return None

@@ -1,0 +1,151 @@
+"""Typed answers while a program runs: how they are asked for in words, and whether one fits (docs/typed-answers.md)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from prose_kernel.language.typed_answers import Schema, resolved, without_null
+from prose_kernel.runtime.json_text import json_text
+from prose_kernel.runtime.structured_text import json_in
+
+_NAMED: Final = 5
+"""How many mistakes of an answer are told at once."""
+
+
+class WrongAnswer(Exception):
+    """The answer does not fit; the text says how, for people and for the model that is asked again."""
+
+
+def asked_for(schema: Schema, correction: str = "") -> str:
+    """The words that ask for an answer of this schema; `correction` is what was wrong with the last one."""
+    text = (
+        "Reply with one JSON object and nothing else. It must fit this JSON Schema:\n"
+        f"{json_text(schema, separators=(',', ':'))}"
+    )
+    return f"{text}\n\nYour last answer did not fit: {correction}. Give a corrected one." if correction else text
+
+
+def taken(text: str, schema: Schema, *, typed_by_hand: bool = False) -> str:
+    """The answer as JSON on one line, fields that may be null filled in. Raises `WrongAnswer`.
+
+    A person may also give one line `field: value` for each field.
+    """
+    from jsonschema import Draft202012Validator  # only where an answer is typed
+
+    data = json_in(text)
+    if data is None and typed_by_hand:
+        data = _from_lines(text, schema)
+    if not isinstance(data, dict):
+        raise WrongAnswer("it is a JSON array, not an object" if isinstance(data, list) else "it is not a JSON object")
+    data = _filled(data, schema)
+    problems = sorted(Draft202012Validator(schema).iter_errors(data), key=lambda error: error.json_path)
+    if problems:
+        told = [_said(problem) for problem in problems[:_NAMED]]
+        more = f"; and {len(problems) - _NAMED} more" if len(problems) > _NAMED else ""
+        raise WrongAnswer("; ".join(told) + more)
+    return json_text(data, separators=(", ", ": "))
+
+
+def require_schema(schema: Schema) -> None:
+    """Raise `ValueError` for what is no JSON Schema."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import SchemaError
+
+    try:
+        Draft202012Validator.check_schema(dict(schema))
+    except SchemaError as problem:
+        raise ValueError(f"not a JSON Schema: {_clipped(problem.message)}") from None
+
+
+def _said(problem: Any) -> str:
+    """One mistake: the field, and what it must be."""
+    where = problem.json_path.removeprefix("$").removeprefix(".")
+    return f"`{where}`: {_clipped(problem.message)}" if where else _clipped(problem.message)
+
+
+def _clipped(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 200 else f"{line[:199]}…"
+
+
+def _filled(data: Any, schema: Schema) -> Any:
+    """The data with null for each absent field that may be null."""
+    if isinstance(data, list):
+        items = schema.get("items")
+        return [_filled(one, without_null(items)) for one in data] if isinstance(items, Mapping) else data
+    properties = schema.get("properties")
+    if not isinstance(data, dict) or not isinstance(properties, Mapping):
+        return data
+    found = {name: _filled(value, without_null(properties.get(name, {}))) for name, value in data.items()}
+    for name, part in properties.items():
+        if name not in found and _may_be_null(part):
+            found[name] = None
+    return found
+
+
+def _may_be_null(part: object) -> bool:
+    if not isinstance(part, Mapping):
+        return False
+    kinds = part.get("type")
+    return (isinstance(kinds, list) and "null" in kinds) or {"type": "null"} in part.get("anyOf", ())
+
+
+def _from_lines(text: str, schema: Schema) -> dict[str, object] | None:
+    """`field: value` on each line; None when a line is something else."""
+    found: dict[str, object] = {}
+    properties = schema.get("properties", {})
+    for line in text.splitlines():
+        name, colon, value = line.partition(":")
+        name = name.strip()
+        if not line.strip():
+            continue
+        if not colon or name not in properties:
+            return None
+        found[name] = _typed(value.strip(), without_null(properties[name]))
+    return found or None
+
+
+def _typed(value: str, part: Schema) -> object:
+    """What somebody has typed for a field: text as it stands, anything else as JSON where it is some."""
+    if part.get("type") == "string" and not value.startswith('"'):
+        return value
+    words = {"yes": True, "no": False}
+    if part.get("type") == "boolean" and value.lower() in words:
+        return words[value.lower()]
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+
+
+# ---------------------------------------------------------------- a dry run
+
+
+def filled_in(schema: Schema, text: str) -> str:
+    """An answer of this shape as JSON, for a run in which nobody answers: `text` in the place of texts."""
+    return json_text(_example(schema, schema, text))
+
+
+def _example(root: Schema, part: Schema, text: str) -> object:
+    part = resolved(root, part)
+    if part.get("enum"):
+        return part["enum"][0]
+    for either in ("anyOf", "oneOf"):
+        if part.get(either):
+            return _example(root, part[either][0], text)
+    kind = part.get("type")
+    match kind[0] if isinstance(kind, list) and kind else kind:
+        case "object":
+            return {name: _example(root, one, text) for name, one in part.get("properties", {}).items()}
+        case "array":
+            return [_example(root, part["items"], text)] if isinstance(part.get("items"), Mapping) else []
+        case "integer" | "number":
+            return part.get("minimum", 0)
+        case "boolean":
+            return False
+        case "null":
+            return None
+        case _:
+            return text

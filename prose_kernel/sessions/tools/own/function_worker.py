@@ -1,0 +1,145 @@
+"""The process that runs the functions of a `prose_tools.py`, and those of the entry points `prose_kernel.tools`.
+
+Started as a script with the file's path (or `-`) as its argument; it imports nothing of this package. Requests come on
+standard input, one JSON object a line; standard output belongs to the answers, so what functions print goes to
+standard error. Each public function of the file is a tool; its arguments are described by its type hints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import inspect
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import entry_points
+from typing import Any, get_type_hints
+
+import msgspec
+
+GROUP = "prose_kernel.tools"
+
+
+class Function:
+    """One function: what a model is told about it, and a call with checked arguments."""
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self.name = name
+        self._function = function
+        hints = get_type_hints(function, include_extras=True)
+        fields: list[Any] = []
+        for parameter in inspect.signature(function).parameters.values():
+            if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                raise TypeError(f"the parameter {parameter} cannot be given by name")
+            hint = hints.get(parameter.name, Any)
+            given = parameter.default is not parameter.empty
+            fields.append(
+                (parameter.name, hint, msgspec.field(default=parameter.default)) if given else (parameter.name, hint)
+            )
+        self._arguments = msgspec.defstruct(name, fields, forbid_unknown_fields=True, kw_only=True)
+        described = msgspec.json.schema(self._arguments)
+        definitions = described.pop("$defs", {})
+        schema = definitions.pop(name, described)
+        schema.pop("title", None)
+        self.told = {
+            "name": name,
+            "description": inspect.getdoc(function) or name,
+            "parameters": schema | ({"$defs": definitions} if definitions else {}),
+        }
+
+    async def call(self, arguments: dict[str, Any]) -> str:
+        given = msgspec.convert(arguments, self._arguments)
+        named = {field: getattr(given, field) for field in self._arguments.__struct_fields__}
+        if inspect.iscoroutinefunction(self._function):
+            found = await self._function(**named)
+        else:
+            found = await asyncio.to_thread(self._function, **named)
+            if inspect.isawaitable(found):
+                found = await found
+        return found if isinstance(found, str) else msgspec.json.encode(found).decode()
+
+
+def _same(value: Callable[..., Any]) -> Callable[..., Any]:
+    return value
+
+
+def functions_of(path: str) -> tuple[dict[str, Function], list[str]]:
+    """The functions by name, and what is wrong with those that are none."""
+    found: dict[str, Function] = {}
+    problems: list[str] = []
+    candidates: list[tuple[str, Callable[[], Any]]] = []
+    if path != "-":
+        sys.path.insert(0, os.path.dirname(path))  # noqa: PTH120
+        specification = importlib.util.spec_from_file_location("prose_tools", path)
+        assert specification is not None and specification.loader is not None
+        module = importlib.util.module_from_spec(specification)
+        sys.modules["prose_tools"] = module
+        try:
+            specification.loader.exec_module(module)
+        except Exception as problem:
+            return {}, [f"prose_tools.py: {type(problem).__name__}: {problem}"]
+        public = getattr(module, "__all__", [name for name in vars(module) if not name.startswith("_")])
+        for name in public:
+            value = vars(module).get(name)
+            if inspect.isfunction(value) and value.__module__ == "prose_tools":
+                candidates.append((name, partial(_same, value)))
+    candidates += [(entry.name, entry.load) for entry in entry_points(group=GROUP)]
+    for name, load in candidates:
+        if name not in found:
+            try:
+                found[name] = Function(name, load())
+            except Exception as problem:
+                problems.append(f"{name}: {type(problem).__name__}: {problem}")
+    return found, problems
+
+
+async def answer(message: dict[str, Any], functions: dict[str, Function], problems: list[str], limit: int) -> Any:
+    if message["method"] == "list":
+        return {"tools": [function.told for function in functions.values()], "problems": problems}
+    function = functions.get(message["params"]["name"])
+    if function is None:
+        return {"failed": f"there is no such function: {message['params']['name']}"}
+    try:
+        text = await function.call(message["params"]["arguments"])
+    except msgspec.ValidationError as problem:
+        return {"failed": f"invalid arguments: {problem}"}
+    except Exception as problem:
+        return {"failed": f"{type(problem).__name__}: {problem}"[:2000]}
+    return {"text": text[:limit], "length": len(text)}
+
+
+def main() -> None:
+    path, limit = sys.argv[1], int(sys.argv[2])
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace")
+    os.dup2(2, 1)
+    inlet = os.dup(0)
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    functions, problems = functions_of(path)
+    loop = asyncio.new_event_loop()
+    own, lock = os.getpid(), threading.Lock()
+
+    async def serve(message: dict[str, Any]) -> None:
+        found = await answer(message, functions, problems, limit)
+        if os.getpid() != own:  # a function forked and came back here
+            os._exit(1)
+        with lock:
+            out.write(json.dumps({"id": message["id"], "result": found}) + "\n")
+            out.flush()
+
+    def read() -> None:
+        with os.fdopen(inlet, encoding="utf-8") as lines:
+            for line in lines:
+                asyncio.run_coroutine_threadsafe(serve(json.loads(line)), loop)
+        os._exit(0)
+
+    threading.Thread(target=read, daemon=True).start()
+    loop.run_forever()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,285 @@
+"""One MCP server: its process (or its address), the session with it, its tools and their calls.
+
+Loaded with the package `mcp` at the first session that uses a server. What a server says is data: descriptions and
+results are bounded, and nothing of them is obeyed here; requests of the server (sampling, elicitation, roots) are
+declined by the package, because no callback is given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
+
+import anyio
+import httpx2
+import mcp_types as types
+from mcp import ClientSession
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+
+from prose_kernel.runtime.services import Guard
+from prose_kernel.runtime.session_options import McpServer
+from prose_kernel.runtime.text import one_line
+from prose_kernel.sessions.tools.own.wire import LONGEST, ServerProcess
+from prose_kernel.sessions.tools.tool import ToolFailed, ToolSpec
+
+START: Final = 30.0
+MOST_TOOLS: Final = 500
+DESCRIPTION: Final = 4000
+SCHEMA: Final = 64 * 1024
+NAME: Final = 64
+"""Characters of a name that every vendor takes."""
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
+
+
+class Mcp:
+    """A server of `[mcp.NAME]`. Raises `ToolFailed` everywhere; one that ended is started again by the next call."""
+
+    def __init__(
+        self, name: str, server: McpServer, guard: Guard | None, cwd: str, environment: Mapping[str, str], limit: int
+    ) -> None:
+        self.name = name
+        self._server = server
+        self._guard = guard
+        self._cwd = cwd
+        self._environment = environment
+        self._limit = limit
+        self._session: ClientSession | None = None
+        self._process: ServerProcess | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._finish = asyncio.Event()
+        self._starting = asyncio.Lock()
+
+    async def list(self) -> list[ToolSpec]:
+        """The tools that the settings allow, with their schemas as the server tells them."""
+        found: list[ToolSpec] = []
+        cursor: str | None = None
+        for _ in range(MOST_TOOLS):
+            session = await self._open()
+            params = types.PaginatedRequestParams(cursor=cursor)
+            page = await self._within(session.list_tools(params=params), START)
+            found += [self._spec(tool) for tool in page.tools if self._wanted(tool)]
+            cursor = page.next_cursor
+            if not cursor or len(found) > MOST_TOOLS:
+                break
+        return found[:MOST_TOOLS]
+
+    async def call(self, name: str, arguments: Mapping[str, object]) -> str:
+        session = await self._open()
+        result = await self._within(session.call_tool(name, dict(arguments)), self._server.timeout)
+        if not isinstance(result, types.CallToolResult):
+            raise ToolFailed("the server asks for more than a tool call")
+        text = self._text(result)
+        if result.is_error:
+            raise ToolFailed(text or "the tool failed without a word")
+        return text
+
+    async def close(self) -> None:
+        """End the session and the process. Any loop may call it."""
+        serving, self._serving, self._session = self._serving, None, None
+        process = self._process
+        if serving is not None and serving.get_loop() is asyncio.get_running_loop():
+            self._finish.set()
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+        elif process is not None:
+            await process.stop()
+
+    # ------------------------------------------------------------ what comes back
+
+    def _wanted(self, tool: types.Tool) -> bool:
+        """Whether the settings allow it, and a model could be told its name and schema: others are left out."""
+        schema: Any = tool.input_schema
+        return (
+            _NAME.fullmatch(tool.name) is not None
+            and len(self.name) + 2 + len(tool.name) <= NAME
+            and (not self._server.tools or tool.name in self._server.tools)
+            and schema.get("type") == "object"
+            and isinstance(schema.get("properties", {}), dict)
+            and len(json.dumps(schema)) <= SCHEMA
+        )
+
+    def _spec(self, tool: types.Tool) -> ToolSpec:
+        return ToolSpec(tool.name, (tool.description or tool.name)[:DESCRIPTION], tool.input_schema)
+
+    def _text(self, result: types.CallToolResult) -> str:
+        parts = []
+        for part in result.content:
+            if isinstance(part, types.TextContent):
+                parts.append(part.text)
+            else:
+                parts.append(f"[{part.type}: not text]")
+        if not parts and result.structured_content is not None:
+            parts.append(json.dumps(result.structured_content, ensure_ascii=False))
+        text = "\n".join(parts)
+        if len(text) <= self._limit:
+            return text
+        return f"{text[: self._limit]}\n\n[cut: {len(text):,} characters in all]"
+
+    # ------------------------------------------------------------ the session with it
+
+    async def _within(self, work: Any, seconds: float) -> Any:
+        """What the server answers. One that does not in time is ended."""
+        asking = asyncio.ensure_future(work)
+        serving = self._serving
+        assert serving is not None
+        try:
+            done, _ = await asyncio.wait({asking, serving}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if asking in done:
+                return asking.result()
+            if not done:
+                await self.close()
+                raise ToolFailed(f"the tool server {self.name} gave no answer within {seconds:g} seconds; it was ended")
+            raise ToolFailed(self._gone())
+        except (ToolFailed, asyncio.CancelledError):
+            raise
+        except Exception as problem:  # whatever the package makes of an odd server
+            if serving.done() or (self._process is not None and self._process.over):
+                await self.close()
+                raise ToolFailed(self._gone()) from None
+            raise ToolFailed(f"the tool server {self.name}: {one_line(str(problem), 300)}") from None
+        finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+
+    def _gone(self) -> str:
+        return self._process.gone if self._process is not None else f"the tool server {self.name} is gone"
+
+    async def _open(self) -> ClientSession:
+        async with self._starting:
+            if self._session is not None and self._serving is not None and not self._serving.done():
+                return self._session
+            await self.close()
+            self._finish = asyncio.Event()
+            ready: asyncio.Future[ClientSession] = asyncio.get_running_loop().create_future()
+            self._serving = asyncio.ensure_future(self._serve(ready))
+            done, _ = await asyncio.wait({ready}, timeout=START)
+            if not done:
+                await self.close()
+                raise ToolFailed(f"the tool server {self.name} did not say hello within {START:g} seconds")
+            self._session = ready.result()
+            return self._session
+
+    async def _serve(self, ready: asyncio.Future[ClientSession]) -> None:
+        """Hold the session open, in one task: the package's scopes must be left where they were entered."""
+        try:
+            async with self._streams() as (incoming, outgoing), ClientSession(incoming, outgoing) as session:
+                await session.initialize()
+                if not ready.done():
+                    ready.set_result(session)
+                await self._finish.wait()
+        except asyncio.CancelledError:
+            raise
+        except Exception as problem:
+            if not ready.done():
+                ready.set_exception(self._unusable(problem))
+        finally:
+            if not ready.done():
+                ready.set_exception(ToolFailed(self._gone()))
+                ready.exception()
+
+    def _unusable(self, problem: Exception) -> ToolFailed:
+        if isinstance(problem, ToolFailed):
+            return problem
+        if self._process is not None and self._process.over:
+            return ToolFailed(self._gone())
+        return ToolFailed(f"the tool server {self.name} cannot be used: {one_line(_innermost(problem), 300)}")
+
+    def _streams(self) -> contextlib.AbstractAsyncContextManager[Any]:
+        return self._http() if self._server.url is not None else self._stdio()
+
+    @contextlib.asynccontextmanager
+    async def _stdio(self) -> AsyncIterator[Any]:
+        if self._guard is None:
+            raise ToolFailed(f"the tool server {self.name} cannot be started here: no process engine would end it")
+        to_session, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](100_000)
+        outgoing, from_session = anyio.create_memory_object_stream[SessionMessage](0)
+
+        def heard(message: dict[str, Any]) -> None:
+            with contextlib.suppress(
+                ValueError, anyio.WouldBlock, anyio.ClosedResourceError, anyio.BrokenResourceError
+            ):
+                parsed = types.jsonrpc_message_adapter.validate_python(message, by_name=False)
+                to_session.send_nowait(SessionMessage(parsed))
+
+        process = ServerProcess(self.name, heard, to_session.close)
+        try:
+            await process.start(self._guard, self._server.command, self._server.env, self._cwd)
+        except BaseException:
+            for stream in (to_session, incoming, outgoing, from_session):
+                stream.close()
+            raise
+        self._process = process
+
+        async def write() -> None:
+            async for message in from_session:
+                process.send(message.message.model_dump(mode="json", by_alias=True, exclude_unset=True))
+
+        writing = asyncio.ensure_future(write())
+        try:
+            yield incoming, outgoing
+        finally:
+            writing.cancel()
+            await process.stop()
+            for stream in (to_session, incoming, outgoing, from_session):
+                stream.close()
+
+    @contextlib.asynccontextmanager
+    async def _http(self) -> AsyncIterator[Any]:
+        headers = {}
+        if self._server.key:
+            key = self._environment.get(self._server.key)
+            if not key:
+                raise ToolFailed(
+                    f"the environment variable {self._server.key} for the tool server {self.name} is not set"
+                )
+            headers["authorization"] = f"Bearer {key}"
+        timeout = httpx2.Timeout(self._server.timeout, connect=min(10.0, self._server.timeout))
+        transport = _Bounded(httpx2.AsyncHTTPTransport())
+        assert self._server.url is not None
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=timeout, transport=transport) as client,
+            streamable_http_client(self._server.url, http_client=client) as streams,
+        ):
+            yield streams
+
+
+class _Bounded(httpx2.AsyncBaseTransport):
+    """Ends a response that is longer than a message may be."""
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
+        self._inner = inner
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        response = await self._inner.handle_async_request(request)
+        response.stream = _Counted(response.stream)
+        return response
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class _Counted(httpx2.AsyncByteStream):
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        length = 0
+        async for piece in self._inner:
+            length += len(piece)
+            if length > LONGEST:
+                raise httpx2.ReadError(f"more than {LONGEST // (1024 * 1024)} MiB")
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+def _innermost(problem: BaseException) -> str:
+    while isinstance(problem, BaseExceptionGroup):
+        problem = problem.exceptions[0]
+    return str(problem) or type(problem).__name__

@@ -1,0 +1,67 @@
+"""What OpenTelemetry's conventions for generative AI (version 1.41) call things, beyond plain names of attributes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from prose_kernel.runtime.ports import Usage
+from prose_kernel.telemetry.spans import Attribute
+
+SCHEMA: Final = "https://opentelemetry.io/schemas/1.41.0"
+LONGEST: Final = 32_000
+"""Characters of one attribute that holds content."""
+OWN_MODELS: Final = ("model", "agent")
+"""Who answers as generative AI does: a model server or a CLI agent; all others are people, scripts and recordings."""
+
+_PROVIDERS: Final[Mapping[str, str]] = {
+    "azure": "azure.ai.openai",
+    "bedrock": "aws.bedrock",
+    "gemini": "gcp.gemini",
+    "google": "gcp.gemini",
+    "google-gla": "gcp.gemini",
+    "google-vertex": "gcp.vertex_ai",
+    "grok": "x_ai",
+    "mistral": "mistral_ai",
+    "xai": "x_ai",
+}
+_TOOL: Final = re.compile(r"[\w.:/-]{1,100}")
+
+
+def provider_name(provider: str) -> str:
+    """`gen_ai.provider.name` for one of our providers; a name that the conventions do not list stays."""
+    name = provider.partition(":")[0]
+    return _PROVIDERS.get(name, name)
+
+
+def tool_name(name: str) -> str:
+    """The name of a tool. A model may call what there is not, by any text: that is content, and told to nobody."""
+    return name if _TOOL.fullmatch(name) else "unknown"
+
+
+def consumed(usage: Usage) -> dict[str, Attribute]:
+    found: dict[str, Attribute] = {"prose.requests": usage.requests}
+    if usage.counted:
+        found |= {"gen_ai.usage.input_tokens": usage.tokens_in, "gen_ai.usage.output_tokens": usage.tokens_out}
+    if usage.cost is not None:
+        found["prose.cost.usd"] = usage.cost
+    return found
+
+
+class Whole(str):
+    """JSON, which is cut inside."""
+
+    __slots__ = ()
+
+
+def parts(text: str) -> Whole:
+    return Whole(json.dumps([{"type": "text", "content": text[:LONGEST]}], ensure_ascii=False))
+
+
+def message(role: str, text: str) -> Whole:
+    found = {"role": role, "parts": [{"type": "text", "content": text[:LONGEST]}]}
+    if role == "assistant":
+        found["finish_reason"] = "stop"
+    return Whole(json.dumps([found], ensure_ascii=False))

@@ -1,0 +1,212 @@
+"""The events of a run as spans, in the words of OpenTelemetry's conventions for generative AI.
+
+One listener turns events into spans and hands them to recorders: a tracer of OpenTelemetry, a log, or both. So both say
+the same. What only this package knows has the prefix `prose.`. Nothing that a program says or gets is in an attribute,
+unless `content` asks for it: no prompt, answer, command line, question, or message of an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from prose_kernel.runtime.events import (
+    BranchFinished,
+    CommandFinished,
+    CommandStarted,
+    Event,
+    GateOpened,
+    GateResolved,
+    JudgeAsked,
+    Judged,
+    SessionFinished,
+    SessionProgressed,
+    SessionStarted,
+)
+from prose_kernel.runtime.ports import SessionResult, Usage
+from prose_kernel.telemetry.conventions import (
+    OWN_MODELS,
+    consumed,
+    message,
+    parts,
+    provider_name,
+    tool_name,
+)
+from prose_kernel.telemetry.outline import Outline
+from prose_kernel.telemetry.spans import Span, Status
+
+
+class Spans(Outline):
+    """The listener of a run's events."""
+
+    def __call__(self, event: Event) -> None:
+        self._handlers[type(event)](self, event)
+
+    def environment(self, at: str) -> Mapping[str, str]:
+        """What tells the command with this path which span it belongs to."""
+        span = self._open.get(("command", at))
+        return {"TRACEPARENT": span.traceparent} if span is not None else {}
+
+    def _command_started(self, event: CommandStarted) -> None:
+        request = event.request
+        span = self._opened(("command", request.at), "command", "command", event.place)
+        span.attributes["prose.at"] = request.at
+        self._say(span, "process.command_line", event.command)
+        self._started(span)
+
+    def _command_finished(self, event: CommandFinished) -> None:
+        key, result = ("command", event.request.at), event.result
+        span = self._open.get(key)
+        if span is None:
+            return
+        span.attributes |= {"process.exit.code": result.exit_code, "prose.outcome": result.outcome}
+        if result.worker:
+            span.attributes["server.address"] = result.worker
+        if result.kind is not None:
+            span.error = span.attributes["error.type"] = result.kind
+        if result.outcome in ("interrupted", "cancelled"):
+            self._close(key, "cancelled")
+        else:
+            self._close(key, "ok" if result.kind is None else "error")
+
+    def _session_started(self, event: SessionStarted) -> None:
+        request, key = event.request, ("session", event.spawn)
+        session = self._open.get(key)
+        if session is None:
+            who = request.agent or request.label or ""
+            session = self._opened(key, "session", f"invoke_agent {who}".strip(), event.place)
+            session.attributes |= {"gen_ai.operation.name": "invoke_agent", "prose.at": request.at}
+            if who:
+                session.attributes["gen_ai.agent.name"] = who
+            if request.model:
+                session.attributes["gen_ai.request.model"] = request.model
+            self._started(session)
+        number = self._attempts[event.spawn] = self._attempts.get(event.spawn, 0) + 1
+        attempt = self._opened(
+            ("attempt", event.spawn), "attempt", f"chat {request.model or ''}".strip(), event.place, session
+        )
+        attempt.attributes["prose.attempt"] = number
+        if request.model:
+            attempt.attributes |= {"gen_ai.request.model": request.model, "prose.model": request.model}
+        if request.system:
+            self._say(attempt, "gen_ai.system_instructions", parts(request.system))
+        self._say(attempt, "gen_ai.input.messages", message("user", request.task))
+        self._started(attempt)
+
+    def _session_progressed(self, event: SessionProgressed) -> None:
+        tool, attempt = event.tool, self._open.get(("attempt", event.spawn))
+        if tool is None or attempt is None:
+            return
+        name, now = tool_name(tool.tool), self._clock()
+        span = self._begin("tool", f"execute_tool {name}", attempt, now - round(event.seconds * 1e9))
+        span.attributes |= {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": name,
+            "prose.outcome": tool.outcome,
+        }
+        self._say(span, "gen_ai.tool.call.arguments", tool.summary)
+        self._say(span, "gen_ai.tool.call.result", tool.detail)
+        if tool.outcome != "ok":
+            span.error = span.attributes["error.type"] = tool.outcome
+        self._started(span)
+        self._finish(span, "ok" if tool.outcome == "ok" else "error", end=now)
+
+    def _session_finished(self, event: SessionFinished) -> None:
+        result, error = event.result, event.error
+        attempt = self._open.get(("attempt", event.spawn))
+        session = self._open.get(("session", event.spawn))
+        if attempt is not None and result is not None:
+            self._answered(attempt, result)
+        status: Status = "ok" if error is None else "error"
+        self._close(("attempt", event.spawn), status, error)
+        if session is not None and (result is not None or event.final):
+            session.attributes["prose.attempts"] = self._attempts.pop(event.spawn, 1)
+            self._close(("session", event.spawn), status, error)
+
+    def _answered(self, attempt: Span, result: SessionResult) -> None:
+        """Only now it is known who answers. A person or a script does not chat as generative AI does."""
+        attempt.attributes["prose.replayed"] = result.replayed
+        if result.origin:
+            attempt.attributes["prose.origin"] = result.origin
+        if result.origin in OWN_MODELS:
+            if result.provider:
+                attempt.attributes["gen_ai.provider.name"] = provider_name(result.provider)
+            if model := str(result.details.get("model") or ""):
+                attempt.name = f"chat {model}"
+                attempt.attributes |= {"gen_ai.request.model": model, "gen_ai.response.model": model}
+        else:
+            attempt.name = "attempt"
+        if result.usage is not None and not result.replayed:
+            attempt.attributes |= consumed(result.usage)
+        answer = result.text if result.text is not None else result.summary
+        self._say(attempt, "gen_ai.output.messages", message("assistant", answer))
+
+    def _judge_asked(self, event: JudgeAsked) -> None:
+        span = self._opened(("judgement", event.at), "judgement", "judgement", event.place)
+        span.attributes["prose.at"] = event.at
+        self._say(span, "prose.question", event.question)
+        self._started(span)
+
+    def _judged(self, event: Judged) -> None:
+        key = ("judgement", event.at)
+        span = self._open.get(key)
+        if span is None:
+            self._judge_asked(JudgeAsked(event.place, event.question, event.at))
+            span = self._open[key]
+        span.attributes["prose.judge"] = event.by
+        details = event.details
+        if details.get("model"):
+            self._judged_by(span, details)
+        self._say(span, "prose.answer", event.answer if event.answer is not None else "uncertain")
+        self._say(span, "prose.reason", event.reason)
+        self._close(key, "ok")
+
+    def _judged_by(self, judgement: Span, details: Mapping[str, object]) -> None:
+        """The model that was asked: only now it is known that one was."""
+        model, replayed = str(details["model"]), bool(details.get("replayed"))
+        span = self._begin("attempt", f"chat {model}", judgement, judgement.begin)
+        span.attributes |= {"gen_ai.operation.name": "chat", "prose.replayed": replayed}
+        span.attributes |= {"gen_ai.request.model": model, "gen_ai.response.model": model}
+        if provider := details.get("provider"):
+            span.attributes["gen_ai.provider.name"] = provider_name(str(provider))
+        usage = details.get("usage")
+        if isinstance(usage, Mapping) and not replayed:
+            names = Usage.__struct_fields__
+            span.attributes |= consumed(Usage(**{name: usage[name] for name in names if name in usage}))
+        self._started(span)
+        self._finish(span, "ok")
+
+    def _gate_opened(self, event: GateOpened) -> None:
+        request = event.request
+        span = self._opened(("gate", request.id), "gate", f"gate {request.name}", event.place)
+        span.attributes["prose.gate"] = request.name
+        self._started(span)
+
+    def _gate_resolved(self, event: GateResolved) -> None:
+        key = ("gate", event.request.id)
+        if (span := self._open.get(key)) is not None:
+            span.attributes["prose.outcome"] = event.decision.status
+            self._close(key, "ok")
+
+    def _branch_finished(self, event: BranchFinished) -> None:
+        if event.status != "cancelled":
+            return
+        steps, depth = event.place.branches, len(event.place.branches)
+        for key, span in reversed(list(self._open.items())):
+            if span.branches[:depth] == steps:
+                self._close(key, "cancelled")
+
+    _handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]] = {
+        **Outline.handlers,
+        CommandStarted: _command_started,
+        CommandFinished: _command_finished,
+        SessionStarted: _session_started,
+        SessionProgressed: _session_progressed,
+        SessionFinished: _session_finished,
+        JudgeAsked: _judge_asked,
+        Judged: _judged,
+        GateOpened: _gate_opened,
+        GateResolved: _gate_resolved,
+        BranchFinished: _branch_finished,
+    }
+    kinds: ClassVar = frozenset(_handlers)

@@ -1,0 +1,114 @@
+"""Spans as lines of JSON in a file, for people without a collector.
+
+Two lines for each span, one when it begins and one when it ends; of statements and calls of tools the last one alone.
+Warnings and errors have a line of their own.
+The file can be read by its owner alone. Several processes may write to one file: each line is one write at its end. A
+file of `LARGEST` bytes becomes `FILE.1`, in the place of the former one, and a new file begins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from prose_kernel.telemetry.spans import Note, Span, trace_and_span
+
+LARGEST: Final = 20 * 1024 * 1024
+ENDS_ALONE: Final = ("statement", "tool")
+
+
+class LogFile:
+    """A recorder. What cannot be written is said once through `warn`, and nothing more is written."""
+
+    names: ClassVar[bool] = False
+
+    def __init__(self, path: Path, warn: Callable[[str], None], *, largest: int = LARGEST) -> None:
+        self._path = path
+        self._warn = warn
+        self._largest = largest
+        self._file: int | None = None
+        self._given_up = False
+
+    def begun(self, span: Span) -> None:
+        if span.kind not in ENDS_ALONE:
+            self._write(self._line("begin", span, span.begin))
+
+    def noted(self, span: Span, note: Note) -> None:
+        line = self._line("note", span, note.at)
+        line |= {"name": note.name, "attributes": note.attributes}
+        self._write(line)
+
+    def ended(self, span: Span) -> None:
+        assert span.end is not None
+        line = self._line("end", span, span.end)
+        line["seconds"] = round((span.end - span.begin) / 1e9, 6)
+        line["status"] = span.status
+        if span.error:
+            line["error"] = span.error
+        if span.message:
+            line["message"] = span.message
+        self._write(line)
+
+    def close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
+
+    def _line(self, event: str, span: Span, at: int) -> dict[str, Any]:
+        seconds, rest = divmod(at, 10**9)
+        line: dict[str, Any] = {
+            "time": f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest // 1000:06}Z",
+            "event": event,
+            "kind": span.kind,
+            "name": span.name,
+            "trace_id": span.trace_id,
+            "span_id": span.span_id,
+        }
+        if parent := span.parent.span_id if span.parent is not None else span.remote:
+            line["parent_id"] = parent
+        if (earlier := trace_and_span(span.link)) is not None:
+            line["link"] = {"trace_id": earlier[0], "span_id": earlier[1]}
+        if span.attributes:
+            line["attributes"] = dict(span.attributes)
+        return line
+
+    def _write(self, line: dict[str, Any]) -> None:
+        if self._given_up:
+            return
+        data = (json.dumps(line, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+        try:
+            os.write(self._current(len(data)), data)
+        except OSError as problem:
+            self._given_up = True
+            self.close()
+            reason = (problem.strerror or "unknown").lower()
+            self._warn(f"the log {self._path.name} cannot be written ({reason}); nothing more is logged")
+
+    def _current(self, size: int) -> int:
+        """The file to write to: another process may have begun a new one, or somebody have removed it."""
+        if self._file is not None:
+            mine = os.fstat(self._file)
+            try:
+                there: os.stat_result | None = self._path.stat()
+            except FileNotFoundError:
+                there = None
+            if there is not None and os.path.samestat(mine, there):
+                if mine.st_size + size <= self._largest or not mine.st_size:
+                    return self._file
+                self._path.replace(f"{self._path}.1")
+            self.close()
+        self._file = self._open()
+        return self._file
+
+    def _open(self) -> int:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+        file = os.open(self._path, flags, 0o600)
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            os.close(file)
+            raise OSError(0, "it is no regular file")
+        return file

@@ -1,0 +1,183 @@
+"""Spans for OpenTelemetry: through the tracer provider of the process, or one of our own from the `OTEL_` variables.
+
+The only module that imports the SDK, and it is imported when a run is watched. A provider that somebody has set is
+theirs: they flush and close it. One of our own exports in a thread. A collector that is away is said once, costs
+nothing but its spans, and keeps no process from ending for longer than `PATIENCE`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Final
+from urllib.parse import urlsplit
+
+from opentelemetry import context, trace
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from prose_kernel._version import __version__
+from prose_kernel.errors import UsageError
+from prose_kernel.telemetry.conventions import SCHEMA
+from prose_kernel.telemetry.spans import Note, Span, trace_and_span
+
+PATIENCE: Final = 3.0
+"""Seconds that the last spans have to reach the collector."""
+_QUIET: Final = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.sdk._shared_internal")
+_KINDS: Final = {"attempt": trace.SpanKind.CLIENT}
+
+
+class Tracer:
+    """A recorder. `environment` holds the `OTEL_` variables and the trace context that this process belongs to."""
+
+    names: ClassVar[bool] = True
+
+    def __init__(self, environment: Mapping[str, str], warn: Callable[[str], None]) -> None:
+        provider = trace.get_tracer_provider()
+        self._own: TracerProvider | None = None
+        self._exporter: Patient | None = None
+        if isinstance(provider, trace.ProxyTracerProvider):  # nobody has set one
+            if (exporter := _exporter(environment)) is not None:
+                self._exporter = Patient(exporter, warn)
+            provider = self._own = _provider(environment, self._exporter)
+        self._tracer = provider.get_tracer("prose_kernel", __version__, schema_url=SCHEMA)
+        self._spans: dict[int, trace.Span] = {}
+        carrier = {name.lower(): environment[name] for name in ("TRACEPARENT", "TRACESTATE") if name in environment}
+        self._remote = TraceContextTextMapPropagator().extract(carrier)
+
+    def begun(self, span: Span) -> None:
+        if span.parent is not None and id(span.parent) in self._spans:
+            around = trace.set_span_in_context(self._spans[id(span.parent)], context.Context())
+        elif trace.get_current_span().get_span_context().is_valid:
+            around = context.get_current()
+        else:
+            around = self._remote
+        kind = _KINDS.get(span.kind, trace.SpanKind.INTERNAL)
+        attributes, links = dict(span.attributes), _links(span)
+        made = self._tracer.start_span(span.name, around, kind, attributes, links, start_time=span.begin)
+        self._spans[id(span)] = made
+        told = made.get_span_context()
+        if told.is_valid:  # else nothing is recorded (OTEL_SDK_DISABLED)
+            span.trace_id, span.span_id = f"{told.trace_id:032x}", f"{told.span_id:016x}"
+            span.sampled = told.trace_flags.sampled
+
+    def noted(self, span: Span, note: Note) -> None:
+        if (made := self._spans.get(id(span))) is not None:
+            made.add_event(note.name, note.attributes, note.at)
+
+    def ended(self, span: Span) -> None:
+        made = self._spans.pop(id(span), None)
+        if made is None:
+            return
+        made.update_name(span.name)
+        made.set_attributes(dict(span.attributes))
+        if span.status == "error":
+            made.set_status(trace.Status(trace.StatusCode.ERROR, span.message or span.error or None))
+        elif span.status == "cancelled":
+            made.set_attribute("prose.outcome", "cancelled")
+        made.end(span.end)
+
+    def close(self) -> None:
+        if self._own is None:
+            return
+        ending = threading.Thread(target=self._own.shutdown, name="prose-telemetry-end", daemon=True)
+        ending.start()
+        ending.join(PATIENCE)
+        if ending.is_alive() and self._exporter is not None:
+            self._exporter.failed()
+
+
+def _links(span: Span) -> list[trace.Link]:
+    earlier = trace_and_span(span.link)
+    if earlier is None:
+        return []
+    trace_id, span_id = (int(number, 16) for number in earlier)
+    return [trace.Link(trace.SpanContext(trace_id, span_id, is_remote=True))]
+
+
+def _provider(environment: Mapping[str, str], exporter: SpanExporter | None) -> TracerProvider:
+    """One of our own; nobody else in the process sees it."""
+    resource = Resource.create()
+    if not (environment.get("OTEL_SERVICE_NAME") or "service.name=" in environment.get("OTEL_RESOURCE_ATTRIBUTES", "")):
+        resource = resource.merge(Resource({SERVICE_NAME: "prose"}))
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    if exporter is not None:
+        provider.add_span_processor(BatchSpanProcessor(exporter))
+    return provider
+
+
+def destination(environment: Mapping[str, str]) -> str:
+    """Where spans go, for people; without what an address may hold of secrets. Raises `UsageError`."""
+    if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true" or not _wanted(environment):
+        return "nobody"
+    names = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    address = next((environment[name] for name in names if environment.get(name)), "http://localhost:4318")
+    try:
+        found = urlsplit(address)
+        host, port = found.hostname, found.port
+    except ValueError:
+        host = None
+    if host is None or found.scheme not in ("http", "https"):
+        raise UsageError(
+            "the collector's address is no URL", hint="set OTEL_EXPORTER_OTLP_ENDPOINT, as http://localhost:4318"
+        )
+    return f"{found.scheme}://{host}" + (f":{port}" if port else "")
+
+
+def _wanted(environment: Mapping[str, str]) -> bool:
+    """Whether the variables want an exporter. Raises `UsageError` for one that there is not."""
+    wanted = environment.get("OTEL_TRACES_EXPORTER", "").strip() or "otlp"
+    if wanted == "none":
+        return False
+    protocols = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+    protocol = next((environment[name] for name in protocols if environment.get(name)), "http/protobuf")
+    if wanted != "otlp" or protocol != "http/protobuf":
+        what = f"OTEL_TRACES_EXPORTER={wanted}" if wanted != "otlp" else f"the OTLP protocol {protocol}"
+        raise UsageError(f"{what} is not supported", hint="spans go out as otlp with http/protobuf, or nowhere: none")
+    return True
+
+
+def _exporter(environment: Mapping[str, str]) -> SpanExporter | None:
+    if not _wanted(environment):
+        return None
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    for name in _QUIET:  # what they say, Patient says once
+        logging.getLogger(name).addFilter(_nothing)
+    return OTLPSpanExporter()
+
+
+def _nothing(record: logging.LogRecord) -> bool:
+    return False
+
+
+class Patient(SpanExporter):
+    """Exports through another exporter, and says once that it does not work. Called in the exporting thread."""
+
+    def __init__(self, exporter: SpanExporter, warn: Callable[[str], None]) -> None:
+        self._exporter = exporter
+        self._warn = warn
+        self._said = False
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        try:
+            result = self._exporter.export(spans)
+        except Exception:  # an exporter may be anybody's
+            result = SpanExportResult.FAILURE
+        if result is not SpanExportResult.SUCCESS:
+            self.failed()
+        return result
+
+    def failed(self) -> None:
+        if not self._said:
+            self._said = True
+            self._warn("the collector of OpenTelemetry does not take spans; they are lost while it does not")
+
+    def shutdown(self) -> None:
+        self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return self._exporter.force_flush(timeout_millis)

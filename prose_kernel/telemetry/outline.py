@@ -1,0 +1,298 @@
+"""The outline of a run as spans: the run, its cells, and the statements at the top level of each.
+
+A statement has no event for its beginning: it begins where the one before ended, which costs a loop nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from prose_kernel.errors import RunError
+from prose_kernel.runtime.events import (
+    Bound,
+    CellStarted,
+    Event,
+    Failed,
+    Place,
+    ProgramCalled,
+    RunEnded,
+    RunStarted,
+    StatementDone,
+    Warned,
+)
+from prose_kernel.telemetry.conventions import LONGEST, Whole
+from prose_kernel.telemetry.spans import Attribute, Kind, Note, Recorder, Span, Status, trace_and_span
+
+TRACE: Final = "traceparent"
+"""The file in a run's directory that names the last span of this run: a resumed run is linked to it."""
+
+
+class Outline:
+    """`text` stands around each text that runs; `close` ends what is left.
+
+    `remote` is the span that this process belongs to, as a `traceparent`; "" where there is none. `run` is the
+    directory of the run, which outlives the process; None where there is none.
+    """
+
+    def __init__(
+        self,
+        recorders: Sequence[Recorder],
+        *,
+        remote: str = "",
+        content: bool = False,
+        run: Path | None = None,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._remote = remote
+        self._recorders = tuple(recorders)
+        self._content = content
+        self._directory = run
+        self._kept = False
+        self._clock = clock
+        self._run: Span | None = None
+        self._cell: Span | None = None
+        self._statement: Span | None = None
+        self._ordinal = 0
+        self._boundary = 0  # when the last statement ended: then the next one began
+        self._heard = 0  # when something of the statement that runs was last heard
+        self._open: dict[object, Span] = {}
+        self._attempts: dict[int, int] = {}
+
+    @contextlib.contextmanager
+    def text(self) -> Iterator[None]:
+        """What happens in here is one text; its cell ends with it."""
+        try:
+            yield
+        except RunError as error:
+            self._end_cell("error", error)
+            raise
+        except asyncio.CancelledError:
+            self._end_cell("cancelled")
+            raise
+        except BaseException:
+            self._end_cell("error")
+            raise
+        self._end_cell("ok")
+
+    def close(self) -> None:
+        """End what is left, and let the recorders write it. Bounded in time; called in a thread."""
+        self._end_run("ok", None)
+        for recorder in self._recorders:
+            recorder.close()
+
+    # ------------------------------------------------------------ spans
+
+    def _begin(self, kind: Kind, name: str, parent: Span | None, begin: int = 0) -> Span:
+        return Span(kind, name, begin or self._clock(), parent)
+
+    def _started(self, span: Span) -> Span:
+        for recorder in self._recorders:
+            if not recorder.names:
+                self._name(span)
+            recorder.begun(span)
+        self._name(span)
+        return span
+
+    def _name(self, span: Span) -> None:
+        """Give a span the ids that no tracer has given it."""
+        if span.span_id:
+            return
+        if span.parent is not None:
+            span.trace_id = span.parent.trace_id
+        elif (remote := trace_and_span(self._remote)) is not None:
+            span.trace_id, span.remote = remote
+        else:
+            span.trace_id = secrets.token_hex(16)
+        span.span_id = secrets.token_hex(8)
+
+    def _finish(self, span: Span, status: Status, error: RunError | None = None, end: int = 0) -> None:
+        span.end, span.status = max(end or self._clock(), span.begin), status
+        if error is not None:
+            self._fail(span, error)
+        for recorder in self._recorders:
+            recorder.ended(span)
+
+    def _fail(self, span: Span, error: RunError) -> None:
+        span.status, span.error = "error", error.code
+        span.attributes["error.type"] = error.code
+        if self._content:
+            span.message = error.message[:LONGEST]
+
+    def _say(self, span: Span, key: str, text: object) -> None:
+        """An attribute that holds content."""
+        if self._content and text:
+            span.attributes[key] = text if isinstance(text, Whole) else str(text)[:LONGEST]
+
+    # ------------------------------------------------------------ run, cell, statement
+
+    def _run_started(self, event: RunStarted) -> None:
+        self._begin_run(event.program_file)
+
+    def _begin_run(self, program: str) -> Span:
+        span = self._begin("run", f"invoke_workflow {program}".strip(), None)
+        span.attributes |= {"gen_ai.operation.name": "invoke_workflow"}
+        if program:
+            span.attributes["gen_ai.workflow.name"] = program
+        if self._directory is not None:
+            span.attributes["prose.run"] = self._directory.name
+            span.link = self._earlier(self._directory / TRACE)
+        self._run = self._started(span)
+        return span
+
+    def _keep(self) -> None:
+        """Name the run's span in the run's directory, as soon as there is one: none is made for it."""
+        if self._kept or self._run is None or self._directory is None or not self._directory.is_dir():
+            return
+        self._kept = True
+        with contextlib.suppress(OSError):  # then a resumed run is not linked
+            (self._directory / TRACE).write_text(f"{self._run.traceparent}\n")
+
+    @staticmethod
+    def _earlier(file: Path) -> str:
+        """The span of this run in its former process; "" without one."""
+        try:
+            found = file.read_text().strip()
+        except (OSError, UnicodeDecodeError):
+            return ""
+        return found if trace_and_span(found) is not None else ""
+
+    def _run_ended(self, event: RunEnded) -> None:
+        self._end_run("ok" if event.error is None else "error", event.error)
+
+    def _end_run(self, status: Status, error: RunError | None) -> None:
+        self._end_cell(status)
+        run, self._run, self._ordinal = self._run, None, 0
+        if run is not None:
+            self._finish(run, status, error)
+
+    def _cell_started(self, event: CellStarted) -> None:
+        self._end_cell("ok")
+        run = self._run or self._begin_run("")
+        span = self._begin("cell", f"cell {event.index}", run)
+        span.attributes |= {"prose.cell": event.index, "code.file.path": event.place.source.name}
+        self._cell = self._started(span)
+        self._boundary = span.begin
+        self._ordinal = event.place.ordinal
+
+    def _end_cell(self, status: Status, error: RunError | None = None) -> None:
+        self._keep()
+        for key in list(self._open):
+            self._close(key, "cancelled")
+        self._attempts.clear()
+        self._end_statement(status, error, self._clock() if status != "ok" else 0)
+        cell, self._cell = self._cell, None
+        if cell is not None:
+            self._finish(cell, status, error)
+
+    def _at(self, place: Place) -> Span:
+        """The span of the statement of the root that runs. Statements of the root run one after the other, so one has
+        begun when the last one ended. Programs that it calls count their own statements."""
+        if self._statement is None or (place.ordinal != self._ordinal and not place.program):
+            self._end_statement("ok")
+            self._ordinal = place.ordinal
+            parent = self._cell or self._run or self._begin_run("")
+            span = self._begin("statement", "statement", parent, self._boundary)
+            span.attributes["prose.statement"] = place.ordinal
+            self._statement = self._started(span)
+            self._mark(self._statement, place)
+        return self._statement
+
+    def _mark(self, span: Span, place: Place) -> None:
+        """Where something stands, and what kind of statement it is."""
+        line, column = place.source.line_column(place.span.start)
+        for name in ("prose.kind", "prose.block", "prose.branch"):
+            span.attributes.pop(name, None)
+        span.attributes |= {"code.line.number": line, "code.column.number": column}
+        if place.kind:
+            span.attributes["prose.kind"] = place.kind
+        if place.block:
+            span.attributes["prose.block"] = place.block
+        if place.branches:
+            span.attributes["prose.branch"] = "/".join(step.label for step in place.branches)
+        span.branches = place.branches
+
+    def _done(self, event: StatementDone) -> None:
+        if not event.place.program and not event.place.depth:
+            span = self._at(event.place)
+            span.attributes.pop("prose.name", None)  # bound inside
+            self._mark(span, event.place)
+            self._heard = self._clock()
+            self._end_statement("ok")
+
+    def _bound(self, event: Bound) -> None:
+        place = event.place
+        span = self._at(place)
+        self._heard = self._clock()
+        if not (place.depth or place.branches or place.program) and not span.attributes.get("prose.name"):
+            self._mark(span, place)
+            span.attributes["prose.name"] = event.name
+
+    def _program_called(self, event: ProgramCalled) -> None:
+        self._at(event.place)
+
+    def _end_statement(self, status: Status, error: RunError | None = None, end: int = 0) -> None:
+        span, self._statement = self._statement, None
+        if span is None:
+            if error is not None and error.location is not None and self._cell is not None:
+                self._cell.attributes["code.line.number"] = error.location.line
+            return
+        span.name = str(span.attributes.get("prose.kind", span.name))
+        if error is not None and error.location is not None:
+            span.attributes["prose.error.line"] = error.location.line
+        self._boundary = end or self._heard or self._clock()
+        self._heard = 0
+        self._finish(span, status, error, self._boundary)
+
+    # ------------------------------------------------------------ what happens at one moment
+
+    def _failed(self, event: Failed) -> None:
+        """An error, where it arose: it may still be caught, and then no span has it."""
+        self._note(event.place, "exception", {"exception.type": event.error.code}, event.error.message)
+
+    def _warned(self, event: Warned) -> None:
+        self._note(event.place, "prose.warning", {"prose.code": event.code}, event.message)
+
+    def _note(self, place: Place, name: str, attributes: dict[str, Attribute], text: str) -> None:
+        span = self._at(place)
+        if self._content:
+            attributes["exception.message" if name == "exception" else "prose.message"] = text[:LONGEST]
+        note = Note(name, self._clock(), attributes)
+        for recorder in self._recorders:
+            recorder.noted(span, note)
+
+    # ------------------------------------------------------------ what takes time inside
+
+    def _opened(self, key: object, kind: Kind, name: str, place: Place, parent: Span | None = None) -> Span:
+        """A span that has begun but of which the recorders do not know yet: attributes follow."""
+        span = self._begin(kind, name, parent or self._at(place))
+        self._mark(span, place)
+        self._open[key] = span
+        self._keep()
+        return span
+
+    def _close(self, key: object, status: Status, error: RunError | None = None) -> Span | None:
+        span = self._open.pop(key, None)
+        if span is not None:
+            if span.kind == "attempt" and span.name != "attempt":
+                span.attributes["gen_ai.operation.name"] = "chat"
+            self._finish(span, status, error)
+            self._heard = span.end or 0
+            self._keep()
+        return span
+
+    handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]] = {
+        RunStarted: _run_started,
+        RunEnded: _run_ended,
+        CellStarted: _cell_started,
+        StatementDone: _done,
+        Bound: _bound,
+        ProgramCalled: _program_called,
+        Failed: _failed,
+        Warned: _warned,
+    }

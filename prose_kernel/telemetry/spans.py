@@ -1,0 +1,78 @@
+"""A span: something in a run that takes time. What makes spans, and where they go, share these classes alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Literal, Protocol
+
+Kind = Literal["run", "cell", "statement", "session", "attempt", "tool", "judgement", "command", "gate"]
+Status = Literal["ok", "error", "cancelled"]
+Attribute = str | bool | int | float | Sequence[str]
+
+_CONTEXT: Final = re.compile("[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}.*")
+
+
+def trace_and_span(traceparent: str) -> tuple[str, str] | None:
+    """The ids in a `traceparent` of W3C trace context; None where it is none."""
+    found = _CONTEXT.fullmatch(traceparent)
+    return (found[1], found[2]) if found is not None else None
+
+
+@dataclass(slots=True)
+class Span:
+    """Something that takes time. `end` is None while it lasts; times are nanoseconds since 1970.
+
+    The ids are lower-case hexadecimal numbers, as in W3C trace context; `remote` is that of a parent in another
+    process, `link` the `traceparent` of a span that this one goes on with. `error` is a short name (`E203`), `message`
+    what people read; the latter is "" unless content is wanted.
+    """
+
+    kind: Kind
+    name: str
+    begin: int
+    parent: Span | None = None
+    attributes: dict[str, Attribute] = field(default_factory=dict)
+    branches: tuple[Any, ...] = ()
+    trace_id: str = ""
+    span_id: str = ""
+    sampled: bool = True
+    remote: str = ""
+    link: str = ""
+    end: int | None = None
+    status: Status = "ok"
+    error: str = ""
+    message: str = ""
+
+    @property
+    def traceparent(self) -> str:
+        return f"00-{self.trace_id}-{self.span_id}-{int(self.sampled):02x}"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that happened at one moment of a span: a warning, an error that may still be caught."""
+
+    name: str
+    at: int
+    attributes: dict[str, Attribute]
+
+
+class Recorder(Protocol):
+    """Where spans go. No call raises or waits for anything."""
+
+    names: ClassVar[bool]
+    """Whether it gives spans their ids; the others find them there. Such a recorder comes first."""
+
+    def begun(self, span: Span) -> None:
+        """A span has begun; its parent has before."""
+        ...
+
+    def noted(self, span: Span, note: Note) -> None: ...
+
+    def ended(self, span: Span) -> None: ...
+
+    def close(self) -> None:
+        """No span follows. Returns within seconds, whatever the other side does; called in a thread."""
+        ...

@@ -1,0 +1,235 @@
+"""Typed answers: the property `output:` (docs/typed-answers.md)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+from sessions.people import ScriptedPerson
+from sessions.test_runs_resumed import runs, workspace
+
+from prose_kernel.cli.main import main
+from prose_kernel.language.typed_answers import object_of, optional, read
+from prose_kernel.recordings.keys import Identity
+from prose_kernel.recordings.redaction import Redaction
+from prose_kernel.runtime.ports import SessionRequest
+from prose_kernel.runtime.session_options import Surroundings
+from prose_kernel.runtime.typed_answers import WrongAnswer, taken
+from prose_kernel.sessions.providers.human import HumanSessions
+
+PROGRAM = """\
+agent critic:
+  prompt: "You review"
+  output:
+    verdict: "approve" or "reject"
+    score: number
+    note: text or null
+    places: [{ file: text, line: integer }]
+let review = session: critic
+  prompt: "Review it"
+  retry: 2
+for place in review.places:
+  session "See {place.file} at {place.line}"
+if review.verdict is "reject" and review.note is null:
+  output done = review.score
+"""
+GOOD = '{"verdict": "reject", "score": 2.5, "places": [{"file": "a.py", "line": 3}]}'
+WRONG = '{"verdict": "maybe", "score": "x", "places": []}'
+
+
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, *arguments: str, **sessions: object) -> int:
+    monkeypatch.chdir(tmp_path)
+    Path("program.prose").write_text(program)
+    Path("script.yaml").write_text(json.dumps({"sessions": {"See": "seen", **sessions}}))
+    return main(["run", "program.prose", "--provider", "scripted", "--script", "script.yaml", *arguments])
+
+
+def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> int:
+    monkeypatch.chdir(tmp_path)
+    Path("program.prose").write_text(program)
+    return main(["check", "program.prose"])
+
+
+def test_an_answer_is_an_object_without_a_judge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = run(tmp_path, monkeypatch, PROGRAM, "--judge", "off", Review=["no idea", WRONG, f"```json\n{GOOD}\n```"])
+    shown = capsys.readouterr()
+    assert status == 0, shown.err
+    assert "done: 2.5" in shown.out
+
+
+def test_a_wrong_answer_is_a_failed_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, monkeypatch, PROGRAM, Review=WRONG) == 1
+    said = capsys.readouterr().err
+    assert "the answer does not fit `output`: `score`: 'x' is not of type 'number'; `verdict`:" in said
+    assert "[E201]" in said
+
+
+def test_a_schema_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "schema.json").write_text(json.dumps(object_of({"ok": {"type": "boolean"}})))
+    program = 'let a = session "Ask"\n  output: "schema.json"\noutput done = a.ok\n'
+    assert run(tmp_path, monkeypatch, program, Ask='{"ok": true}') == 0
+    assert "done: true" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ("{", "the file is not JSON"),
+        ("[]", "a schema is a JSON object"),
+        ('{"type": "array"}', 'the schema must be of an object: `"type": "object"`'),
+        ('{"type": "object", "properties": {"a": {"$ref": "#"}}}', "the schema is recursive: `#` holds itself"),
+        (
+            '{"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}},'
+            ' "$defs": {"a": {"type": "array", "items": {"$ref": "#/$defs/a"}}}}',
+            "the schema is recursive: `#/$defs/a` holds itself",
+        ),
+        ('{"type": "object", "properties": {"a": {"$ref": "http://x/y"}}}', "refers to something outside"),
+        ('{"type": "object", "properties": {"a": {"minimum": 3, "maximum": 2}}}', "`minimum` is above `maximum`"),
+        ('{"type": "object", "required": ["b"], "additionalProperties": false}', "`b` is required but not allowed"),
+        ('{"type": "object", "properties": {"a": {"type": "string", "enum": [1]}}}', "no value of an `enum`"),
+        (json.dumps(object_of({f"f{n}": {"type": "string"} for n in range(600)})), "more than 500 fields"),
+        ('{"type": "object", "title": "' + "x" * 70_000 + '"}', "at most 64,000 are sent"),
+        ('{"type": "object", "properties": {"a": {"type": "strin"}}}', "not a JSON Schema"),
+    ],
+)
+def test_a_schema_of_no_use_is_one_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], schema: str, problem: str
+) -> None:
+    (tmp_path / "schema.json").write_text(schema)
+    assert run(tmp_path, monkeypatch, 'session "Ask"\n  output: "schema.json"\n', Ask="{}") == 1
+    said = capsys.readouterr().err
+    assert problem in said
+    assert "[E224]" in said
+    assert "Traceback" not in said
+
+
+def test_a_definition_may_be_used_twice() -> None:
+    part = {"$ref": "#/$defs/p"}
+    schema = {"type": "object", "properties": {"a": part, "b": part}, "$defs": {"p": {"type": "string"}}}
+    assert read(json.dumps(schema)) == schema
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("output: 3", "`output` takes fields and their types"),
+        ("output: { a: txt }", "Unknown type `txt`"),
+        ("output: { a: text, a: text }", "given twice"),
+        ("output: { a: [] }", "A list has one type in its brackets"),
+        ("output: { a: text or number }", "A field has one type"),
+        ('output: { a: "x" or "x" }', "An option is given twice"),
+        ("output: { }", "An answer needs a field"),
+    ],
+)
+def test_what_is_no_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], line: str, problem: str
+) -> None:
+    assert check(tmp_path, monkeypatch, f'session "Ask"\n  {line}\n') == 1
+    said = "".join(capsys.readouterr())
+    assert problem in said
+    assert "E186" in said or "E009" in said
+
+
+FIELDS = 'let a = session "Ask"\n  output: { good: text, list: [{ name: text }] }\n'
+
+
+@pytest.mark.parametrize(
+    ("use", "hint"),
+    [
+        ("output b = a.god", "did you mean `good`?"),
+        ('session "See {a.god}"', "did you mean `good`?"),
+        ("let c = a\noutput b = c.god", "did you mean `good`?"),
+        ("for x in a.list:\n  output b = x.nam", "did you mean `name`?"),
+        ("output b = a.list[0].nam", "did you mean `name`?"),
+        ("output b = a.something_else", "its fields: good, list"),
+    ],
+)
+def test_the_checker_knows_the_fields(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], use: str, hint: str
+) -> None:
+    assert check(tmp_path, monkeypatch, f"{FIELDS}{use}\n") == 1
+    said = "".join(capsys.readouterr())
+    assert "E187" in said
+    assert hint in said
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "output b = a.good",
+        "for x in a.list:\n  output b = x.name",
+        'a = session "Other"\noutput b = a.god',
+        'loop (max: 2):\n  session "See {a.god}"\n  a = session "Other"',
+    ],
+)
+def test_the_checker_is_silent_where_it_cannot_be_sure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use: str
+) -> None:
+    assert check(tmp_path, monkeypatch, f"{FIELDS}{use}\n") == 0
+
+
+def test_a_person_may_fill_in_the_fields() -> None:
+    schema = object_of(
+        {
+            "name": {"type": "string"},
+            "ok": {"type": "boolean"},
+            "n": {"type": "integer"},
+            "why": optional({"type": "string"}),
+        }
+    )
+    text = taken("name: Ada: the first\nok: yes\nn: 3\n", schema, typed_by_hand=True)
+    assert json.loads(text) == {"name": "Ada: the first", "ok": True, "n": 3, "why": None}
+    with pytest.raises(WrongAnswer, match="it is not a JSON object"):
+        taken("name: Ada", schema)
+
+
+def test_formatting_keeps_the_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("program.prose").write_text(PROGRAM)
+    assert main(["fmt", "--check", "program.prose"]) == 0
+
+
+def test_a_dry_run_goes_on_with_an_answer_of_the_shape(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("program.prose").write_text(PROGRAM)
+    assert main(["run", "program.prose", "--provider", "dry-run"]) == 0
+    assert "at 0" in "".join(capsys.readouterr())
+
+
+async def test_a_person_is_told_at_once_what_does_not_fit() -> None:
+    person = ScriptedPerson("good", ":more\nok: yes\n.")
+    schema = object_of({"ok": {"type": "boolean"}})
+    asked = SessionRequest("session", "So?", "c1/s0", output=schema)
+    result = await HumanSessions(person).run(asked, lambda _: None)
+    assert result.text == "ok: yes"
+    assert any("That does not fit: it is not a JSON object." in line for line in person.transcript)
+    assert any("It must fit this JSON Schema" in line for line in person.transcript)
+
+
+async def test_a_resumed_run_has_the_same_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("script.yaml").write_text(json.dumps({"sessions": {"See": "seen", "Review": ["no idea", GOOD]}}))
+    await runs(tmp_path, PROGRAM)()
+    Path("script.yaml").write_text(json.dumps({"sessions": {"nothing": "at all"}}))
+    here = workspace(tmp_path)
+    await here.execute(PROGRAM, "p.prose")
+    await here.close()
+
+
+def test_a_recording_answers_the_same_question_alone(tmp_path: Path) -> None:
+    keys = Identity(Redaction(), Surroundings(str(tmp_path)), lambda _: (), {})
+    plain = SessionRequest("session", "So?", "c1/s0")
+    typed = structs.replace(plain, output=object_of({"ok": {"type": "boolean"}}))
+    again = structs.replace(typed, correction="it is not a JSON object")
+    assert "output" not in keys.session(plain)
+    assert len({json.dumps(keys.session(one), sort_keys=True) for one in (plain, typed, again)}) == 3

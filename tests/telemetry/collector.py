@@ -1,0 +1,64 @@
+"""A collector of OpenTelemetry on the loopback interface: OTLP over HTTP, as a real one takes it."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+
+@dataclass
+class Collector:
+    """What has arrived: spans in their order, and the bytes of every request. `status` is what it answers."""
+
+    url: str = ""
+    status: int = 200
+    spans: list[Span] = field(default_factory=list)
+    services: set[str] = field(default_factory=set)
+    received: bytes = b""
+
+    def take(self, body: bytes) -> None:
+        request = ExportTraceServiceRequest()
+        request.ParseFromString(body)
+        self.received += body
+        for resource in request.resource_spans:
+            self.services |= {
+                one.value.string_value for one in resource.resource.attributes if one.key == "service.name"
+            }
+            self.spans += [span for scope in resource.scope_spans for span in scope.spans]
+
+    def tree(self) -> list[str]:
+        """The spans as `parent > name`, sorted."""
+        names = {span.span_id: span.name for span in self.spans}
+        return sorted(f"{names.get(span.parent_span_id, '')} > {span.name}" for span in self.spans)
+
+
+@contextmanager
+def serving() -> Iterator[Collector]:
+    found = Collector()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            assert (self.path, self.headers["Content-Type"]) == ("/v1/traces", "application/x-protobuf")
+            found.take(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(found.status)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Tests are quiet."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    found.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield found
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

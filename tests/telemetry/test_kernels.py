@@ -1,0 +1,70 @@
+"""Spans of real kernels at a real collector's edge: the Prose kernel, and `%%prose` in a Python kernel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from notebook.kernels import kernel, specification
+from telemetry.collector import Collector
+
+SETTINGS = """
+provider = "scripted"
+script = "script.yaml"
+
+[cassette]
+mode = "off"
+
+[telemetry]
+otel = true
+"""
+SCRIPT = """
+sessions: {"*": ["the secret answer"]}
+judge: {"*": [yes]}
+"""
+CELLS = (
+    'let a = exec "echo secret; echo $TRACEPARENT > told"\nsession "a secret task"',
+    'if **the secret is kept**:\n  let b = "a secret value"',
+    'exec "exit 3 # secret"',
+)
+TREE = [
+    " > invoke_workflow notebook",
+    "cell 1 > let",
+    "cell 1 > session",
+    "cell 2 > if",
+    "cell 3 > exec",
+    "exec > command",
+    "if > judgement",
+    "invoke_agent > attempt",
+    "invoke_workflow notebook > cell 1",
+    "invoke_workflow notebook > cell 2",
+    "invoke_workflow notebook > cell 3",
+    "invoke_workflow notebook > cell 4",
+    "let > command",
+    "session > invoke_agent",
+]
+
+
+@pytest.mark.parametrize("front_end", ["prose_kernel", "ipykernel_launcher"])
+def test_a_notebook_is_one_trace_and_says_nothing_of_its_content(
+    tmp_path: Path, collector: Collector, front_end: str
+) -> None:
+    (tmp_path / "prose.toml").write_text(SETTINGS)
+    (tmp_path / "script.yaml").write_text(SCRIPT)
+    python = front_end == "ipykernel_launcher"
+    spec = specification(front_end, "signal" if python else "message")
+    with kernel(tmp_path, spec=spec) as client:
+        if python:
+            assert client.run("%load_ext prose_kernel").status == "ok"
+        magic = "%%prose\n" if python else ""
+        said = [client.run(magic + cell) for cell in CELLS]
+        assert [ran.status for ran in said] == ["ok", "ok", "error"]
+        assert client.run("%%vvm\nx = 1").status == "ok"
+        client.manager.shutdown_kernel()  # not at once: the last spans go out
+    tree = [line for line in collector.tree() if not line.startswith("cell 4 >")]
+    assert tree == TREE
+    assert len({span.trace_id for span in collector.spans}) == 1
+    assert collector.services == {"prose"}
+    assert b"secret" not in collector.received
+    told = (tmp_path / "told").read_text().split("-")
+    assert told[2] in {span.span_id.hex() for span in collector.spans if span.name == "command"}

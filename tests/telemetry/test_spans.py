@@ -1,0 +1,511 @@
+"""What watches runs from outside: spans for OpenTelemetry and the log, and what they keep to themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import socket
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from notebook.recording import Recording
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from telemetry.collector import Collector
+
+from prose_kernel.cells.runner import Cells
+from prose_kernel.errors import RunError, UsageError
+from prose_kernel.language.source import Source
+from prose_kernel.language.source import Span as ProseSpan
+from prose_kernel.languages import VVM
+from prose_kernel.runtime import events
+from prose_kernel.runtime.ports import Key, SessionRequest, SessionResult, ToolUse, Usage
+from prose_kernel.settings import Settings, load
+from prose_kernel.telemetry.listener import Spans
+from prose_kernel.telemetry.log import LogFile
+from prose_kernel.telemetry.spans import Span
+from prose_kernel.workspace import Start, Workspace
+
+SCRIPT = """
+sessions:
+  flaky: [{error: "overloaded"}, "the secret answer"]
+judge:
+  "*": [yes]
+"""
+
+
+class Person:
+    available = False
+
+    def __init__(self) -> None:
+        self.shown: list[str] = []
+
+    async def ask(self, prompt: str, *, password: bool = False) -> str:
+        raise AssertionError("nobody is here")
+
+    def show(self, text: str) -> None:
+        self.shown.append(text)
+
+
+async def run(cwd: Path, *texts: str, vvm: bool = False, **settings: Any) -> Person:
+    """Run texts one after the other; errors of the program are part of it."""
+    person = Person()
+    workspace = Workspace(Settings(journal="off", **settings), Start(cwd), asker=person)
+    try:
+        for text in texts:
+            with contextlib.suppress(RunError):
+                await workspace.execute(text, language=VVM if vvm else None)
+    finally:
+        await workspace.close()
+    return person
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def ended(path: Path, kind: str) -> list[dict[str, Any]]:
+    return [line for line in lines(path) if line["event"] == "end" and line["kind"] == kind]
+
+
+@pytest.fixture
+def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
+    """The process has a tracer provider of its own."""
+    found = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(found))
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    return found
+
+
+def named(exporter: InMemorySpanExporter) -> dict[str, ReadableSpan]:
+    return {span.name: span for span in exporter.get_finished_spans()}
+
+
+# ---------------------------------------------------------------- spans
+
+
+async def test_a_run_is_a_tree_of_spans(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
+    await run(tmp_path, 'let a = exec "echo 1"', telemetry_otel=True)
+    spans = named(exporter)
+    assert spans.keys() == {"invoke_workflow notebook", "cell 1", "let", "command"}
+    for inner, outer in (("command", "let"), ("let", "cell 1"), ("cell 1", "invoke_workflow notebook")):
+        parent = spans[inner].parent
+        assert parent is not None
+        assert parent.span_id == spans[outer].context.span_id
+    assert spans["command"].attributes is not None
+    assert spans["command"].attributes["process.exit.code"] == 0
+
+
+async def test_an_error_is_the_status_of_what_it_ended(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
+    await run(tmp_path, 'exec "exit 3"', 'let a = "later"', telemetry_otel=True)
+    spans = named(exporter)
+    status = {name: span.status.description for name, span in spans.items() if not span.status.is_ok}
+    assert status == {"command": "exit", "exec": "E203", "cell 1": "E203"}
+
+
+async def test_an_error_that_is_caught_is_noted_where_it_arose(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
+    await run(tmp_path, 'try:\n  exec "exit 3"\ncatch:\n  let a = "x"\n', telemetry_otel=True)
+    (told,) = named(exporter)["try"].events
+    assert (told.name, dict(told.attributes or {})) == ("exception", {"exception.type": "E203"})
+    assert named(exporter)["try"].status.is_ok
+
+
+async def test_a_budget_is_noted(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
+    (tmp_path / "script.yaml").write_text("sessions: {'*': [a, b, c, d, e, f]}\n")
+    text = 'repeat 6:\n  session "a secret"\n'
+    options = {"provider": "scripted", "script": "script.yaml", "cassette_mode": "off", "budget": "5 sessions"}
+    await run(tmp_path, text, telemetry_otel=True, telemetry_log="log", **options)
+    (told,) = (span.events for span in exporter.get_finished_spans() if span.events)
+    assert [(one.name, *(one.attributes or {}).values()) for one in told] == [
+        ("prose.warning", "W221"),
+        ("exception", "E221"),
+    ]
+    notes = [line for line in lines(tmp_path / "log") if line["event"] == "note"]
+    assert next((line["name"], line["attributes"]) for line in notes) == ("prose.warning", {"prose.code": "W221"})
+    assert "secret" not in (tmp_path / "log").read_text()
+
+
+async def test_vvm_has_the_same_spans(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
+    await run(tmp_path, "x = 1\ny = x + 1\n", vvm=True, telemetry_otel=True)
+    names = [span.name for span in exporter.get_finished_spans()]
+    assert names == ["assign", "assign", "cell 1", "invoke_workflow notebook"]
+
+
+async def test_a_command_knows_its_span(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
+    await run(tmp_path, 'exec "echo $TRACEPARENT > told"', telemetry_otel=True)
+    context = named(exporter)["command"].context
+    assert (tmp_path / "told").read_text() == f"00-{context.trace_id:032x}-{context.span_id:016x}-01\n"
+
+
+async def test_a_command_is_told_nothing_where_that_is_not_wanted(tmp_path: Path) -> None:
+    await run(tmp_path, 'exec "echo $TRACEPARENT > told"', telemetry_log="log", telemetry_commands=False)
+    assert (tmp_path / "told").read_text() == "\n"
+
+
+async def test_a_run_goes_on_with_the_trace_of_who_started_it(
+    tmp_path: Path, exporter: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACEPARENT", f"00-{'a' * 32}-{'b' * 16}-01")
+    await run(tmp_path, 'let a = "x"', telemetry_otel=True, telemetry_log="log")
+    assert {f"{span.context.trace_id:x}" for span in exporter.get_finished_spans()} == {"a" * 32}
+    assert named(exporter)["invoke_workflow notebook"].parent.span_id == int("b" * 16, 16)  # type: ignore[union-attr]
+    await run(tmp_path, 'let a = "x"', telemetry_log="other")
+    assert [(line["trace_id"], line["parent_id"]) for line in ended(tmp_path / "other", "run")] == [
+        ("a" * 32, "b" * 16)
+    ]
+
+
+# ---------------------------------------------------------------- sessions
+
+
+async def sessions(tmp_path: Path, **settings: Any) -> None:
+    (tmp_path / "script.yaml").write_text(SCRIPT)
+    text = 'agent clerk:\n  model: sonnet\nsession: clerk\n  prompt: "a secret, flaky task"\n  retry: 2\n'
+    await run(tmp_path, text, provider="scripted", script="script.yaml", cassette_mode="off", **settings)
+
+
+async def test_a_session_has_a_span_for_each_attempt(tmp_path: Path) -> None:
+    await sessions(tmp_path, telemetry_log="log")
+    first, second = ended(tmp_path / "log", "attempt")
+    (session,) = ended(tmp_path / "log", "session")
+    assert session["name"] == "invoke_agent clerk"
+    assert session["attributes"]["prose.attempts"] == 2
+    assert {first["parent_id"], second["parent_id"]} == {session["span_id"]}
+    assert (first["status"], second["status"], session["status"]) == ("error", "ok", "ok")
+    assert second["attributes"]["gen_ai.request.model"] == "sonnet"
+    assert (second["name"], second["attributes"].get("gen_ai.operation.name")) == ("attempt", None)  # no model
+
+
+async def test_content_is_told_to_nobody_who_has_not_asked_for_it(tmp_path: Path) -> None:
+    await sessions(tmp_path, telemetry_log="log")
+    await run(tmp_path, 'exec "echo secret >&2; exit 1"', telemetry_log="log")
+    assert "secret" not in (tmp_path / "log").read_text()
+
+
+async def test_content_is_told_to_who_asks_for_it(tmp_path: Path) -> None:
+    await sessions(tmp_path, telemetry_log="log", telemetry_content=True)
+    _, last = ended(tmp_path / "log", "attempt")
+    (told,) = json.loads(last["attributes"]["gen_ai.input.messages"])
+    assert told == {"role": "user", "parts": [{"type": "text", "content": "a secret, flaky task"}]}
+    (said,) = json.loads(last["attributes"]["gen_ai.output.messages"])
+    assert said["parts"][0]["content"].strip() == "the secret answer"
+
+
+async def test_a_judgement_has_a_span(tmp_path: Path) -> None:
+    (tmp_path / "script.yaml").write_text(SCRIPT)
+    text = 'let a = "x"\nif **the secret matter is fine**:\n  let b = "y"\n'
+    options = {"provider": "scripted", "script": "script.yaml", "judge_rules": "off", "cassette_mode": "off"}
+    await run(tmp_path, text, telemetry_log="log", **options)
+    (judged,) = ended(tmp_path / "log", "judgement")
+    assert "secret" not in json.dumps(judged)
+    assert judged["attributes"]["prose.judge"] == "scripted"
+
+
+async def test_a_gate_has_a_span_and_an_error_its_statement(tmp_path: Path) -> None:
+    await run(tmp_path, 'gate ship:\n  prompt: "a secret?"\n', telemetry_log="log", gates="deny")
+    (gate,) = ended(tmp_path / "log", "gate")
+    assert (gate["name"], gate["attributes"]["prose.outcome"]) == ("gate ship", "rejected")
+    assert [line["error"] for line in ended(tmp_path / "log", "statement")] == ["E213"]
+    assert "secret" not in (tmp_path / "log").read_text()
+
+
+async def test_what_is_cancelled_ends(tmp_path: Path) -> None:
+    text = 'parallel ("first"):\n  exec "echo fast"\n  exec "sleep 60"\n'
+    await run(tmp_path, text, telemetry_log="log")
+    assert sorted(line["status"] for line in ended(tmp_path / "log", "command")) == ["cancelled", "ok"]
+    begun = [line["span_id"] for line in lines(tmp_path / "log") if line["event"] == "begin"]
+    assert set(begun) <= {line["span_id"] for line in lines(tmp_path / "log") if line["event"] == "end"}
+
+
+# ---------------------------------------------------------------- the collector
+
+
+async def test_spans_have_arrived_when_the_workspace_is_closed(tmp_path: Path, collector: Collector) -> None:
+    person = await run(tmp_path, 'let a = "x"', telemetry_otel=True)
+    assert [span.name for span in collector.spans] == ["let", "cell 1", "invoke_workflow notebook"]
+    assert person.shown == []
+
+
+@pytest.mark.parametrize("status", [400, 500])
+async def test_a_collector_that_refuses_is_said_once(
+    tmp_path: Path, collector: Collector, caplog: pytest.LogCaptureFixture, status: int
+) -> None:
+    collector.status = status
+    person = await run(tmp_path, 'let a = "x"', telemetry_otel=True)
+    assert person.shown == [
+        "Warning: the collector of OpenTelemetry does not take spans; they are lost while it does not"
+    ]
+    assert caplog.records == []
+
+
+async def test_a_collector_that_is_away_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from prose_kernel.telemetry import otel
+
+    monkeypatch.setattr(otel, "PATIENCE", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes the connection and never answers
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "600")
+        person = await asyncio.wait_for(run(tmp_path, 'let a = "x"', telemetry_otel=True), 30)
+    assert len(person.shown) == 1
+    assert caplog.records == []
+
+
+async def test_a_collector_can_be_switched_off_by_its_own_variable(
+    tmp_path: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    person = await run(tmp_path, 'let a = exec "echo x"', telemetry_otel=True)
+    assert (collector.spans, person.shown) == ([], [])
+
+
+async def test_an_exporter_that_there_is_not_is_an_error_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "zipkin")
+    with pytest.raises(UsageError, match="OTEL_TRACES_EXPORTER=zipkin is not supported"):
+        await run(tmp_path, 'exec "touch ran"', telemetry_otel=True)
+    assert not (tmp_path / "ran").exists()
+
+
+# ---------------------------------------------------------------- the log
+
+
+async def test_the_log_is_for_its_owner_alone(tmp_path: Path) -> None:
+    await run(tmp_path, 'let a = "x"', telemetry_log="log")
+    assert stat.S_IMODE((tmp_path / "log").stat().st_mode) == 0o600
+    assert [(line["event"], line["kind"]) for line in lines(tmp_path / "log")] == [
+        ("begin", "run"),
+        ("begin", "cell"),
+        ("end", "statement"),
+        ("end", "cell"),
+        ("end", "run"),
+    ]
+
+
+async def test_a_log_that_cannot_be_written_is_said_once_and_the_program_runs(tmp_path: Path) -> None:
+    person = await run(tmp_path, 'exec "touch ran"', 'let b = "x"', telemetry_log="missing/log")
+    assert person.shown == [
+        "Warning: the log log cannot be written (no such file or directory); nothing more is logged"
+    ]
+    assert (tmp_path / "ran").exists()
+
+
+def test_a_long_log_begins_again(tmp_path: Path) -> None:
+    log = LogFile(tmp_path / "log", pytest.fail, largest=400)
+    for number in range(5):
+        log.ended(Span("cell", f"cell {number}", 0, end=1))
+    log.close()
+    kept = lines(tmp_path / "log.1") + lines(tmp_path / "log")
+    assert [line["name"] for line in kept][-1] == "cell 4"
+    assert (tmp_path / "log").stat().st_size <= 400
+
+
+async def test_what_is_off_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from prose_kernel import run_parts
+
+    monkeypatch.setattr(run_parts, "watch", lambda *_: pytest.fail("nobody watches"))
+    await run(tmp_path, 'let a = "x"')
+
+
+def test_settings(tmp_path: Path) -> None:
+    (tmp_path / "prose.toml").write_text('[telemetry]\notel = true\nlog = "a"\ncontent = true\ncommands = false\n')
+    found = load(tmp_path, {"PROSE_TELEMETRY_LOG": "b"})
+    assert (found.telemetry_otel, found.telemetry_log, found.telemetry_content, found.telemetry_commands) == (
+        True,
+        "b",
+        True,
+        False,
+    )
+
+
+# ---------------------------------------------------------------- prose doctor
+
+
+@pytest.mark.parametrize(
+    ("table", "variables", "state", "says"),
+    [
+        ("", {}, "ok", "off"),
+        ("otel = true", {"OTEL_EXPORTER_OTLP_ENDPOINT": "https://u:key@c.example/x?k=key"}, "ok", "https://c.example,"),
+        ("otel = true", {"OTEL_EXPORTER_OTLP_ENDPOINT": "nonsense"}, "broken", "the collector's address is no URL"),
+        ("otel = true", {"OTEL_TRACES_EXPORTER": "zipkin"}, "broken", "zipkin is not supported"),
+        ("otel = true", {"OTEL_SDK_DISABLED": "true"}, "ok", "spans go to nobody"),
+        ('log = "missing/log"', {}, "broken", "the log missing/log cannot be written"),
+        ('log = "log"\ncontent = true', {}, "note", "a log, with prompts"),
+    ],
+)
+def test_doctor(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    table: str,
+    variables: dict[str, str],
+    state: str,
+    says: str,
+) -> None:
+    from prose_kernel.cli import doctor
+
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prose.toml").write_text(f"[telemetry]\n{table}\n")
+    found = doctor.watching(load(tmp_path, {}))
+    assert found.state == state
+    assert says in found.text
+    assert "key" not in found.text
+
+
+# ---------------------------------------------------------------- front ends
+
+
+async def test_what_an_imported_program_does_belongs_to_the_statement_that_calls_it(tmp_path: Path) -> None:
+    (tmp_path / "part.prose").write_text(
+        'input text: "what"\nlet inner = exec "echo 1"\nlet b = "x"\noutput c = text\n'
+    )
+    text = 'use "./part.prose" as part\nlet first = "1"\nlet r = part(text: first)\nlet last = exec "echo 2"\n'
+    await run(tmp_path, text, telemetry_log="log")
+    statements = ended(tmp_path / "log", "statement")
+    assert [line["attributes"].get("prose.name") for line in statements] == ["first", "r", "last"]
+    of = {line["span_id"]: line["attributes"]["prose.name"] for line in statements}
+    assert [of[line["parent_id"]] for line in ended(tmp_path / "log", "command")] == ["r", "last"]
+
+
+def test_prose_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collector: Collector) -> None:
+    from prose_kernel.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "program.prose").write_text('let a = "x"\n')
+    assert main(["run", "program.prose", "--otel", "--log", "log"]) == 0
+    assert [span.name for span in collector.spans] == ["let", "cell 1", "invoke_workflow program.prose"]
+    assert [line["name"] for line in ended(tmp_path / "log", "run")] == ["invoke_workflow program.prose"]
+
+
+async def test_cells_of_a_notebook_are_one_trace_in_both_languages(tmp_path: Path) -> None:
+    (tmp_path / "prose.toml").write_text('[telemetry]\nlog = "log"\n')
+    cells = Cells(tmp_path, Person())
+    try:
+        assert await cells.run('let a = "x"', Recording(), live=False) is None
+        assert await cells.run("%%vvm\nb = 1", Recording(), live=False) is None
+    finally:
+        await cells.close()
+    assert len({line["trace_id"] for line in lines(tmp_path / "log")}) == 1
+    assert [line["name"] for line in ended(tmp_path / "log", "cell")] == ["cell 1", "cell 2"]
+
+
+# ---------------------------------------------------------------- models
+
+
+def test_an_attempt_by_a_model_tells_its_tools_and_what_it_consumed(tmp_path: Path) -> None:
+    place = events.Place(Source("session", "cell"), ProseSpan(0, 7), 1, kind="session")
+    request = SessionRequest("session", "a secret task", "c1/1/s0", model="sonnet")
+    tool = ToolUse("read", "secret.md", "refused", "a secret")
+    usage = Usage(requests=2, tokens_in=10, tokens_out=5, cost=0.25)
+    result = SessionResult("secret", provider="anthropic", origin="model", details={"model": "m-1"}, usage=usage)
+    spans = Spans([LogFile(tmp_path / "log", pytest.fail)])
+    for event in (
+        events.RunStarted(place, "p.prose"),
+        events.CellStarted(place, 1),
+        events.SessionStarted(place, 0, request, None),
+        events.SessionProgressed(place, 0, "tool", "", tool, 2.5),
+        events.SessionProgressed(place, 0, "tool", "", ToolUse("a secret tool", "", "failed")),
+        events.SessionFinished(place, 0, request, None, Key("s0"), result, "secret"),
+        events.RunEnded(place),
+    ):
+        if type(event) in spans.kinds:
+            spans(event)
+    spans.close()
+    assert "secret" not in (tmp_path / "log").read_text()
+    (attempt,), (called, unknown) = ended(tmp_path / "log", "attempt"), ended(tmp_path / "log", "tool")
+    assert called["parent_id"] == attempt["span_id"]
+    assert (called["name"], called["status"], called["error"]) == ("execute_tool read", "error", "refused")
+    assert called["seconds"] == 2.5
+    assert unknown["name"] == "execute_tool unknown"
+    assert attempt["name"] == "chat m-1"
+    told = attempt["attributes"]
+    assert {name: told[name] for name in told if name.startswith("gen_ai.") or name == "prose.cost.usd"} == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "m-1",
+        "gen_ai.provider.name": "anthropic",
+        "gen_ai.response.model": "m-1",
+        "gen_ai.usage.input_tokens": 10,
+        "gen_ai.usage.output_tokens": 5,
+        "prose.cost.usd": 0.25,
+    }
+
+
+async def test_names_are_those_of_the_conventions(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
+    from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
+
+    import prose_kernel.telemetry
+
+    (room,) = prose_kernel.telemetry.__path__
+    used = {name for file in Path(room).glob("*.py") for name in re.findall(r'"(gen_ai\.[\w.]+)"', file.read_text())}
+    assert len(used) > 10
+    assert used <= {value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")}
+    await sessions(tmp_path, telemetry_otel=True)
+    kinds = {span.name: span.kind for span in exporter.get_finished_spans()}
+    assert {name for name, kind in kinds.items() if kind is trace.SpanKind.CLIENT} == {"attempt", "chat sonnet"}
+    assert set(kinds.values()) == {trace.SpanKind.CLIENT, trace.SpanKind.INTERNAL}
+
+
+def test_the_model_behind_a_judgement_has_a_span(tmp_path: Path) -> None:
+    place = events.Place(Source("if", "cell"), ProseSpan(0, 2), 1, kind="if")
+    usage = {"requests": 1, "tokens_in": 7, "tokens_out": 2, "counted": True}
+    spans = Spans([LogFile(tmp_path / "log", pytest.fail)])
+    spans(events.CellStarted(place, 1))
+    spans(events.JudgeAsked(place, "a secret question", "j0"))
+    told = {"provider": "google-gla", "model": "g-1", "usage": usage}
+    spans(events.Judged(place, "a secret question", True, "model", "a secret reason", told, "j0"))
+    spans.close()
+    (judged,), (asked,) = ended(tmp_path / "log", "judgement"), ended(tmp_path / "log", "attempt")
+    assert (asked["name"], asked["parent_id"]) == ("chat g-1", judged["span_id"])
+    told = asked["attributes"]
+    assert (told["gen_ai.provider.name"], told["gen_ai.usage.input_tokens"]) == ("gcp.gemini", 7)
+    assert "secret" not in (tmp_path / "log").read_text()
+
+
+def test_a_resumed_run_tells_what_it_does_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from prose_kernel.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "program.prose").write_text('exec "echo known"\nexec "test -e go"\n')
+    assert main(["run", "program.prose"]) == 1
+    (tmp_path / "go").touch()
+    assert main(["run", "--resume", "--log", "log"]) == 0
+    assert [line["attributes"]["prose.at"] for line in ended(tmp_path / "log", "command")] == ["c1/2/x0"]
+    assert [line["status"] for line in ended(tmp_path / "log", "run")] == ["ok"]
+
+
+def test_a_resumed_run_is_linked_to_what_it_goes_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exporter: InMemorySpanExporter
+) -> None:
+    from prose_kernel.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "program.prose").write_text('exec "echo known"\nexec "test -e go"\n')
+    assert main(["run", "program.prose", "--otel"]) == 1
+    (tmp_path / "go").touch()
+    assert main(["run", "--resume", "--otel"]) == 0
+    first, second = (span for span in exporter.get_finished_spans() if span.name.startswith("invoke_workflow"))
+    assert [link.context.span_id for link in second.links] == [first.context.span_id]
+    assert [link.context.trace_id for link in second.links] == [first.context.trace_id]
+    assert first.links == ()
+    assert first.attributes is not None
+    assert second.attributes is not None
+    assert first.attributes["prose.run"] == second.attributes["prose.run"]
+
+
+async def test_a_loop_is_one_statement_where_it_stands(tmp_path: Path) -> None:
+    await run(tmp_path, "let n = 0\nrepeat 3:\n  n = n + 1\n", telemetry_log="log")
+    told = [line["attributes"] for line in ended(tmp_path / "log", "statement")]
+    assert [(one["prose.kind"], one["code.line.number"], one.get("prose.name")) for one in told] == [
+        ("let", 1, "n"),
+        ("repeat", 2, None),
+    ]
