@@ -263,12 +263,13 @@ class Lab:
         page.on("dialog", lambda dialog: dialog.accept())
         page.on("pageerror", lambda error: self.problems.append(str(error)))
 
-    def write(self, name: str, cells: Sequence[str], kernel: str = "prose") -> Path:
-        """A notebook of code cells in the server's directory."""
+    def write(self, name: str, cells: Sequence[str], kernel: str = "prose", texts: Sequence[str] = ()) -> Path:
+        """A notebook of code cells, with texts below them, in the server's directory."""
         language = {"prose": "prose", "vvm": "vvm", "python3": "python"}[kernel]
         spec = {"name": kernel, "display_name": kernel, "language": language}
         book = nbformat.v4.new_notebook(
-            cells=[nbformat.v4.new_code_cell(source) for source in cells], metadata={"kernelspec": spec}
+            cells=[*map(nbformat.v4.new_code_cell, cells), *map(nbformat.v4.new_markdown_cell, texts)],
+            metadata={"kernelspec": spec},
         )
         path = self.server.root / name
         nbformat.write(book, path)
@@ -303,10 +304,10 @@ class Lab:
             notebook.ready()
         return notebook
 
-    def notebook(self, *cells: str, kernel: str = "prose") -> Notebook:
+    def notebook(self, *cells: str, kernel: str = "prose", texts: Sequence[str] = ()) -> Notebook:
         """A new notebook with these cells, open and ready."""
         number = len(list(self.server.root.glob("cells*.ipynb")))
-        return self.open(self.write(f"cells{number}.ipynb", cells, kernel))
+        return self.open(self.write(f"cells{number}.ipynb", cells, kernel, texts))
 
     def theme(self, name: str) -> None:
         """Choose a theme in the settings menu, and wait until the page has its colours."""
