@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from prose_kernel.commands.exec_tool.tool import AgentPrograms
     from prose_kernel.commands.tasks.service import TaskService
     from prose_kernel.languages import Compiled, Language
+    from prose_kernel.recordings.library import SharedCassettes
     from prose_kernel.remote.commands import RemoteCommands
     from prose_kernel.run_journal import Resumption, RunJournal
     from prose_kernel.runtime.journal_codec import Request
@@ -52,7 +53,8 @@ class Start:
     somebody else writes decide gates. `elsewhere` tells that the program is nobody's own file, but an example of the
     package: its sessions work in `cwd`. `notebook_path` is the notebook's own, where it is known. `origin` is the
     registry name or URL of a program that is fetched; `trust` what was agreed to beforehand about programs from
-    elsewhere. `language` is that of a text which says nothing else; without it, that of the program file.
+    elsewhere. `language` is that of a text which says nothing else; without it, that of the program file. `at` stands
+    before all paths of the run, and `recordings` are those that it shares with others.
     """
 
     cwd: Path
@@ -66,6 +68,8 @@ class Start:
     origin: str = ""
     trust: Sequence[str] = ()
     language: Language | None = None
+    at: str = ""
+    recordings: SharedCassettes | None = None
 
 
 @dataclass(slots=True)
@@ -208,6 +212,7 @@ class CurrentRun:
             concurrency=around.settings.concurrency,
             load=around.load,
             supplied=around.supplied,
+            at=around.start.at,
         )
         language.configure(machine, around.settings)
         return machine
@@ -299,6 +304,7 @@ class CurrentRun:
             before=self.started_services,
             program_file=around.start.program_file,
             fetched=bool(around.start.origin) or around.start.elsewhere,
+            recordings=around.start.recordings,
         )
 
     # ------------------------------------------------------------ what it leaves behind

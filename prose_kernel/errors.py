@@ -269,13 +269,22 @@ class ProviderAuth(ProviderError):
 class ProviderRateLimit(ProviderError):
     """Too many requests. `retry_after` is the wait that the server requested, in seconds."""
 
+    busy: ClassVar[bool] = True
+
     def __init__(self, message: str, *, retry_after: float | None = None, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.retry_after = retry_after
 
 
 class ProviderOverloaded(ProviderError):
-    """The server reports that it is overloaded, or had an internal error."""
+    """The server reports that it is overloaded (`busy`), or had an internal error. `retry_after` as above."""
+
+    def __init__(
+        self, message: str, *, busy: bool = False, retry_after: float | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.busy = busy
+        self.retry_after = retry_after
 
 
 class ProviderTimeout(ProviderError):

@@ -119,13 +119,17 @@ class Language:
     of it; whoever offers one checks it first (`language.fixes.holds`). `known_in` is what a program defines for all of
     its text, given what imports lead to. `grammar` is a TextMate grammar for editors that colour by one.
 
-    `elsewhere`: programs may come from a registry or URL.
+    `elsewhere`: programs may come from a registry or URL. `has_inputs`: programs ask for values by name; where they do
+    not, values from outside are set as constants, or are names that the program finds bound.
 
     `flow` is what a program is made of, for pictures of it; `stops` is where it can be held, statement by statement.
     `merged` gives the changes that make a text, which was several cells, one program: what only cells may do, such as
     declare a name again, is written as programs do it. `ends` are the statements that end a program before its last
     line without an error: in a cell they end the cell alone. `change_directory` is the statement that does what `%cd`
     does, "" where there is none.
+
+    `constants` are the names that a program binds at its top to a value, with where the value stands, `agents` the
+    names of its agents; `with_constants` and `with_agent` are the edits that give it other values and properties.
 
     `report` is what `prose compile` prints for a program without errors, `refusal` what stands above the errors of
     another one; `contract` is a dataclass of what a program says about itself: what it takes and gives, its names.
@@ -146,6 +150,7 @@ class Language:
     state: Literal["state", "vvm_state"] = "state"
     at_home: bool = False
     elsewhere: bool = False
+    has_inputs: bool = False
     refusal: str = ""
     decode: Callable[[bytes, str], Source] = field(repr=False)
     compile: CompileText = field(repr=False)
@@ -160,6 +165,10 @@ class Language:
     merged: Callable[[Any], Iterable[Edit]] = field(repr=False, default=lambda compiled: ())
     ends: Callable[[Any], Iterable[Span]] = field(repr=False, default=lambda program: ())
     change_directory: Callable[[str], str] = field(repr=False, default=lambda directory: "")
+    constants: Callable[[Any], Mapping[str, Span]] = field(repr=False)
+    agents: Callable[[Any], tuple[str, ...]] = field(repr=False)
+    with_constants: Callable[[Any, Mapping[str, object]], Iterable[Edit]] = field(repr=False)
+    with_agent: Callable[[Any, str, Mapping[str, object]], Iterable[Edit]] = field(repr=False)
     completeness: Callable[[str], tuple[Literal["complete", "incomplete", "invalid"], str]] = field(repr=False)
     words: Callable[[], Words] = field(repr=False)
     grammar: Callable[[], dict[str, Any]] = field(repr=False, default=dict)
@@ -220,6 +229,7 @@ OPENPROSE: Final = Language(
     sample='exec "true"\n',
     delimiters=("***", "**"),
     elsewhere=True,
+    has_inputs=True,
     declared={"let": "let", "const": "const", "output": "output", "input": "input"},
     decode=_later("language.openprose:decode"),
     compile=_later("language.openprose:compile_source"),
@@ -229,6 +239,10 @@ OPENPROSE: Final = Language(
     stops=_later("language.openprose.flow:stops"),
     index=_later("language.openprose.symbols:index"),
     fixes=_later("language.openprose.fixes:fixes"),
+    constants=_later("language.openprose.variations:constants"),
+    agents=_later("language.openprose.variations:agents"),
+    with_constants=_later("language.openprose.variations:with_constants"),
+    with_agent=_later("language.openprose.variations:with_agent"),
     merged=_later("language.openprose.fixes:merged"),
     ends=_later("language.openprose.flow:ends"),
     change_directory=_later("language.openprose.literals:change_directory"),
@@ -284,6 +298,10 @@ VVM: Final = Language(
     stops=_later("language.vvm.flow:stops"),
     index=_later("language.vvm.symbols:index"),
     fixes=_later("language.vvm.fixes:fixes"),
+    constants=_later("language.vvm.variations:constants"),
+    agents=_later("language.vvm.variations:agents"),
+    with_constants=_later("language.vvm.variations:with_constants"),
+    with_agent=_later("language.vvm.variations:with_agent"),
     known_in=_later("language.vvm.contract:known_in"),
     completeness=_later("language.vvm.completion:completeness"),
     words=_words_later("language.vvm.word_docs"),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from prose_kernel.commands import Engine
     from prose_kernel.commands.exec_tool.tool import AgentPrograms
     from prose_kernel.commands.tasks.service import TaskService
+    from prose_kernel.recordings.library import SharedCassettes
     from prose_kernel.remote.commands import RemoteCommands
     from prose_kernel.runtime.ports import Clock
     from prose_kernel.runtime.services import Asker
@@ -325,9 +326,10 @@ def session_services(
     before: SessionServices | None,
     program_file: str,
     fetched: bool,
+    recordings: SharedCassettes | None = None,
 ) -> SessionServices:
     """Who answers sessions, judges and records. `project` is the directory in which sessions work, `before` what these
-    services replace. Raises `UsageError`."""
+    services replace, `recordings` those that many runs use. Raises `UsageError`."""
     from prose_kernel.commands.helpers import Helpers
     from prose_kernel.commands.tasks.terminals import TaskTerminals
     from prose_kernel.session_services import connect
@@ -351,6 +353,7 @@ def session_services(
         before=before,
         is_answered=is_answered,
         own_program=lambda program: not fetched and _is_own(program, program_file, cwd, project),
+        recordings=recordings,
     )
 
 

@@ -170,13 +170,13 @@ def most_cost(told: Description, services: SessionServices) -> float | None:
         return None
     from prose_kernel.sessions.providers.prices import most_of
 
-    server = vendors.find(choice.name, options)
-    model = vendors.model_id(choice.name, server, told.request.model, choice.model)
-    options_of = vendors.options_of(server, told.request.model, choice.model)
-    limits = [options_of.max_tokens or server.max_tokens, told.request.settings.get("max_tokens")]
-    known = [limit for limit in limits if isinstance(limit, int)]
     sent = len(f"{told.system or ''}{told.message.text}".encode("utf-8", "replace"))
-    return most_of(choice.name, model, sent, min(known) if known else None)
+    costs = []
+    for meant in vendors.chain(choice.name, options, told.request.model, choice.model):
+        limits = [meant.options.max_tokens or meant.server.max_tokens, told.request.settings.get("max_tokens")]
+        known = [limit for limit in limits if isinstance(limit, int)]
+        costs.append(most_of(meant.name, meant.model, sent, min(known) if known else None))
+    return None if None in costs else max(cost for cost in costs if cost is not None)
 
 
 def who(services: SessionServices) -> str:
@@ -207,9 +207,10 @@ def model_line(request: SessionRequest, choice: Choice, options: SessionOptions)
     """The model of a session: what it names, and what that means for whoever answers. Raises `ProviderError`."""
     alias = request.model
     if choice.kind == "model":
-        meant = vendors.model_id(choice.name, vendors.find(choice.name, options), alias, choice.model)
-        named = alias or choice.model
-        return f"{named} → {meant}" if named and named != meant else meant
+        first, *others = vendors.chain(choice.name, options, alias, choice.model)
+        named, meant = alias or choice.model, first.model
+        told = f"{named} → {meant}" if named and named != meant else meant
+        return ", else ".join((told, *(f"{other.name} {other.model}" for other in others)))
     if choice.kind == "agent":
         return _mapped(alias, options.agents[choice.name].aliases.get(alias or "")) if alias else "the agent's own"
     if choice.kind == "dry-run":

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from prose_kernel.errors import UsageError
 from prose_kernel.judge.chain import Asked, JudgeChain, UnrecordedIsNobody
 from prose_kernel.permissions.policy import PermissionDesk
-from prose_kernel.recordings.library import Cassettes
+from prose_kernel.recordings.library import Cassettes, SharedCassettes
 from prose_kernel.recordings.recorded_decisions import RecordedJudge, RecordedRaces
 from prose_kernel.recordings.recorded_sessions import RecordedSessions
 from prose_kernel.runtime import budgets
@@ -154,17 +154,20 @@ def connect(
     more_tools: MoreTools | None = None,
     before: SessionServices | None = None,
     is_answered: IsAnswered | None = None,
+    recordings: SharedCassettes | None = None,
     own_program: Callable[[str], bool] = lambda program: True,
 ) -> SessionServices:
     """Make the services for these options.
 
     A script's judgements count with every provider. `interrupt` cancels the run; a person's `:quit` calls it. `guard`
     starts the processes of CLI agents, `terminals` their commands. `before` are the services that these replace in the
-    same run; its recordings stay open. `is_answered` looks into journals of runs that were killed;
-    `own_program` tells whether a program is the person's own, whose sessions may use the functions beside it. Raises
-    `UsageError` for an unknown provider or judge and for an invalid script; then nothing has changed.
+    same run; its recordings stay open. `is_answered` looks into journals of runs that were killed. `recordings` are
+    those that many runs use. `own_program` tells whether a program is the person's own, whose sessions may use the
+    functions beside it. Raises `UsageError` for an unknown provider or judge and for an invalid script; then nothing
+    has changed.
     """
     connecting = _Connecting(asker, options, where, clock, interrupt)
+    connecting.shared = recordings
     if before is None and is_answered is not None:
         connecting.memories.is_answered = is_answered
     return connecting.services(guard, terminals, more_tools, before, own_program)
@@ -182,6 +185,7 @@ class _Connecting:
         interrupt: Callable[[], object] | None,
     ) -> None:
         self.person = serial(asker)
+        self.shared: SharedCassettes | None = None
         self.options = options or SessionOptions()
         self.where = where or Surroundings(".")
         self.clock = clock or SystemClock()
@@ -273,7 +277,8 @@ class _Connecting:
             and before.means.where == self.where
         ):
             return before.cassettes
-        made = Cassettes(
+        make = self.shared or Cassettes
+        made = make(
             options.cassette,
             self.where,
             self.clock,
@@ -356,7 +361,8 @@ class _Connecting:
                 others = RecordedJudge(others, self.cassettes, asker=self.person)
             if self._recording and self.judges.kind == "nobody" and self.options.cassette.mode is None:
                 others = UnrecordedIsNobody(others, self.person, rules=rules, criteria=criteria)
-        return JudgeChain(rules, scripted=self.script, others=others, criteria=criteria)
+        batch = self.options.judge.batch
+        return JudgeChain(rules, scripted=self.script, others=others, criteria=criteria, batch=batch)
 
     def _live_judge(self) -> Judge | None:
         """Return the model or agent that judges now."""

@@ -18,6 +18,7 @@ from msgspec import Meta
 from prose_kernel.errors import UsageError
 from prose_kernel.runtime.session_options import (
     AgentCommand,
+    BatchMode,
     CassetteMode,
     CassetteOptions,
     JudgeOptions,
@@ -86,6 +87,8 @@ class Settings:
       the provider of sessions if it is one of these; `off` means no model, only the person.
     - `judge_model`: the alias or id of the judge's model, if `judge` names none; None means the provider's default.
     - `judge_rules`: whether rules decide conditions before the judge (`first`), without it (`only`) or never (`off`).
+    - `judge_batch`: which conditions about the same values a model is asked in one request: those that are asked in any
+      case (`sure`), also those that may be (`ahead`: an `elif`), or never two (`off`).
     - `budget`: what the sessions and judgements of a run may consume: `2 usd, 200k tokens, 30 min, 100 sessions`, or
       some of it; None or `off` means no limit.
     - `cassette`: the recording to write: a name below `cassettes/`, or a path; None means the notebook's name.
@@ -171,6 +174,7 @@ class Settings:
     judge: str | None = None
     judge_model: str | None = None
     judge_rules: RulesMode = "first"
+    judge_batch: BatchMode = "sure"
     budget: str | None = None
     cassette: str | None = None
     cassette_mode: CassetteMode | None = None
@@ -251,7 +255,11 @@ class Settings:
             provider=None if self.provider == "auto" else self.provider,
             script=str(cwd / self.script) if self.script else None,
             judge=JudgeOptions(
-                self.judge_rules, None if self.judge == "auto" else self.judge, self.judge_model, self.vvm_rules
+                self.judge_rules,
+                None if self.judge == "auto" else self.judge,
+                self.judge_model,
+                self.vvm_rules,
+                self.judge_batch,
             ),
             cassette=CassetteOptions(
                 self.cassette,
@@ -324,6 +332,18 @@ def load(
     elif found:
         raise _all_of(found)
     return Settings(**values)  # type: ignore[arg-type]  # each value has been checked against its hint
+
+
+def checked(**arguments: object) -> dict[str, object]:
+    """Those of these settings that are given, as options of a command give them. Raises `UsageError`."""
+    found: list[UsageError] = []
+    values: dict[str, object] = {}
+    for name, value in arguments.items():
+        if value is not None:
+            _convert_into(values, str(value), _hints()[name], name, f"--{name.replace('_', '-')}", found)
+    if found:
+        raise _all_of(found)
+    return values
 
 
 def budget_limits(text: str) -> Limits | None:

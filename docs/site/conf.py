@@ -33,7 +33,13 @@ NAVIGATION = {
     "Ask": ["docs/typed-answers"],
     "Run": ["docs/cli", "docs/settings", "docs/providers", "docs/programs", "docs/permissions"],
     "Tools": ["docs/tools", "docs/exec-tool", "docs/tasks"],
-    "Record and test": ["docs/recordings", "docs/testing-your-workflow", "docs/judge-rules", "docs/determinism"],
+    "Record and test": [
+        "docs/recordings",
+        "docs/testing-your-workflow",
+        "docs/evaluation",
+        "docs/judge-rules",
+        "docs/determinism",
+    ],
     "Keep": ["docs/state", "docs/durability", "docs/what-survives", "docs/teams", "docs/many-machines"],
     "Edit": ["docs/editors", "docs/highlighting"],
     "Trust": [

@@ -11,12 +11,16 @@ import importlib
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date, time, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from prose_kernel.errors import CompileError, RunError, UsageError
+from prose_kernel.language.given_file import GivenFile
 from prose_kernel.runtime.command_data import parsed
+from prose_kernel.runtime.images import LARGEST, file_name, picture
 from prose_kernel.runtime.structured_text import json_in
 from prose_kernel.runtime.values import ExecText, Reference, Value, verbatim
 
@@ -31,6 +35,13 @@ MOST: Final = 1_000_000
 _NOT_THEIRS: Final = object()
 
 
+@dataclass(frozen=True, slots=True)
+class GivenImage(GivenFile):
+    """The same with its bytes, before they are in a file."""
+
+    data: bytes = field(repr=False)
+
+
 async def give(
     cells: Cells, values: Mapping[str, object], by: str = "%%prose --in", language: Language | None = None
 ) -> None:
@@ -40,6 +51,7 @@ async def give(
     """
     workspace = cells.workspace
     language = language or workspace.language
+    values = {name: _kept(value, cells) for name, value in values.items()}
     text = "".join(language.bind(name, value, f"{by} {name}") for name, value in values.items())
     compiled = workspace.compile(text, language=language)
     if not compiled.ok:
@@ -47,11 +59,25 @@ async def give(
     await workspace.run(compiled, language=language)
 
 
+def _kept(value: object, cells: Cells) -> object:
+    """The value with its image, if it is one, in a file of the state directory. Raises `UsageError`."""
+    if not isinstance(value, GivenImage):
+        return value
+    file = Path(cells.workspace.start.cwd, cells.workspace.settings.state_dir, value.path)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(value.data)
+    except OSError as problem:
+        raise UsageError(f"the image cannot be written: {problem.strerror}") from None
+    return replace(value, path=str(file))
+
+
 # ---------------------------------------------------------------- in
 
 
 def without_frames(value: object, what: str) -> object:
-    """A DataFrame as rows, a series or array as a list, a number of theirs as a Python number; all else as it is.
+    """A DataFrame as rows, a series or array as a list, a number of theirs as a Python number; the bytes of an image or
+    PDF, and an object that IPython shows as PNG (an image of Pillow), as a `GivenImage`; all else as it is.
 
     Missing values (NaN, NaT, null) become None, dates and times ISO text. An index that says something becomes the
     first columns. Raises `UsageError`, which begins with `what`.
@@ -64,7 +90,25 @@ def without_frames(value: object, what: str) -> object:
         library = sys.modules.get(name)
         if library is not None and (found := convert(library, value, what)) is not _NOT_THEIRS:
             return found
-    return value
+    return _image(value, what)
+
+
+def _image(value: object, what: str) -> object:
+    """A `GivenImage` of bytes, or of what can draw itself; all else as it is. Raises `UsageError`."""
+    draw = getattr(value, "_repr_png_", None)
+    data = draw() if callable(draw) and not isinstance(value, type) else value
+    if not isinstance(data, (bytes, bytearray)):
+        return value
+    data = bytes(data)
+    drawn = picture(data)
+    if drawn is None:
+        raise UsageError(
+            f"{what}: these bytes are no image and no PDF",
+            hint="PNG, JPEG, GIF, WebP and PDF can be given; text goes in as `data.decode()`",
+        )
+    if drawn.broken or len(data) > LARGEST:
+        raise UsageError(f"{what}: {drawn.text}", hint=f"images of up to {LARGEST:,} bytes can be given")
+    return GivenImage(f"images/{file_name(drawn, data)}", drawn.text, data)
 
 
 def _from_pandas(pandas: Any, value: Any, what: str) -> object:

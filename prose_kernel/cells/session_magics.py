@@ -10,6 +10,7 @@ from prose_kernel import languages
 from prose_kernel.cells.registry import Call, magic, read_program, use
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.presentation.display import Display, paragraph, table
+from prose_kernel.presentation.safety import clip
 
 if TYPE_CHECKING:
     from prose_kernel.languages import Compiled, Language
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 RULES = ("first", "only", "off")
 _PROBLEMS = 5
 _MODES = ("off", "auto", "record", "replay")
+_REASONS = 50
+"""Judgements that `%judge why` shows."""
 _STEP = 20
 """Answers of a calibration after which a notebook is told how far it is."""
 _CASSETTE_OPTIONS = {"mode": _MODES, "stale": ("warn", "fail", "ignore")}
@@ -59,9 +62,10 @@ def _providers(call: Call) -> Display:
 
 
 @magic(
-    "%judge [first|only|off] [SERVER[:MODEL]|acp:AGENT|human|auto] | calibrate [FILE] [--least PERCENT] [--only NAME]",
+    "%judge [first|only|off] [SERVER[:MODEL]|acp:AGENT|human|auto] | why "
+    "| calibrate [FILE] [--least PERCENT] [--only NAME]",
     "who decides conditions: whether rules come first, alone or not at all, and who decides what they leave open; "
-    "calibrate: how often that judge is right",
+    "why: the last answers with their reasons; calibrate: how often that judge is right",
 )
 async def judge(call: Call) -> None:
     if call.words[:1] == ("calibrate",):
@@ -69,6 +73,8 @@ async def judge(call: Call) -> None:
     use(call, judge, 0, 2)
     if not call.words:
         return call.show(_judges(call))
+    if call.words == ("why",):
+        return call.show(_reasons(call))
     words = list(call.words)
     chosen: dict[str, object] = {}
     if words[0] in RULES:
@@ -80,6 +86,15 @@ async def judge(call: Call) -> None:
         raise UsageError(f"%judge: {words[0]} is one word too many", hint=f"usage: {judge.usage}")
     call.cells.choose(**chosen)
     return None
+
+
+def _reasons(call: Call) -> Display:
+    """What was decided in the run, by whom and why; the last ones."""
+    activities = [one for cell in call.cells.record.cells for one in cell.activities if one.kind == "judgement"]
+    if not activities:
+        return paragraph("Nothing has been judged in this run.")
+    rows = [(clip(one.label, 100), one.said[0], one.by, one.said[1]) for one in activities[-_REASONS:]]
+    return table(("question", "answer", "by", "reason"), rows, code=())
 
 
 def _judges(call: Call) -> Display:
@@ -254,7 +269,9 @@ def _budget_rows(found: Budget) -> list[tuple[str, float, float]]:
 
 def _usage_row(line: Line) -> tuple[str, ...]:
     counts = (line.sessions, line.judgements, line.replayed, line.requests)
-    tokens = (f"{count:,}" if count or not line.uncounted else "" for count in (line.tokens_in, line.tokens_out))
+    tokens = [f"{count:,}" if count or not line.uncounted else "" for count in (line.tokens_in, line.tokens_out)]
+    if line.tokens_cached:
+        tokens[0] += f" ({line.tokens_cached:,} cached)"
     cost = f"${line.cost:.4f}" if line.cost else "" if line.unpriced else "$0"
     return (
         line.provider,

@@ -30,6 +30,7 @@ COMMANDS = {
     "export": "prose_kernel.cli.convert:export",
     "notebook": "prose_kernel.cli.convert:notebook",
     "test": "prose_kernel.testing.command:test",
+    "eval": "prose_kernel.testing.evaluate:evaluate",
     "gates": "prose_kernel.cli.gates:gates",
     "gate": "prose_kernel.cli.gates:gate",
     "approve": "prose_kernel.cli.gates:approve_alias",

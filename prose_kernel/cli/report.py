@@ -245,7 +245,9 @@ def _line(line: Line) -> str:
         told.append(f"{line.replayed} replayed")
     if line.requests:
         cost = f"${line.cost:.4f}" if line.cost or not line.unpriced else "cost unknown"
-        told += [_count(line.requests, "request"), f"{line.tokens_in:,} tokens in, {line.tokens_out:,} out", cost]
+        cached = f" ({line.tokens_cached:,} of them cached)" if line.tokens_cached else ""
+        tokens = f"{line.tokens_in:,} tokens in{cached}, {line.tokens_out:,} out"
+        told += [_count(line.requests, "request"), tokens, cost]
         if line.uncounted:
             told[-2] = (
                 f"{told[-2]} + {line.uncounted:,} unknown" if line.tokens_in or line.tokens_out else "tokens unknown"

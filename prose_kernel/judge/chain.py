@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
+from msgspec import structs
+
 from prose_kernel.errors import NobodyToAsk, ProseError, ProviderError, Undecided
 from prose_kernel.language.source import Source
 from prose_kernel.runtime.asker import serial
-from prose_kernel.runtime.content import quoted
+from prose_kernel.runtime.content import material, quoted
 from prose_kernel.runtime.ports import Finding, Judge, JudgedText, JudgeRequest, Pick, Verdict
 from prose_kernel.runtime.services import Asker
-from prose_kernel.runtime.session_options import RulesMode
+from prose_kernel.runtime.session_options import BatchMode, RulesMode
 from prose_kernel.runtime.text import NAME, one_line
 
 if TYPE_CHECKING:
@@ -29,6 +31,9 @@ LiveJudge = Callable[[], Judge | None]
 RULE = "write it as a rule (`score >= 85`, `docs is empty`, see docs/judge-rules.md)"
 ASK = "record it where somebody can answer, or choose a judge (PROSE_JUDGE; in a notebook %judge)"
 FIX = f"{RULE}, {ASK}"
+
+AN_ANSWER = 1000
+"""Characters of values that cost about as much as one more answer of a model, which writes a sentence and a word."""
 
 
 class Script(Protocol):
@@ -192,7 +197,7 @@ class JudgeChain:
     """The `Judge` port.
 
     `rules` says whether rules decide first, alone (`only`) or not at all (`off`), `criteria` whether they decide the
-    criteria of VVM too; `scripted` holds answers written
+    criteria of VVM too, `batch` which questions are asked together; `scripted` holds answers written
     beforehand; `others` are asked then: `Asked`, or a recording of it. Without them `human` is the person at the front
     end. In a dry run (`dry_run`) what no rule decides is reported as undecided, so that the run goes on: a condition
     is uncertain, a loop shows its body once, a choice takes its first option, and nobody is asked.
@@ -207,9 +212,11 @@ class JudgeChain:
         others: Judge | None = None,
         dry_run: bool = False,
         criteria: bool = False,
+        batch: BatchMode = "sure",
     ) -> None:
         self._rules = rules
         self._criteria = criteria
+        self._batch = batch
         self._others = others if others is not None else Asked(human, rules=rules, criteria=criteria)
         self._scripted = scripted
         self._dry_run = dry_run
@@ -233,13 +240,40 @@ class JudgeChain:
             return Verdict(None, "dry-run", "undecided", no_progress=again)
         self._rules_alone(quoted(request), why, _fix(request))
         try:
-            return await self._others.decide(request)
+            return await self._others.decide(self._together(request))
         except Undecided as problem:  # the cheapest fix first: a rule needs nobody, and no recording
             if request.subject is not None:
                 raise
             hint = problem.hint or FIX
             hint = hint if hint.startswith(RULE) else f"{RULE}; or {hint}"
             raise Undecided(str(problem), hint=hint, missed=problem.missed, failed=problem.failed) from None
+
+    def _together(self, request: JudgeRequest) -> JudgeRequest:
+        """The request with those of its further questions that others have to decide, and that are worth asking with
+        it: what may not be needed is asked only as long as it is small beside the values that all are about."""
+        if not request.further:
+            return request
+        left = sum(map(len, material(request).whole.values())) // 2 if self._batch == "ahead" else 0
+        chosen: list[JudgeRequest] = []
+        for one in request.further if self._batch != "off" and self._scripted is None else ():
+            answer = self._ruled(one)
+            if answer is not None:
+                if answer and one.perhaps:
+                    break  # nothing after it is asked
+                continue
+            if one.perhaps:
+                left -= len(one.question) + AN_ANSWER
+                if left < 0:
+                    break
+            chosen.append(one)
+        return structs.replace(request, further=tuple(chosen))
+
+    def _ruled(self, request: JudgeRequest) -> bool | None:
+        if _no_rules(request, self._rules, self._criteria):
+            return None
+        from prose_kernel.judge import rules
+
+        return rules.decide(request.text, request.bindings).answer
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
         """The label of the first in the chain that picks one. Raises `Undecided`.

@@ -351,3 +351,12 @@ def branch_text(value: Value, error: BaseException | None, language: Language) -
     if isinstance(value, dict) and language.kind_of(value) == "ref" and isinstance(value.get("summary"), str):
         return clip(str(value["summary"]), 80)  # its path differs from run to run
     return clip(language.text_of(value), 80)
+
+
+def verdict(answer: Value) -> str:
+    """What a judge has said, in a word."""
+    if answer is None:
+        return "uncertain"
+    if isinstance(answer, bool):
+        return "yes" if answer else "no"
+    return clip(full_text(answer), 80)

@@ -51,7 +51,7 @@ from prose_kernel.runtime.events import (
     Warned,
 )
 from prose_kernel.runtime.ports import Stream
-from prose_kernel.runtime.values import ExecText, Reference, Value, full_text
+from prose_kernel.runtime.values import ExecText, Reference, Value
 
 DISPLAYS = 15
 """Displays that a cell makes while it runs; what comes later is gathered into its last ones."""
@@ -411,7 +411,7 @@ class CellView:
             self._shown += self._answer
 
     def _judged(self, event: Judged) -> None:
-        shown = _verdict(event.answer)
+        shown = cards.verdict(event.answer)
         rule, colon, why = event.reason.partition(": ")
         by, reason = ("rule", why if colon else rule) if event.by == "rules" else (event.by, event.reason)
         by = "replayed, example verdict written by hand" if by == "authored" else by
@@ -477,11 +477,3 @@ class CellView:
         ParallelJoined: _parallel_joined,
     }
     kinds: ClassVar = frozenset(_handlers) | LiveRun.kinds
-
-
-def _verdict(answer: Value) -> str:
-    if answer is None:
-        return "uncertain"
-    if isinstance(answer, bool):
-        return "yes" if answer else "no"
-    return clip(full_text(answer), 80)

@@ -16,6 +16,8 @@ from typing import Any, ClassVar, Final, Literal
 from prose_kernel.language.flow import Step
 from prose_kernel.language.source import Source, Span
 from prose_kernel.languages import Language
+from prose_kernel.presentation import cards
+from prose_kernel.presentation.safety import clip
 from prose_kernel.runtime.events import (
     BranchFinished,
     BranchStep,
@@ -35,6 +37,8 @@ CELLS: Final = 200
 """Cells that are remembered: the last ones."""
 ACTIVITIES: Final = 5_000
 """Activities that are remembered, over all cells; those of the oldest cells are forgotten first."""
+REASON: Final = 300
+"""Characters of the reason of a judgement."""
 OWN: Final = 2_000
 """Activities of one cell that are remembered one by one; the rest is counted in its totals."""
 LABEL: Final = 120
@@ -59,7 +63,8 @@ class Figures:
 
 @dataclass(slots=True)
 class Activity:
-    """`waits` are the pauses before retries: when, and how long; `by` is who answered or decided."""
+    """`waits` are the pauses before retries: when, and how long; `by` is who answered or decided. `said` are the answer
+    and the reason of a judgement."""
 
     kind: Literal["command", "session", "gate", "judgement"]
     label: str
@@ -73,6 +78,7 @@ class Activity:
     waits: tuple[tuple[float, float], ...] = ()
     replayed: bool = False
     figures: Figures = field(default_factory=Figures)
+    said: tuple[str, str] = ("", "")
 
 
 @dataclass(slots=True)
@@ -240,6 +246,7 @@ class RunRecord:
         key = object()
         self._start(cell, key, "judgement", event.question, event.place)
         activity = self._open[key]
+        activity.said = (cards.verdict(event.answer), clip(event.reason, REASON))
         usage = event.details.get("usage")
         if isinstance(usage, Mapping) and not event.details.get("replayed"):
             figures = activity.figures

@@ -56,6 +56,7 @@ class CassetteStore:
         self._nearest: differences.Nearest | None = None
         self._replaced = 0
         self._done = 0
+        self.on_use: Callable[[str, Meta], None] | None = None
         self.load()
 
     @property
@@ -144,6 +145,8 @@ class CassetteStore:
         self._index.use(take, how, at)
         entry.used = True
         self._touched.add(entry.file)
+        if self.on_use is not None:
+            self.on_use(at, records.part(entry.record.meta, Meta))
 
     def again(self, at: str, key: str, recorded_at: str, attempt: int) -> None:
         """Count a record as used by the request at this path, as an earlier process of the run did."""

@@ -167,8 +167,15 @@ def _members(name: str, recorded: Mapping[str, Any], asked: Mapping[str, Any]) -
         elif member not in recorded:
             found.append(Difference(field, "is new"))
         elif recorded[member] != asked[member]:
-            found.append(Difference(field, text_difference(recorded[member], asked[member])))
+            found.append(Difference(field, _content_difference(recorded[member], asked[member])))
     return found
+
+
+def _content_difference(recorded: Any, asked: Any) -> str:
+    """What differs in a context: its text, or with the same text an image in it."""
+    if isinstance(recorded, Mapping) and isinstance(asked, Mapping) and recorded.get("sha256") == asked.get("sha256"):
+        return "holds another image" if recorded.get("images") else "was recorded without its image"
+    return text_difference(recorded, asked)
 
 
 def text_difference(recorded: Any, asked: Any) -> str:

@@ -15,7 +15,7 @@ from prose_kernel.errors import PermissionDenied
 from prose_kernel.permissions.policy import Policy
 from prose_kernel.recordings.records import canonical, key_of
 from prose_kernel.recordings.redaction import Redaction
-from prose_kernel.runtime.content import Material, material, readable
+from prose_kernel.runtime.content import Material, images_in, material, readable
 from prose_kernel.runtime.ports import ContextItem, Given, JudgeRequest, SessionRequest
 from prose_kernel.runtime.secret_patterns import holds_private_key
 from prose_kernel.runtime.session_options import Rule, Surroundings
@@ -132,6 +132,8 @@ class Identity:
                 name = f"{item.name}~{number}"
             text = None if item.missing else self._content(item)
             found[name] = {"missing": True} if text is None else held(self.redaction.identity(text))
+            if images := [hashlib.sha256(image).hexdigest() for image in images_in(item.content)]:
+                found[name] = {**found[name], "images": images}
         return found
 
     def _given(self, given: Given | None) -> Req:

@@ -13,6 +13,7 @@ from prose_kernel.runtime.session_options import CassetteMode, CassetteOptions, 
 
 if TYPE_CHECKING:
     from prose_kernel.recordings.cassette_store import CassetteStore
+    from prose_kernel.recordings.records import Meta
 
 # Nothing is imported, compiled or read before the first session or judgement: most cells have none.
 
@@ -84,6 +85,7 @@ class Cassettes:
         self._permissions = dict(permissions or {})
         self._opened: CassetteStore | None = None
         self._warnings: deque[str] = deque()
+        self.on_use: Callable[[str, Meta], None] | None = None
         self._mode: CassetteMode = options.mode or "replay"
         if options.name:
             from prose_kernel.recordings.cassette_files import own_path
@@ -99,6 +101,7 @@ class Cassettes:
             self._opened = CassetteStore(
                 self.options, self.where, self.clock, self._tool_names, self._permissions, self._warnings.append
             )
+            self._opened.on_use = self.on_use
         return self._opened
 
     def mode(self, asker: Asker) -> CassetteMode:
@@ -139,3 +142,50 @@ class Cassettes:
         """The run is over: write what is pending, take out what was replaced. A second call does nothing."""
         if self._opened is not None:
             self._opened.close()
+
+
+class _Lent(Cassettes):
+    """Recordings that many runs use."""
+
+    def close(self) -> None:
+        """One of the runs is over."""
+
+    def end(self) -> None:
+        super().close()
+
+
+class SharedCassettes:
+    """The recordings of many runs in the same place, read once, and ended by whoever has made this. `on_use` hears the
+    path of each request that a record answers, and what is told about the record."""
+
+    def __init__(self, on_use: Callable[[str, Meta], None]) -> None:
+        self._on_use = on_use
+        self._made: list[_Lent] = []
+
+    def __call__(
+        self,
+        options: CassetteOptions,
+        where: Surroundings,
+        clock: Clock,
+        *,
+        tool_names: ToolNames = no_tools,
+        permissions: Mapping[str, Rule] | None = None,
+    ) -> Cassettes:
+        """Those of a run with these options; the arguments of `Cassettes`."""
+        for one in self._made:
+            if (one.options, one.where) == (options, where):
+                return one
+        made = _Lent(options, where, clock, tool_names=tool_names, permissions=permissions)
+        made.on_use = self._on_use
+        self._made.append(made)
+        return made
+
+    def unused(self) -> tuple[Unused, ...]:
+        """Records that no run has needed, of the cassettes that were used."""
+        return tuple(record for one in self._made for record in one.unused())
+
+    def end(self) -> None:
+        """All runs are over. A second call does nothing."""
+        for one in self._made:
+            one.end()
+        self._made.clear()

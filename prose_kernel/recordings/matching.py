@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
@@ -12,12 +13,26 @@ from prose_kernel.recordings.cassette_files import Entry
 from prose_kernel.runtime.session_options import Repeats
 
 How = Literal["path", "key", "reuse"]
-_CELL = re.compile(r"c\d+(?=/|\Z)")
+_CELL = re.compile(r"(?:(?<=/)|\A)c\d+(?=/|\Z)")
+_SCOPE = re.compile(r"case=[^/]*/variant=[^/]*/r(\d+)/")
 
 
 def tail(at: str) -> str:
     """An execution path without its cell: what stays the same when cells are renumbered."""
     return _CELL.sub("", at, count=1)
+
+
+def scope(at: str) -> str:
+    """Which run of an evaluation a path belongs to; "" for one of an ordinary run."""
+    found = _SCOPE.match(at)
+    return found[0] if found is not None else ""
+
+
+def _borrows(scope: str) -> bool:
+    """Whether a run of an evaluation may use what an ordinary run has recorded: the first repetition may, because all
+    others would have the same answers, and be no repetitions."""
+    found = _SCOPE.match(scope)
+    return found is not None and found[1] == "1"
 
 
 @dataclass(slots=True, eq=False)
@@ -64,13 +79,19 @@ class _Queue:
 
 
 class Index:
-    """The takes of all cassettes, in the order in which they are preferred."""
+    """The takes of all cassettes, in the order in which they are preferred.
+
+    A run of an evaluation is answered by what was recorded for it, and else (in its first repetition) by what ordinary
+    runs have recorded, which stays there for all others: so no answer depends on which of them is faster.
+    """
 
     def __init__(self, repeats: Repeats) -> None:
         self._repeats = repeats
         self._exact: dict[tuple[str, str], Take] = {}
         self._by_tail: dict[tuple[str, str], _Queue] = {}
         self._by_key: dict[str, _Queue] = {}
+        self._by_scope: dict[tuple[str, str], _Queue] = {}
+        self._borrowed: Counter[tuple[str, str]] = Counter()
         self._bound: dict[tuple[str, str], tuple[Take, How]] = {}
 
     def add(self, entries: Iterable[Entry]) -> None:
@@ -107,6 +128,7 @@ class Index:
         self._exact.setdefault((take.key, take.at), take)
         self._by_tail.setdefault((take.key, tail(take.at)), _Queue()).add(take)
         self._by_key.setdefault(take.key, _Queue()).add(take)
+        self._by_scope.setdefault((take.key, scope(take.at)), _Queue()).add(take)
 
     def record(self, entry: Entry) -> list[Entry]:
         """A record that this run has just written, with those that it replaces in the same file."""
@@ -134,7 +156,7 @@ class Index:
             take.used = True
             self._exact = {place: other for place, other in self._exact.items() if other is not take}
             self._bound = {place: bound for place, bound in self._bound.items() if bound[0] is not take}
-            for queue in (*self._by_key.values(), *self._by_tail.values()):
+            for queue in (*self._by_key.values(), *self._by_tail.values(), *self._by_scope.values()):
                 queue.takes = [other for other in queue.takes if other is not take]
                 queue.rewind()
 
@@ -146,12 +168,22 @@ class Index:
         bound = self._bound.get((key, at))
         if bound is not None:
             return bound
-        for queue in (self._by_tail.get((key, tail(at))), self._by_key.get(key)):
+        own = scope(at)
+        by_key = self._by_scope.get((key, own)) if own else self._by_key.get(key)
+        for queue in (self._by_tail.get((key, tail(at))), by_key):
             if queue is not None and (take := queue.unused()) is not None:
                 return take, "key"
+        if own and (lent := self._lent(key, own)) is not None:
+            return lent, "key"
         if self._repeats == "reuse" and self._takes(key):
             return self._by_key[key].takes[-1], "reuse"
         return None
+
+    def _lent(self, key: str, own: str) -> Take | None:
+        """What ordinary runs have recorded, for this run of an evaluation."""
+        queue = self._by_scope.get((key, "")) if _borrows(own) else None
+        number = self._borrowed[key, own]
+        return queue.takes[number] if queue is not None and number < len(queue.takes) else None
 
     def take(self, key: str, at: str) -> Take | None:
         """The take that is recorded under a key and a path."""
@@ -164,6 +196,9 @@ class Index:
     def use(self, take: Take, how: How, at: str) -> None:
         """A request at this path is answered by the take, and its further attempts are too."""
         take.used = True
+        own = scope(at)
+        if own and not scope(take.at) and (take.key, at) not in self._bound:
+            self._borrowed[take.key, own] += 1
         self._bound[take.key, at] = (take, how)
 
     def __iter__(self) -> Iterator[Take]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec import structs
+
 from prose_kernel.errors import Undecided
 from prose_kernel.recordings.library import Cassettes
 from prose_kernel.runtime import asides, budgets
@@ -40,10 +42,22 @@ class RecordedJudge:
 
         return await self._judge(
             _Question("decide", request, f"the condition {quoted(request)}"),
-            lambda: self._inner.decide(request),
+            lambda: self._inner.decide(self._unrecorded(request)),
             kept,
             again,
         )
+
+    def _unrecorded(self, request: JudgeRequest) -> JudgeRequest:
+        """The request without those of its further questions that are recorded."""
+        mode = self._cassettes.mode(self._asker)
+        if not request.further or mode in ("off", "record"):
+            return request
+        from prose_kernel.recordings.keys import key_of
+
+        shelf = self._cassettes.shelf
+        asked = [(one, shelf.identity.judgement("decide", one)) for one in request.further]
+        left = (one for one, req in asked if _found(shelf, key_of(req), req, one) is None)
+        return structs.replace(request, further=tuple(left))
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
         def again(said: Judgement, by: str, details: dict[str, object]) -> Pick:

@@ -234,6 +234,7 @@ class _Attempt:
             resolved=str(resolved) if resolved else "",
             effects="partial" if result.origin == "agent" else "",
             usage=usage_facts(result.usage),
+            sampling=result.details.get("sampling") or {},
         )
         self.note(self.request.at)
         await self.shelf.add("session", self.request.at, self.req, answer, meta, self.number)
@@ -285,6 +286,7 @@ def _result(answer: Answer, meta: Meta, entry: Entry) -> SessionResult:
         "recorded": meta.recorded,
         "provider": meta.provider,
         "model": meta.resolved,
+        "sampling": meta.sampling,
         "cassette": entry.file,
         "effects": meta.effects,
         "cut": answer.cut,
@@ -310,6 +312,6 @@ def _failure(failure: Failure, *, replayed: bool) -> ProviderError:
     error: ProviderError = kind(failure.message, hint=failure.hint)
     error.retryable = failure.retryable
     error.replayed = replayed
-    if isinstance(error, errors.ProviderRateLimit):
+    if isinstance(error, errors.ProviderRateLimit | errors.ProviderOverloaded):
         error.retry_after = failure.retry_after
     return error

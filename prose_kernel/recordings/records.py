@@ -115,6 +115,7 @@ class Meta(msgspec.Struct, frozen=True, omit_defaults=True):
     label: str = ""
     effects: str = ""
     usage: Mapping[str, float] = {}
+    sampling: Mapping[str, Any] = {}
     ms: int = 0
     done: int = 0
     recorded: str = ""
@@ -232,6 +233,7 @@ def usage_facts(usage: Usage | None) -> Mapping[str, float]:
     if usage is None:
         return {}
     told = {"requests": usage.requests, "in": usage.tokens_in, "out": usage.tokens_out, "cost": usage.cost}
+    told["cached"] = usage.tokens_cached
     return {name: value for name, value in told.items() if value}
 
 

@@ -43,10 +43,26 @@ def data_or_text(said: str) -> Value:
 
 # ---------------------------------------------------------------- what a session is given to read
 
+_PARTS: Final = 100_000
+"""Of a value, in which images are looked for."""
+
 
 def full_content(value: Value) -> str:
     """All that a session can learn from a value, wherever it is kept."""
     return "\n".join(_exec_lines(value)) if isinstance(value, ExecText) else inline_text(value, placed=False)
+
+
+def images_in(value: Value) -> Iterator[bytes]:
+    """The images and PDFs that a value is or holds, in its order."""
+    agenda: list[Value] = [value]
+    for _ in range(_PARTS):
+        if not agenda:
+            return
+        part = agenda.pop()
+        if isinstance(part, ExecText) and part.result.image:
+            yield part.result.image
+        elif isinstance(part, (list, dict)):
+            agenda += reversed(part if isinstance(part, list) else [*part.values()])
 
 
 def cut_note(value: Value) -> str | None:

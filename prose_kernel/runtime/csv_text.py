@@ -71,6 +71,14 @@ class _Lines:
 def rows(lines: Iterable[str], longest: int = 0) -> Iterator[dict[str, str]]:
     """An object for each row, which has fewer than `longest` characters (0: any number). `lines` keep their ends.
     Raises `NotData`."""
+    for _, row in numbered_rows(lines, longest):
+        if isinstance(row, NotData):
+            raise row
+        yield row
+
+
+def numbered_rows(lines: Iterable[str], longest: int = 0) -> Iterator[tuple[int, dict[str, str] | NotData]]:
+    """The same with the line in which each begins; a row with too few or too many values does not end it."""
     source = _Lines(lines, longest)
     first = source.first()
     delimiter = _declared(first)
@@ -93,9 +101,9 @@ def rows(lines: Iterable[str], longest: int = 0) -> Iterator[dict[str, str]]:
         elif not names:
             names = _header(cells, source, delimiter)
         elif len(cells) != len(names):
-            raise _uneven(len(cells), len(names), source, delimiter)
+            yield source.begins, _uneven(len(cells), len(names), source, delimiter)
         else:
-            yield dict(zip(names, cells, strict=True))
+            yield source.begins, dict(zip(names, cells, strict=True))
         source.row.clear()
 
 

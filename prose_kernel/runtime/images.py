@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Final
 
 LARGEST: Final = 10_000_000
@@ -60,6 +61,11 @@ class Picture:
         size = f", {self.width:,} × {self.height:,}" if self.width else ""
         counted = f"{self.bytes:,} byte{'s' if self.bytes != 1 else ''}"
         return f"{self.title}{size}, {counted}" + (f", broken: {self.broken}" if self.broken else "")
+
+
+def file_name(drawn: Picture, data: bytes) -> str:
+    """A name for a file of these bytes, the same for the same bytes."""
+    return f"{sha256(data).hexdigest()[:16]}.{drawn.suffix}"
 
 
 def media_type(data: bytes) -> str:

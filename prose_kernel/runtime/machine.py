@@ -79,6 +79,7 @@ class _Shared:
     cwd: str
     program_file: str
     supplied: dict[str, str]
+    at: str = ""
     started: bool = False
     ended: bool = False
     busy: bool = False
@@ -89,7 +90,8 @@ class Machine:
 
     `cwd` is the directory of the first command; `program_file` the name shown in the trace. `concurrency` limits how
     many commands and sessions are under way at once (None: no limit); it never changes results. `load` resolves
-    imports. `hook` looks at every statement before it runs. `supplied` holds input values given beforehand.
+    imports. `hook` looks at every statement before it runs. `supplied` holds input values given beforehand. `at` stands
+    before all paths, where many runs share their recordings.
 
     Everything is called in one event loop, one `run` at a time. A language brings its kind of `Run`, the context of a
     text, what running one means, and what can be looked at from outside.
@@ -108,10 +110,11 @@ class Machine:
         load: LoadProgram | None = None,
         hook: StatementHook | None = None,
         supplied: Mapping[str, str] | None = None,
+        at: str = "",
     ) -> None:
         given = dict(supplied or {})
         host = Host(ports, listeners, concurrency=concurrency, load=load, hook=hook, supplied=given)
-        self._shared = _Shared(host, cwd, program_file, given)
+        self._shared = _Shared(host, cwd, program_file, given, at)
         self._begin_run(None)
 
     @classmethod
@@ -201,7 +204,7 @@ class Machine:
         self._shared.busy = True
         index = self._run.cell + 1
         self._run.supplied = dict(inputs or {})
-        context = self._context(source, f"c{index}")
+        context = self._context(source, f"{self._shared.at}c{index}")
         try:
             self._announce(source, index, program)
             value = await self._drive(context, program)

@@ -168,7 +168,8 @@ class ContextItem:
     `missing` marks the name of a cancelled branch: it is listed as having no result. `content` is what stands at
     `location`, for those who must know it without going there: a recording's key, a provider without tools. It may be
     a reference, which is read only then; None where nobody but the session can tell (the memory file of an agent).
-    `row` tells that the location is no file: our `read` tool knows it, other programs may not.
+    `row` tells that the location is no file: our `read` tool knows it, other programs may not. `file` tells that the
+    text is the path of a file, as the program names it.
     """
 
     name: str
@@ -177,6 +178,7 @@ class ContextItem:
     missing: bool = False
     content: Value = field(default=None, compare=False, repr=False)
     row: bool = False
+    file: bool = False
 
 
 class Target(Struct, frozen=True):
@@ -293,13 +295,15 @@ class FileWrite(Struct, frozen=True):
 
 class Usage(Struct, frozen=True):
     """What a session or a judgement consumed: requests to the model, tokens in and out, cost in US dollars where it is
-    known. `counted` is False where the provider did not report tokens. A replayed answer consumes nothing."""
+    known. `counted` is False where the provider did not report tokens. `tokens_cached` of those in were in the server's
+    cache. A replayed answer consumes nothing."""
 
     requests: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
     cost: float | None = None
     counted: bool = True
+    tokens_cached: int = 0
 
 
 class SessionResult(Struct, frozen=True, omit_defaults=True):
@@ -456,6 +460,9 @@ class JudgeRequest(Struct, frozen=True):
 
     With a `subject` it is a criterion of VVM (docs/reference/vvm.md 4.6): the judge is shown this one value, as text,
     and nothing else of the program.
+
+    `further` are the questions that come next, with nothing done in between; whoever is asked may answer them together
+    with this one. One of them that is asked only if the answers before it let it come to that is marked `perhaps`.
     """
 
     text: str
@@ -469,6 +476,8 @@ class JudgeRequest(Struct, frozen=True):
     written: str = ""
     inserted: tuple[tuple[str, str], ...] = ()
     subject: str | None = None
+    further: tuple[JudgeRequest, ...] = ()
+    perhaps: bool = False
 
     @property
     def question(self) -> str:

@@ -8,13 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 RulesMode = Literal["first", "only", "off"]
+BatchMode = Literal["sure", "ahead", "off"]
 CassetteMode = Literal["off", "auto", "record", "replay"]
 Repeats = Literal["strict", "reuse"]
 Stale = Literal["warn", "fail", "ignore"]
 JudgeOutput = Literal["tool", "native", "prompted"]
+Effort = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
+SAMPLING = ("temperature", "top_p", "seed")
+Temperature = Annotated[float, Meta(ge=0, le=2, description="a number from 0 to 2")]
+Share = Annotated[float, Meta(gt=0, le=1, description="a number above 0, at most 1")]
+Seed = Annotated[int, Meta(ge=0, le=2**63 - 1, description="a whole number from 0")]
 Rule = str | tuple[str, ...]
 """A permission: a word (`allow`, `deny`, `prompt`) or patterns."""
 
@@ -25,10 +33,31 @@ class ModelOptions:
 
     - `model`: the server's name of the model; None: what the alias means there without this table.
     - `max_tokens`: the limit of one reply; None: the server's.
+    - `temperature`, `top_p`, `seed`: how the next word is chosen; `effort`: how long a model that reasons may think.
+    - `cache`: the server keeps what requests begin with, so that the next ones cost less.
+    - `batch`: requests go through the vendor's batch interface, which costs half and answers within a day.
+    - `fallback`: who is asked, in this order, where the model cannot answer for now: an alias of the same server, a
+      server (`ollama`: its default model), or both (`openai:sonnet`).
+
+    None is the vendor's default. An option that the model does not take is an error of the session.
     """
 
     model: str | None = None
     max_tokens: int | None = None
+    temperature: Temperature | None = None
+    top_p: Share | None = None
+    seed: Seed | None = None
+    effort: Effort | None = None
+    cache: bool = False
+    batch: bool = False
+    fallback: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> dict[str, object]:
+        """What a recording tells of how its model was asked."""
+        names = ("max_tokens", *SAMPLING, "effort", "cache", "batch")
+        found = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in found.items() if value is not None and value is not False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +149,14 @@ class CassetteOptions:
 class JudgeOptions:
     """Conditions (sessions.md 3.2): `rules` decide first, alone or not at all; `provider` is the live judge (None: the
     provider of sessions, when it is a model or an agent; `off`: none), `model` its alias or model id. With `criteria`
-    the rules decide criteria of VVM too."""
+    the rules decide criteria of VVM too. `batch` says which conditions about the same values a model gets in one
+    request: those that are certainly asked (`sure`), also those that may be (`ahead`), or none (`off`)."""
 
     rules: RulesMode = "first"
     provider: str | None = None
     model: str | None = None
     criteria: bool = False
+    batch: BatchMode = "sure"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from prose_kernel.sessions.providers.choice import Choice
 if TYPE_CHECKING:
     from prose_kernel.sessions.providers.acp import AcpSessions
     from prose_kernel.sessions.providers.model_judge import ModelJudge
+    from prose_kernel.sessions.providers.model_servers import ModelServers
     from prose_kernel.sessions.providers.models import ModelSessions
     from prose_kernel.sessions.tools.own.pool import OwnTools
     from prose_kernel.sessions.tools.tool import Tool
@@ -85,7 +86,7 @@ class LiveProviders:
 
     def __init__(self, means: ProviderContext) -> None:
         self._means = means
-        self._limit: asyncio.Semaphore | None = None
+        self._servers: ModelServers | None = None
         self._sessions: dict[Choice, ModelSessions] = {}
         self._judges: dict[tuple[Choice, str | None], ModelJudge] = {}
         self._agents: dict[str, AcpSessions] = {}
@@ -123,10 +124,11 @@ class LiveProviders:
     async def close(self) -> None:
         """End the agents' processes and the connections. A second call does nothing."""
         agents, self._agents = self._agents, {}
-        judges, self._judges = self._judges, {}
-        sessions, self._sessions = self._sessions, {}
-        closing = [*(a.close() for a in agents.values()), *(j.close() for j in judges.values())]
-        closing += [s.close() for s in sessions.values()]
+        servers, self._servers = self._servers, None
+        self._judges, self._sessions = {}, {}
+        closing = [a.close() for a in agents.values()]
+        if servers is not None:
+            closing.append(servers.close())
         if self._means.own_tools is not None:
             closing.append(self._means.own_tools.close())
         for problem in await asyncio.gather(*closing, return_exceptions=True):
@@ -134,43 +136,31 @@ class LiveProviders:
                 raise problem  # all of them have been closed by now
 
     def _model(self, choice: Choice) -> ModelSessions:
-        from prose_kernel.sessions.providers import vendors
         from prose_kernel.sessions.providers.models import ModelSessions
 
         means = self._means
         return ModelSessions(
+            self._model_servers(),
             choice.name,
-            vendors.find(choice.name, means.options),
             choice.model,
             workbench=means.workbench,
-            where=means.where,
-            limit=self._at_once(),
             rounds=means.options.tool_rounds,
             own_tools=means.found,
         )
 
     def _model_judge(self, choice: Choice, model: str | None) -> ModelJudge:
-        from prose_kernel.sessions.providers import vendors
         from prose_kernel.sessions.providers.model_judge import ModelJudge
 
-        means = self._means
-        server = vendors.find(choice.name, means.options)
-        return ModelJudge(
-            choice.name,
-            server,
-            model or choice.model,
-            where=means.where,
-            limit=self._at_once(),
-            clock=means.clock,
-        )
+        return ModelJudge(self._model_servers(), choice.name, model or choice.model, clock=self._means.clock)
 
-    def _at_once(self) -> asyncio.Semaphore:
-        """Sessions and judgements share it: what is live at once in this run."""
-        if self._limit is None:
-            from prose_kernel.sessions.providers.model_calls import AT_ONCE
+    def _model_servers(self) -> ModelServers:
+        """Sessions and judgements share them."""
+        if self._servers is None:
+            from prose_kernel.sessions.providers.model_servers import ModelServers
 
-            self._limit = asyncio.Semaphore(self._means.options.max_parallel or AT_ONCE)
-        return self._limit
+            means = self._means
+            self._servers = ModelServers(means.options, means.where, means.clock)
+        return self._servers
 
     def _agent(self, name: str) -> AcpSessions:
         found = self._agents.get(name)

@@ -14,6 +14,7 @@ from typing import Literal
 from msgspec import structs
 
 from prose_kernel.runtime.content import full_content
+from prose_kernel.runtime.images import picture
 from prose_kernel.runtime.ports import (
     AgentMemory,
     BlockScope,
@@ -25,6 +26,7 @@ from prose_kernel.runtime.ports import (
 )
 from prose_kernel.runtime.text import clipped
 from prose_kernel.runtime.typed_answers import asked_for
+from prose_kernel.runtime.values import ExecText
 
 Section = Literal[
     "orientation", "task", "system", "scope", "memory", "context", "input", "references", "answer", "output"
@@ -210,7 +212,7 @@ def _told(items: tuple[ContextItem, ...] | None) -> tuple[ContextItem, ...] | No
 
 
 def _told_item(item: ContextItem) -> ContextItem:
-    if item.missing or not item.location:
+    if item.missing or not item.location or _drawn(item):
         return item
     text = "(not readable from here)" if item.content is None else full_content(item.content)
     return ContextItem(item.name, text=text)
@@ -219,7 +221,7 @@ def _told_item(item: ContextItem) -> ContextItem:
 def _context(items: tuple[ContextItem, ...] | None) -> str | None:
     if not items:
         return None
-    referenced = any(item.location and not item.missing for item in items)
+    referenced = any(item.location and not item.missing and not _drawn(item) for item in items)
     lines = ["Context (by reference):" if referenced else "Context:", *map(_context_line, items)]
     if referenced:
         lines += ["", "Read these yourself, as far as your task needs them; read large ones selectively."]
@@ -231,12 +233,23 @@ def _context(items: tuple[ContextItem, ...] | None) -> str | None:
 def _context_line(item: ContextItem) -> str:
     if item.missing:
         return f"- {item.name}: (no result)"
+    if drawn := _drawn(item):
+        return f"- {item.name}: {drawn} (it goes with this message)"
     if item.location:
         return f"- {item.name}: {item.location}"
     text = item.text or ""
     if "\n" not in text:
         return f"- {item.name}: {text}".rstrip()
     return f"- {item.name}:\n" + "\n".join(f"    {line}".rstrip() for line in text.strip("\n").split("\n"))
+
+
+def _drawn(item: ContextItem) -> str:
+    """An image in words, where the whole value is one; "" for everything else."""
+    value = item.content
+    if not isinstance(value, ExecText) or not value.result.image:
+        return ""
+    drawn = picture(value.result.image)
+    return drawn.text if drawn is not None and value.text.strip() == f"[{drawn.text}]" else ""
 
 
 def _output(target: Target | None, scope: BlockScope | None, memory: AgentMemory | None) -> str:

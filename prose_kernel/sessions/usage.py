@@ -42,6 +42,7 @@ class Line:
     cost: float = 0.0
     unpriced: int = 0
     uncounted: int = 0
+    tokens_cached: int = 0
 
 
 _listener: ContextVar[Callable[[str, str, Usage], None] | None] = ContextVar("prose_kernel_usage", default=None)
@@ -137,7 +138,8 @@ class UsageTotals:
 
 def plain(usage: Usage) -> dict[str, object]:
     """A usage as a judgement's details hold it; `reported` reads it."""
-    return {name: value for name, value in structs.asdict(usage).items() if name != "counted" or not value}
+    as_usual = {"counted": True, "tokens_cached": 0}
+    return {name: value for name, value in structs.asdict(usage).items() if as_usual.get(name, ...) != value}
 
 
 def reported(said: object) -> Usage | None:
@@ -163,6 +165,7 @@ def _with(line: Line, usage: Usage | None, replayed: bool) -> Line:
         cost=line.cost + (usage.cost or 0.0),
         unpriced=line.unpriced + (usage.cost is None),
         uncounted=line.uncounted + (not usage.counted),
+        tokens_cached=line.tokens_cached + usage.tokens_cached,
     )
 
 

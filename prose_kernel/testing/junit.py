@@ -12,16 +12,16 @@ from prose_kernel.testing.results import Outcome, Tested
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def write(path: Path, results: Sequence[Tested]) -> None:
+def write(path: Path, results: Sequence[Tested], name: str = "prose test") -> None:
     """Raises `OSError`."""
     from prose_kernel.state.atomic import write_whole
 
-    root = ElementTree.Element("testsuites", name="prose test")
+    root = ElementTree.Element("testsuites", name=name)
     for tested in results:
         if tested.outcomes:
             root.append(_suite(tested))
-    for name in ("tests", "failures", "skipped"):
-        root.set(name, str(sum(int(suite.get(name, "0")) for suite in root)))
+    for count in ("tests", "failures", "skipped"):
+        root.set(count, str(sum(int(suite.get(count, "0")) for suite in root)))
     ElementTree.indent(root)
     write_whole(path, '<?xml version="1.0" encoding="utf-8"?>\n', ElementTree.tostring(root, encoding="unicode"), "\n")
 

@@ -75,7 +75,7 @@ def test_a_settings_file_leads_to_an_answer(
         name: replace(agent, command=(sys.executable, "-m", "stubs.acp_agent"), aliases={})
         for name, agent in written.agents.items()
     }
-    chosen = replace(written, providers=servers, agents=agents, cassette_mode="off")
+    chosen = replace(written, providers={**written.providers, **servers}, agents=agents, cassette_mode="off")
 
     async def run() -> str:
         workspace = Workspace(chosen, Start(tmp_path), asker=ScriptedPerson(available=False))

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from needs import needs_module
 from notebook.kernels import kernel, specification
+from sample_files import png
 
 from prose_kernel.cells.python_values import frame, without_frames
 from prose_kernel.errors import UsageError
@@ -235,3 +236,40 @@ def test_a_frame_counts_for_freshness_and_comes_out_again(tmp_path: Path) -> Non
         assert "the Python variable df has changed" in run_cell("e", "%prose stale")
         run_cell("f", "%prose rerun stale --here")
         run_cell("g", "assert isinstance(old, pd.DataFrame) and list(old['n']) == [20, 30]")
+
+
+# ---------------------------------------------------------------- images
+
+
+class Drawing:
+    """What shows itself as PNG, as images of Pillow do."""
+
+    def _repr_png_(self) -> bytes:
+        return png()
+
+
+@pytest.mark.parametrize("value", [png(), bytearray(png()), Drawing()])
+def test_an_image_goes_in_as_the_image_that_a_command_prints(shell: Any, value: object) -> None:
+    shell.user_ns["chart"] = value
+    run(shell, '%%prose --in chart\nlet size = exec "wc -c"\n  stdin: chart')
+    assert shell.user_ns["prose"]["size"].strip() == "72"
+
+
+def test_an_image_goes_into_vvm_as_a_ref_to_its_file(shell: Any) -> None:
+    shell.user_ns["scan"] = png()
+    run(shell, "%%vvm --in scan\nagain = scan")
+    ref = shell.user_ns["prose"]["again"]
+    assert ref["summary"] == "PNG image, 3 × 2, 72 bytes" and Path(ref["ref"]).read_bytes() == png()
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (b"hello", "%%prose --in data: these bytes are no image and no PDF"),
+        (png()[:50], "%%prose --in data: PNG image, 3 × 2, 50 bytes, broken: its end is missing"),
+        ([png()], "%%prose --in data: a GivenImage has no counterpart in Prose"),
+    ],
+)
+def test_bytes_that_are_no_image_are_one_clear_error(shell: Any, value: object, message: str) -> None:
+    shell.user_ns["data"] = value
+    assert str(shell.run_cell("%%prose --in data\nlet a = 1").error_in_exec) == message

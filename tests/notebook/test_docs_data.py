@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from needs import needs_module
 from notebook.test_cells import Person, fine
-from sample_files import png
+from sample_files import PDF, png
 
 from prose_kernel.cells.runner import Cells
 
@@ -23,6 +23,9 @@ async def cells(tmp_path: Path) -> AsyncIterator[Cells]:
     made = Cells(tmp_path, Person())
     made.show_warnings = False
     (tmp_path / "chart.png").write_bytes(png(240, 80))
+    (tmp_path / "paper.pdf").write_bytes(PDF)
+    (tmp_path / "replies.yaml").write_text('sessions: {"*": "Yes: both end at 172."}\n')
+    (tmp_path / "prose.toml").write_text('provider = "scripted"\nscript = "replies.yaml"\n')
     for name, kind in (("people.csv", "csv"), ("measured.jsonl", "jsonl")):
         (tmp_path / name).write_text(next(text for found, text in BLOCKS if found == kind), encoding="utf-8")
     yield made

@@ -198,6 +198,14 @@ def test_usage_is_counted_by_model(client: Client) -> None:
     assert line.split()[:6] == ["stub", "ok-0", "2", "0", "0", "2"]
 
 
+def test_the_judge_says_why(client: Client) -> None:
+    client.run("%judge off stub:json-0-yes")
+    assert client.run('let x = "Frogs."\nif **x is about frogs**:\n  let y = 1').status == "ok"
+    (table,) = client.run("%judge why").displays
+    assert table.split("\n")[-1].split() == ["x", "is", "about", "frogs", "yes", "model", "because"]
+    client.run("%judge first auto")
+
+
 def test_a_judge_is_calibrated_in_place(client: Client, home: Path, stub: StubServer) -> None:
     items = [{"condition": f"it rains in {n}", "label": "no" if n else "yes"} for n in range(3)]
     (home / "own.jsonl").write_text("\n".join(json.dumps(item) for item in items))

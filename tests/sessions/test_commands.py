@@ -25,7 +25,8 @@ from prose_kernel.commands.tasks.terminals import TaskTerminals
 from prose_kernel.permissions.policy import PermissionDesk, Policy
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import AgentMemory, SessionProgress, SessionRequest
-from prose_kernel.runtime.session_options import Rule, Surroundings
+from prose_kernel.runtime.session_options import Rule, SessionOptions, Surroundings
+from prose_kernel.sessions.providers.model_servers import ModelServers
 from prose_kernel.sessions.providers.models import ModelSessions
 from prose_kernel.sessions.tools.commands import command_tools
 from prose_kernel.sessions.tools.workbench import SessionWorkbench
@@ -260,12 +261,13 @@ async def test_a_model_starts_reads_and_stops_a_task(shop: Shop, stub: StubServe
     def bench(request: SessionRequest, on_progress: Any) -> SessionWorkbench:
         return shop.bench_of(request)
 
-    sessions = ModelSessions(name, found, model, workbench=bench, where=where, limit=asyncio.Semaphore(1), rounds=9)
+    servers = ModelServers(SessionOptions(servers={name: found}), where, SystemClock())
+    sessions = ModelSessions(servers, name, model, workbench=bench, rounds=9)
     try:
         request = SessionRequest("session", "Serve.", "c1/s0", permissions=OPEN)
         result = await sessions.run(request, shop.progress.append)
     finally:
-        await sessions.close()
+        await servers.close()
     assert [(use.tool, use.outcome) for use in result.trace] == [("exec_command", "ok"), ("TaskList", "ok")]
     assert "promoted_to_task" in (result.text or "")
     assert "serving" in (result.text or "")

@@ -80,6 +80,9 @@ class Stub:
             protocol_version=99 if self.settings.get("start") == "version" else PROTOCOL_VERSION,
             agent_capabilities=schema.AgentCapabilities(
                 session_capabilities=schema.SessionCapabilities(close=closes),
+                prompt_capabilities=schema.PromptCapabilities(
+                    image="takes" in self.settings, embedded_context="takes" in self.settings
+                ),
             ),
             agent_info=schema.Implementation(name="stub", version="1.0"),
             auth_methods=[schema.AuthMethodAgent(id="login", name="Stub Login")],

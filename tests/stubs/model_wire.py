@@ -28,6 +28,11 @@ class Asked:
     schema: Json | None
     words: int
 
+    @property
+    def cached(self) -> int:
+        """How many of the words were in the cache: half of them, by a model whose name begins with `cached`."""
+        return self.words // 2 if self.model.startswith("cached") else 0
+
 
 @dataclass(frozen=True)
 class Turn:
@@ -134,7 +139,8 @@ class Chat(Wire):
 
     def _usage(self, turn: Turn) -> Json:
         spent = {"prompt_tokens": self.asked.words, "completion_tokens": turn.words}
-        return {**spent, "total_tokens": self.asked.words + turn.words}
+        details = {"cached_tokens": self.asked.cached}
+        return {**spent, "total_tokens": self.asked.words + turn.words, "prompt_tokens_details": details}
 
     def end(self, turn: Turn) -> bytes:
         usage = {
@@ -191,7 +197,11 @@ class Messages(Wire):
             "content": content,
             "stop_reason": stop,
             "stop_sequence": None,
-            "usage": {"input_tokens": self.asked.words, "output_tokens": out},
+            "usage": {
+                "input_tokens": self.asked.words - self.asked.cached,
+                "cache_read_input_tokens": self.asked.cached,
+                "output_tokens": out,
+            },
         }
 
     def start(self) -> bytes:
@@ -262,7 +272,7 @@ class Responses(Wire):
         if turn is not None:
             usage = {
                 "input_tokens": self.asked.words,
-                "input_tokens_details": {"cached_tokens": 0},
+                "input_tokens_details": {"cached_tokens": self.asked.cached},
                 "output_tokens": turn.words,
                 "output_tokens_details": {"reasoning_tokens": 0},
                 "total_tokens": self.asked.words + turn.words,

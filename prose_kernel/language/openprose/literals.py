@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 
 from prose_kernel.errors import UsageError
+from prose_kernel.language.given_file import GivenFile
 from prose_kernel.language.numbers import decimal
 from prose_kernel.language.openprose.keywords import KEYWORDS
 
@@ -15,6 +17,8 @@ _NAME = re.compile(r"[A-Za-z_][\w-]*\Z", re.ASCII)
 
 def binding(name: str, value: object, what: str) -> str:
     """The statement that binds a Python value to a name. Raises `UsageError`, which begins with `what`."""
+    if isinstance(value, GivenFile):  # the value of a command that prints it
+        return f"let {name} = exec {expression(f'cat {shlex.quote(value.path)}', what)}\n"
     return f"let {name} = {expression(value, what)}\n"
 
 
@@ -49,6 +53,4 @@ def _key(name: str) -> str:
 
 def change_directory(directory: str) -> str:
     """The statement that changes the directory of the commands below it."""
-    import shlex
-
     return f"exec {expression(f'cd {shlex.quote(directory)}', 'the directory')}"

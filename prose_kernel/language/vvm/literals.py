@@ -6,6 +6,7 @@ import json
 import math
 
 from prose_kernel.errors import UsageError
+from prose_kernel.language.given_file import GivenFile
 from prose_kernel.language.numbers import decimal
 
 
@@ -28,6 +29,8 @@ def expression(value: object, what: str) -> str:
             return decimal(value) if value >= 0 else f"(0 - {decimal(-value)})"
         case str():
             return json.dumps(value)
+        case GivenFile():
+            return json.dumps({"ref": value.path, "summary": value.about})
         case list() | tuple():
             return "[" + ", ".join(expression(item, what) for item in value) + "]"
         case dict() if all(isinstance(key, str) for key in value):

@@ -54,13 +54,18 @@ class DoCode(Code):
 
 @expression(tree.If)
 class IfCode(Code):
-    __slots__ = ("arms", "otherwise", "ways")
+    __slots__ = ("after", "arms", "otherwise", "ways")
 
     def __init__(self, node: tree.If, parts: Sequence[Code] = (), used: bool = True) -> None:
         super().__init__(node, parts, used)
         self.arms = [(compile_expression(arm.condition), Body(arm.body, used)) for arm in node.arms]
         after = [*((arm.condition,) for arm in node.arms[1:]), node.otherwise or ()]
         self.ways: list[Arms] = [(("yes", arm.body), ("no", no)) for arm, no in zip(node.arms, after, strict=True)]
+        conditions = [condition for condition, _ in self.arms]
+        self.after = [
+            conditions[number:] if isinstance(condition.node, tree.Discretion) else ()
+            for number, condition in enumerate(conditions, 1)
+        ]
         self.otherwise = Body(node.otherwise, used) if node.otherwise is not None else None
 
     async def _run(self, s: ProgramContext) -> Value:
@@ -68,7 +73,7 @@ class IfCode(Code):
             return await call(s.host.preview.ways(s, [body for _, body in self.arms] + [self.otherwise]))
         arm, body = 0, None
         for number, (condition, candidate) in enumerate(self.arms, 1):
-            if await judging.holds(condition, s, Asking(arms=self.ways[number - 1])):
+            if await judging.holds(condition, s, Asking(arms=self.ways[number - 1], after=self.after[number - 1])):
                 arm, body = number, candidate
                 break
         else:

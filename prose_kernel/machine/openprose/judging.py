@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 from msgspec import structs
 
-from prose_kernel.errors import JudgeError, Undecided, ValueTypeError
+from prose_kernel.errors import JudgeError, ProseError, Undecided, ValueTypeError
 from prose_kernel.language.openprose import tree
 from prose_kernel.machine.openprose.frames import visible
 from prose_kernel.machine.openprose.operators import truth
@@ -32,13 +32,14 @@ _TOLD_OF_AN_ARM = 3
 @dataclass(slots=True)
 class Asking:
     """What a condition belongs to. `no_progress` is set when the judge saw none; a loop then ends. `arms` are told when
-    a dry run leaves the answer open."""
+    a dry run leaves the answer open. `after` are the conditions that are asked next if this one does not hold."""
 
     loop: Literal["until", "while"] | None = None
     index: int | None = None
     maximum: int | None = None
     no_progress: bool = False
     arms: Arms = ()
+    after: Sequence[Code] = ()
 
     @property
     def default(self) -> bool:
@@ -81,7 +82,7 @@ def _request(s: ProgramContext, text: str, asking: Asking | None = None, node: t
     if s.host.heard[JudgeAsked]:
         s.emit(JudgeAsked(s.place(node or s.statement), text, at))
     written, inserted = _taken_apart(node, text) if node is not None else ("", ())
-    return JudgeRequest(
+    request = JudgeRequest(
         text,
         at,
         s.run.name,
@@ -93,6 +94,21 @@ def _request(s: ProgramContext, text: str, asking: Asking | None = None, node: t
         written,
         inserted,
     )
+    return structs.replace(request, further=tuple(_further(s, request, asking.after))) if asking.after else request
+
+
+def _further(s: ProgramContext, request: JudgeRequest, after: Sequence[Code]) -> Iterator[JudgeRequest]:
+    """The markers that are asked next, up to the first condition that is something else, or whose text is not there
+    without asking or failing."""
+    for code in after:
+        if not isinstance(code.node, tree.Discretion) or code.parts[0].now is None:
+            return
+        try:
+            text = inserted_text(code.parts[0].now(s))
+        except ProseError:
+            return  # told when it is its turn, if it ever is
+        written, inserted = _taken_apart(code.node, text)
+        yield structs.replace(request, text=text, written=written, inserted=inserted, perhaps=True)
 
 
 def _nobody(s: ProgramContext, error: Undecided, node: tree.Node) -> JudgeError:

@@ -27,7 +27,7 @@ _NOT_REFERENCES = (tree.Number, tree.Constant, tree.Discretion, tree.Duration)
 async def assemble(s: ProgramContext, value: object) -> tuple[ContextItem, ...]:
     """The lines of a session's context, in order. Raises E132, E134 for what is no reference."""
     if isinstance(value, tree.ContextBlock):
-        return tuple([await _item(s, entry.name.id, entry.value) for entry in value.entries])
+        return tuple([await _line(s, entry) for entry in value.entries])
     if isinstance(value, tree.Array):
         return tuple([await _item(s, _title(element, at), element) for at, element in enumerate(value.elements, 1)])
     if isinstance(value, tree.Object):
@@ -36,6 +36,13 @@ async def assemble(s: ProgramContext, value: object) -> tuple[ContextItem, ...]:
     if isinstance(value, tree.Text):
         return (ContextItem("context", text=await render(s, value)),)
     return (await _item(s, _title(value, 0), value),)
+
+
+async def _line(s: ProgramContext, entry: tree.Argument) -> ContextItem:
+    """A line of the block form; a text behind `file:` is the path of a file."""
+    if entry.name.id == "file" and isinstance(entry.value, tree.Text):
+        return ContextItem("file", text=await render(s, entry.value), file=True)
+    return await _item(s, entry.name.id, entry.value)
 
 
 async def value_given(s: ProgramContext, value: object) -> Value:
@@ -123,7 +130,7 @@ def item_of_value(s: ProgramContext, name: str, value: Value, node: tree.Node) -
         return _stored(s, name, s.keep_anonymous(value.read(), node), value, node)
     text = inline_text(value)
     if len(text) <= INLINE:
-        return ContextItem(name, text=text)
+        return ContextItem(name, text=text, content=value)
     return _stored(s, name, s.keep_anonymous(value, node), value, node)
 
 
@@ -132,4 +139,4 @@ def _by_value(s: ProgramContext, name: str, value: Value, node: tree.Node) -> Co
     text = full_content(value)
     if len(text) > INLINE and s.run.warns_once(node):
         s.warn("W220", f"'{name}' is passed whole, though it is long ({len(text):,} characters)", node)
-    return ContextItem(name, text=text)
+    return ContextItem(name, text=text, content=value)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from prose_kernel.errors import JudgeError, RunError, Undecided, VvmRaise
+from msgspec import structs
+
+from prose_kernel.errors import JudgeError, ProseError, RunError, Undecided, VvmRaise
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.configurations import BOUNDS, bound_fault
 from prose_kernel.machine.vvm.code import Body, Left, Step, compile_expression, expression, statement
@@ -96,9 +98,18 @@ def _told(s: Context, node: tree.Node, request: JudgeRequest, answer: Value, sai
         s.emit(Judged(s.place(node), request.text, *told))
 
 
-async def decide(s: Context, node: tree.Node, criterion: Rendered, value: Value) -> bool:
-    """Whether a value meets a criterion; uncertain is no."""
+async def decide(
+    s: Context, node: tree.Node, criterion: Rendered, value: Value, after: Sequence[Rendered] = (), sure: bool = True
+) -> bool:
+    """Whether a value meets a criterion; uncertain is no. `after` are the criteria that are asked next about the same
+    value: for `sure`, or if this one is not met."""
     request = _request(s, node, criterion, value)
+    if after:
+        following = (
+            structs.replace(request, text=one.text, written=one.written, inserted=one.inserted, perhaps=not sure)
+            for one in after
+        )
+        request = structs.replace(request, further=tuple(following))
     await s.flush()
     try:
         verdict = await s.ask(request, Verdict, lambda: s.host.ports.judge.decide(request))
@@ -119,6 +130,19 @@ async def pick(s: Context, node: tree.Node, criterion: Rendered, value: Value, l
     label = picked.label if picked.label in labels else labels[0]
     _told(s, node, request, label, picked)
     return label
+
+
+def _rendered(s: Context, value: Value, templates: Sequence[TemplateCode | None]) -> list[Rendered]:
+    """The criteria that come next, up to the first that is something else or whose values are not there."""
+    found: list[Rendered] = []
+    for template in templates:
+        if template is None:
+            break
+        try:
+            found.append(template.render(s, value))
+        except (ProseError, VvmRaise):
+            break  # told when it is its turn
+    return found
 
 
 # ---------------------------------------------------------------- predicates
@@ -194,7 +218,8 @@ class MatchStep(Step):
         chosen, body = 0, None
         for number, (pattern, template, candidate) in enumerate(self.cases, 1):
             if template is not None:
-                found = await decide(s, pattern, template.render(s, value), value)
+                after = _rendered(s, value, [later for _, later, _ in self.cases[number:]])
+                found = await decide(s, pattern, template.render(s, value), value, after, sure=False)
             else:
                 found = _matches(pattern, value)
             if found:
@@ -284,10 +309,11 @@ class ConstrainStep(Step):
         violations: list[Value] = []
         outer, s.it = s.it, value
         try:
-            for require, template in self.requirements:
+            for number, (require, template) in enumerate(self.requirements, 1):
                 criterion = template.render(s, value)
                 texts.append(criterion.text)
-                if not await decide(s, require, criterion, value):
+                after = _rendered(s, value, [later for _, later in self.requirements[number:]])
+                if not await decide(s, require, criterion, value, after):
                     violations.append(criterion.text)
         finally:
             s.it = outer

@@ -7,17 +7,21 @@ started again when it died, and ended with the run. What it did behind our back 
 from __future__ import annotations
 
 import asyncio
+from base64 import b64encode
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 from msgspec import structs
 
 from prose_kernel.errors import ProviderAuth, ProviderBadReply, ProviderError, SessionCancelled
 from prose_kernel.permissions.policy import PermissionDesk, Policy
+from prose_kernel.runtime.images import file_name
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
 from prose_kernel.runtime.services import Guard, Terminals
 from prose_kernel.runtime.session_options import AgentCommand, Surroundings
+from prose_kernel.sessions.attachments import Attachment, attachments
 from prose_kernel.sessions.providers import load
 from prose_kernel.sessions.providers.acp_policy import refuse_unenforceable
 from prose_kernel.sessions.providers.acp_wire import Patience
@@ -32,7 +36,12 @@ if TYPE_CHECKING:
     from prose_kernel.sessions.providers.acp_agent import Agent, Opened
     from prose_kernel.sessions.providers.acp_client import Conversation
 
-    Block = schema.TextContentBlock | schema.ResourceContentBlock
+    Block = (
+        schema.TextContentBlock
+        | schema.ResourceContentBlock
+        | schema.ImageContentBlock
+        | schema.EmbeddedResourceContentBlock
+    )
 
 OnProgress = Callable[[SessionProgress], None]
 
@@ -87,7 +96,8 @@ class AcpSessions:
         async with self._turn:
             outputs = await asyncio.to_thread(Outputs, request, self._where)
             texts, context = messages(request), links(request, self._where)
-            said = await self._session(texts, context, access, on_progress, model, request)
+            attached = await attachments(request, access)
+            said = await self._session(texts, context, access, on_progress, model, request, attached)
             result = await asyncio.to_thread(outputs.harvest, said)
         if said.text is not None and not said.text.strip() and not result.text:
             discarded(result)
@@ -137,6 +147,7 @@ class AcpSessions:
         on_progress: OnProgress,
         model: str | None,
         request: SessionRequest | None = None,
+        attached: Sequence[Attachment] = (),
     ) -> SessionResult:
         agent = await self._agent()
         from acp import schema
@@ -148,6 +159,7 @@ class AcpSessions:
         blocks: list[Block] = [
             *(schema.TextContentBlock(type="text", text=text) for text in texts),
             *(schema.ResourceContentBlock(type="resource_link", name=name, uri=uri) for name, uri in context),
+            *[block for one in attached for block in await self._attached(one, agent)],
         ]
         session = await agent.open(self._where.cwd, conversation)
         try:
@@ -165,6 +177,36 @@ class AcpSessions:
             details["cut"] = True
             on_progress(SessionProgress("note", CUT))
         return await self._result(conversation, details, request)
+
+    async def _attached(self, one: Attachment, agent: Agent) -> list[Block]:
+        """An image or PDF as the agent takes it: its bytes, else a link to its file, which the agent reads itself."""
+        from acp import schema
+
+        title = schema.TextContentBlock(type="text", text=f"{one.label}: {one.picture.text}")
+        media, data = one.picture.media, b64encode(one.data).decode("ascii")
+        if agent.images and media.startswith("image/"):
+            return [title, schema.ImageContentBlock(type="image", data=data, mime_type=media)]
+        if agent.documents:
+            resource = schema.BlobResourceContents(blob=data, mime_type=media, uri=f"attachment:{quote(one.label)}")
+            return [title, schema.EmbeddedResourceContentBlock(type="resource", resource=resource)]
+        file = await asyncio.to_thread(self._file_of, one)
+        link = schema.ResourceContentBlock(type="resource_link", name=one.label, uri=file.as_uri(), mime_type=media)
+        return [title, link]
+
+    def _file_of(self, one: Attachment) -> Path:
+        """The file of an image: the one that the program names, else one below the run's directory."""
+        if one.path:
+            return Path(self._where.cwd, Path(one.path).expanduser())
+        if self._where.run_directory is None:
+            raise ProviderError(
+                f"`{one.label}` cannot be sent: the agent {self._name} takes no images, and this run has no directory",
+                retryable=False,
+                hint='let a command write the image to a file, and name that: `file: "chart.png"`',
+            )
+        file = Path(self._where.cwd, self._where.run_directory, "images", file_name(one.picture, one.data))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(one.data)
+        return file
 
     async def _turn_of(
         self, agent: Agent, session: Opened, blocks: Sequence[Block], conversation: Conversation

@@ -71,6 +71,7 @@ class Agent:
         self._watching: asyncio.Future[None]
         self._end: HelperEnd | None = None
         self._closes = False
+        self.images = self.documents = False
         self._logins: tuple[str, ...] = ()
         self._hurry = False
         self._chores: set[asyncio.Task[None]] = set()
@@ -136,6 +137,8 @@ class Agent:
         capabilities = answer.agent_capabilities or schema.AgentCapabilities()
         sessions = capabilities.session_capabilities
         self._closes = sessions is not None and sessions.close is not None
+        prompts = capabilities.prompt_capabilities or schema.PromptCapabilities()
+        self.images, self.documents = bool(prompts.image), bool(prompts.embedded_context)
         self._logins = tuple(method.name for method in answer.auth_methods or ())
         if answer.agent_info is not None:
             self.version = one_line(f"{answer.agent_info.name} {answer.agent_info.version}")
@@ -207,9 +210,7 @@ class Agent:
             await self._send("session/set_config_option", params)
         models.current = model
 
-    async def prompt(
-        self, session: Opened, blocks: Sequence[schema.TextContentBlock | schema.ResourceContentBlock]
-    ) -> schema.PromptResponse:
+    async def prompt(self, session: Opened, blocks: Sequence[Any]) -> schema.PromptResponse:
         """Send a prompt and wait for the end of the turn: raises what the conversation found wrong, and
         `ProviderTimeout` when the agent falls silent for too long. Cancelled or failed, the turn is called off."""
         conversation = self.conversations[session.id]

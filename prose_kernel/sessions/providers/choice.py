@@ -42,7 +42,7 @@ def choice_of(name: str | None, options: SessionOptions) -> Choice:
     server, _, model = name.partition(":")
     if server not in vendors.names(options):
         raise _unknown(name, options)
-    vendors.find(server, options)  # says what its table lacks
+    vendors.check(server, options)
     return Choice("model", server, model or None)
 
 

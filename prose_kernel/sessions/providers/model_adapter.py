@@ -11,14 +11,17 @@ import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 import httpx2
 from pydantic import BaseModel, BeforeValidator, create_model
 from pydantic import Field as Described
-from pydantic_ai import Agent, NativeOutput, PromptedOutput, Tool, ToolOutput
+from pydantic_ai import Agent, NativeOutput, PromptedOutput, Tool, ToolOutput, capture_run_messages
 from pydantic_ai.messages import (
     AgentStreamEvent,
+    BinaryContent,
+    ModelMessage,
+    ModelRequest,
     ModelResponse,
     PartDeltaEvent,
     PartStartEvent,
@@ -26,13 +29,13 @@ from pydantic_ai.messages import (
     TextPartDelta,
     ThinkingPartDelta,
     ToolCallPartDelta,
+    UserContent,
 )
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse, infer_model
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.providers import Provider, infer_provider_class
 from pydantic_ai.run import AgentRunResult
-from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage, UsageLimits
 
 from prose_kernel.errors import BudgetSpent, ProviderBadReply, ProviderError
@@ -43,11 +46,8 @@ from prose_kernel.runtime.session_options import JudgeOutput, ModelServer, Surro
 from prose_kernel.sessions.providers import prices
 from prose_kernel.sessions.providers.model_calls import LONGEST_REPLY, Conversation, Field, Reply
 from prose_kernel.sessions.providers.model_errors import At, provider_error
+from prose_kernel.sessions.providers.model_settings import settings_of
 from prose_kernel.sessions.usage import consumed
-
-NUMBERS = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
-WHOLE_NUMBERS = ("max_tokens", "top_k", "seed")
-# what an agent may set of a model's settings; every other key stays here
 
 _CHARACTERS = 4  # of an answer, to a token
 LONGEST_LINE = 4 * LONGEST_REPLY  # bytes: one event of a stream, or a whole reply that is none
@@ -80,13 +80,13 @@ class ServerLink:
 
     async def converse(self, asked: Conversation, on_text: Callable[[str], None]) -> Reply:
         """The text that the model ends with, after any calls of tools; every piece of text goes to `on_text`."""
-        listener, used = _Listener(on_text), RunUsage()
+        listener, used, said = _Listener(on_text), RunUsage(), list[ModelMessage]()
         bounded: _Bounds | None = None
         try:
             model = self._model(asked.model)
             denied = [_tool(asked, name, "", {"type": "object"}, listener) for name in asked.denied]
-            sent = len(asked.message) + len(asked.system or "")
-            bounded = _Bounds(model, frozenset(asked.denied), self._at.name, sent, used, self._native(model, asked))
+            prompt = _prompt(asked, model, self._at.name)
+            bounded = _Bounds(model, asked, self._at.name, used, self._native(model, asked))
             listener.told = bounded.told
             agent = Agent(
                 bounded,
@@ -99,14 +99,17 @@ class ServerLink:
                 # a call of a tool that there is not is answered, and the loop goes on: `rounds` bounds it
                 retries={"tools": max(TOOL_SLIPS, asked.rounds), "output": 0},
             )
-            result = await agent.run(
-                _sendable(asked.message),
-                event_stream_handler=listener.hear,
-                usage=used,
-                usage_limits=UsageLimits(request_limit=asked.rounds),
-                model_settings=self._settings(model, asked),
-            )
+            with capture_run_messages() as said:
+                result = await agent.run(
+                    None if asked.history else prompt,
+                    message_history=list(asked.history) or None,
+                    event_stream_handler=listener.hear,
+                    usage=used,
+                    usage_limits=UsageLimits(request_limit=asked.rounds),
+                    model_settings=settings_of(model, self._server, asked),
+                )
         except BaseException as problem:
+            asked.history[:] = _unanswered(said)
             consumed(self._at.name, asked.model, bounded.so_far() if bounded is not None else _usage(used))
             if not isinstance(problem, Exception):
                 raise
@@ -138,7 +141,7 @@ class ServerLink:
                 _sendable(asked.message),
                 usage=used,
                 usage_limits=UsageLimits(request_limit=1),
-                model_settings=self._settings(model, asked),
+                model_settings=settings_of(model, self._server, asked, thinks=output != "tool"),
             )
         except BaseException as problem:
             self._consumed(asked.model, used)
@@ -169,33 +172,11 @@ class ServerLink:
             self._models[model] = self._make(model)
         return self._models[model]
 
-    def _settings(self, model: Model[Any], asked: Conversation) -> ModelSettings:
-        """The settings of a request: the server's, over them those of the model's alias, over them the agent's."""
-        settings = ModelSettings(timeout=self._server.timeout, max_retries=0)
-        if "timeout" in model.unsupported_settings:
-            settings = ModelSettings(request_timeout=self._server.timeout, max_retries=0)
-        if "max_retries" in model.unsupported_settings:
-            del settings["max_retries"]
-        most = asked.options.max_tokens or self._server.max_tokens
-        if most is not None:
-            settings["max_tokens"] = most
-        known: dict[str, Any] = {name: value for name, value in asked.settings.items() if _is_known(name, value)}
-        if "max_tokens" in known and most is not None:
-            known["max_tokens"] = min(known["max_tokens"], most)
-        usable = {name: value for name, value in known.items() if name not in model.unsupported_settings}
-        return cast("ModelSettings", {**settings, **usable})
-
     async def close(self) -> None:
         await self._http.aclose()
         for provider in self._others:
             async with provider:  # leaving it closes the client that it made for itself
                 pass
-
-
-def _is_known(name: str, value: object) -> bool:
-    if isinstance(value, bool):
-        return False
-    return (isinstance(value, int) and name in WHOLE_NUMBERS) or (isinstance(value, int | float) and name in NUMBERS)
 
 
 # ---------------------------------------------------------------- models
@@ -346,28 +327,29 @@ class _Bounds(WrapperModel):
 
     A call of such a tool still reaches us: it is refused, and the loop goes on. `spent` is why no further request is
     made, `capped` the budget without which the last answer might have been longer. `used` is what earlier ones have
-    consumed; `sent` is about the size of the message. `output` is what the answer must be.
+    consumed; `output` is what the answer must be.
     """
 
     def __init__(
         self,
         wrapped: Model[Any],
-        names: frozenset[str],
+        asked: Conversation,
         provider: str,
-        sent: int,
         used: RunUsage,
         output: OutputObjectDefinition | None = None,
     ) -> None:
         super().__init__(wrapped)
+        self._names = frozenset(asked.denied)
+        self._opens = asked.opens
         self._output = output
-        self._names = names
         self._vendor = provider
-        self._sent = sent
+        self._sent = len(asked.message) + len(asked.system or "")
         self._used = used
         self.capped: Budget | None = None
         self.spent: BudgetSpent | None = None
         self.stream: StreamedResponse | None = None
         self._length = 0
+        self._earlier = RunUsage()
 
     async def request(self, messages: Any, model_settings: Any, model_request_parameters: Any) -> ModelResponse:
         return await super().request(messages, self._within(model_settings), self._told(model_request_parameters))
@@ -376,10 +358,12 @@ class _Bounds(WrapperModel):
     async def request_stream(
         self, messages: Any, model_settings: Any, model_request_parameters: Any, run_context: Any = None
     ) -> AsyncIterator[StreamedResponse]:
+        if self._opens is not None:
+            await self._opens()
         told = self._told(model_request_parameters)
         within = self._within(model_settings)
         async with super().request_stream(messages, within, told, run_context) as stream:
-            self.stream, self._length = stream, 0
+            self.stream, self._length, self._earlier = stream, 0, RunUsage() + self._used
             yield stream
             self.stream = None
 
@@ -399,7 +383,8 @@ class _Bounds(WrapperModel):
         asked = said.input_tokens or (self._sent // _CHARACTERS if self._length else 0)
         answered = max(said.output_tokens, self._length // _CHARACTERS)
         cost = prices.cost_of(self._vendor, self.model_name, asked, answered)
-        return _usage(self._used + RunUsage(requests=1, input_tokens=asked, output_tokens=answered, cost=cost))
+        # not on top of `used`: the library adds to that what it knows of an answer that breaks off
+        return _usage(self._earlier + RunUsage(requests=1, input_tokens=asked, output_tokens=answered, cost=cost))
 
     def _within(self, settings: Any) -> Any:
         """The settings with the most tokens that are left for the next answer. Raises `BudgetSpent`."""
@@ -459,9 +444,44 @@ def _output(shape: type[BaseModel], output: JudgeOutput) -> Any:
 # ---------------------------------------------------------------- messages and replies
 
 
+def _prompt(asked: Conversation, model: Model[Any], provider: str) -> str | list[UserContent]:
+    """The message, and each image and PDF behind a line that names it. Raises `ProviderError` for what the model does
+    not take."""
+    if not asked.attached:
+        return _sendable(asked.message)
+    parts: list[UserContent] = [_sendable(asked.message)]
+    for one in asked.attached:
+        content = BinaryContent(one.data, media_type=one.picture.media)
+        if (kind := _not_taken(content, model)) is not None:
+            raise ProviderError(
+                f"{provider}: `{one.label}` cannot be sent: the model `{asked.model}` takes no {kind}",
+                retryable=False,
+                hint="take another model, or let a command put into words what is in it",
+            )
+        parts += [f"{one.label}: {one.picture.text}", content]
+    return parts
+
+
+def _not_taken(content: BinaryContent, model: Model[Any]) -> str | None:
+    profile = model.profile
+    if content.is_image:
+        return None if profile.get("supports_image_input", True) else "images"
+    kinds = profile.get("supported_document_media_types")
+    taken = profile.get("supports_document_input", True) and (kinds is None or content.media_type in kinds)
+    return None if taken else "PDFs"
+
+
 def _sendable(text: str) -> str:
     """The text without lone surrogates, which no request can carry."""
     return text.encode("utf-8", "replace").decode() if not text.isascii() else text
+
+
+def _unanswered(said: list[ModelMessage]) -> list[ModelMessage]:
+    """A conversation that has failed, up to the last request: what another model can go on from."""
+    kept = list(said)
+    while kept and not isinstance(kept[-1], ModelRequest):
+        kept.pop()
+    return kept
 
 
 def _reply(result: AgentRunResult[Any], text: str, fields: Mapping[str, object] | None = None) -> Reply:
@@ -471,7 +491,7 @@ def _reply(result: AgentRunResult[Any], text: str, fields: Mapping[str, object] 
 
 def _usage(used: RunUsage) -> Usage:
     cost = None if used.cost is None else float(used.cost)
-    return Usage(used.requests, used.input_tokens, used.output_tokens, cost)
+    return Usage(used.requests, used.input_tokens, used.output_tokens, cost, tokens_cached=used.cache_read_tokens)
 
 
 def _unended(last: ModelResponse) -> bool:

@@ -1,6 +1,7 @@
 """What is asked of a model server and what comes back, in plain data; and the way to it, opened at first use.
 
-`ModelSessions` and `ModelJudge` speak these words; the adapter (`model_adapter.py`) alone knows the library behind.
+`ModelSessions` and `ModelJudge` speak these words; the adapter (`model_adapter.py` and its
+parts) alone knows the library behind.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 from prose_kernel.errors import ProviderAuth
 from prose_kernel.runtime.ports import Usage
 from prose_kernel.runtime.session_options import JudgeOutput, ModelOptions, ModelServer, Surroundings
+from prose_kernel.sessions.attachments import Attachment
 from prose_kernel.sessions.providers import load
 from prose_kernel.sessions.tools.tool import ToolSpec
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-AT_ONCE = 8  # live calls to one server, unless the settings say otherwise
+AT_ONCE = 8  # live calls of a run, unless the settings say otherwise
 LONGEST_REPLY = 8_000_000  # characters of one session's reply, thinking included
 
 CallTool = Callable[[str, Mapping[str, object]], Awaitable[str]]
@@ -32,7 +34,9 @@ class Conversation:
     The tools in `denied` are not offered; a call of one goes to `call` all the same, which answers what would grant it.
     `options` are those of the model's alias. `settings` are other keys of an agent: those that servers know
     (`temperature` and the like) are sent. `output` is the JSON Schema of the answer: servers that can be held to one
-    are, the message asks for it in any case.
+    are, the message asks for it in any case. `attached` goes with the message, behind its text. `opens` is waited for
+    before each request. `history` is what was said by now: a conversation that fails leaves it there, and one that
+    begins with it goes on, maybe with another model.
     """
 
     model: str
@@ -45,6 +49,9 @@ class Conversation:
     options: ModelOptions = field(default_factory=ModelOptions)
     settings: Mapping[str, object] = field(default_factory=dict)
     output: Mapping[str, Any] | None = None
+    attached: tuple[Attachment, ...] = ()
+    opens: Callable[[], Awaitable[None]] | None = None
+    history: list[Any] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +92,11 @@ class Link(Protocol):
 
 
 class Way:
-    """The way to a server: opened when it is first used, in the loop that uses it; closed with its owner.
+    """The way to a server: opened when it is first used, in the loop that uses it; closed with its owner."""
 
-    `limit` is shared by all who go to the same server.
-    """
-
-    def __init__(self, name: str, server: ModelServer, where: Surroundings, limit: asyncio.Semaphore | None) -> None:
+    def __init__(self, name: str, server: ModelServer, where: Surroundings) -> None:
         self.name = name
         self.server = server
-        self.limit = limit or asyncio.Semaphore(AT_ONCE)
         self._where = where
         self._link: Link | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -106,7 +106,8 @@ def _api_error(problem: ModelAPIError, at: At, model: str) -> ProviderError:
         case ModelRateLimitError():
             return ProviderRateLimit(f"{at.name}: too many requests", retry_after=problem.retry_after)
         case ModelUnavailableError():
-            return ProviderOverloaded(f"{at.name}: the server is overloaded or down for now")
+            text = f"{at.name}: the server is overloaded or down for now"
+            return ProviderOverloaded(text, busy=True, retry_after=problem.retry_after)
         case ModelServerError():
             return ProviderOverloaded(f"{at.name}: the server failed inside")
         case ModelTimeoutError() | ModelRequestTimeout():

@@ -5,18 +5,20 @@ What the program's texts say is material, fenced and called so: a text that says
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 
-from prose_kernel.errors import ProviderBadReply, ProviderError, ProviderRateLimit, Undecided
+from prose_kernel.errors import ProviderBadReply, ProviderError, Undecided
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.content import MATERIAL, cut, data_or_text, material
-from prose_kernel.runtime.ports import Clock, Finding, JudgeRequest, Pick, Verdict
+from prose_kernel.runtime.ports import Clock, Finding, JudgeRequest, Pick, Usage, Verdict
 from prose_kernel.runtime.session_attempts import jittered
-from prose_kernel.runtime.session_options import JudgeOutput, ModelServer, Surroundings
+from prose_kernel.runtime.session_options import JudgeOutput, ModelServer
 from prose_kernel.runtime.text import one_line
-from prose_kernel.sessions.providers import vendors
-from prose_kernel.sessions.providers.model_calls import Conversation, Field, Reply, Way
+from prose_kernel.sessions.providers import judge_batches as batches
+from prose_kernel.sessions.providers.model_calls import Conversation, Field, Link, Reply
+from prose_kernel.sessions.providers.model_servers import Answered, Call, ModelServers
+from prose_kernel.sessions.providers.throttle import Throttle
+from prose_kernel.sessions.providers.vendors import Meant
 from prose_kernel.sessions.usage import consumed, plain, reported
 
 PAUSES = (1.0, 4.0)  # seconds before a judgement is tried again that the server could not take
@@ -32,29 +34,36 @@ REASON = Field("reason", "Why, in one short sentence.")
 ANSWERS = {"yes": True, "no": False, "uncertain": None, "no_progress": None}
 
 
+_PAID = plain(Usage(cost=0.0))  # the first of those that were asked together has paid
+
+
 class ModelJudge:
     """The `Judge` port, answered by a model. Raises `Undecided` when its answers make no sense, or none comes.
 
-    A reply that makes no sense is asked for once more; a server that is busy or out of reach is tried two more times.
-    `limit` is shared by all who go to the same server.
+    A reply that makes no sense is asked for once more; a server that is busy or out of reach is tried two more times,
+    each time with its fallbacks.
     """
 
     def __init__(
-        self,
-        server_name: str,
-        server: ModelServer,
-        model: str | None = None,
-        *,
-        where: Surroundings,
-        limit: asyncio.Semaphore | None = None,
-        clock: Clock | None = None,
+        self, servers: ModelServers, server_name: str, model: str | None = None, *, clock: Clock | None = None
     ) -> None:
-        self._way = Way(server_name, server, where, limit)
+        self._servers = servers
+        self._name = server_name
         self._model = model
         self._clock = clock or SystemClock()
+        self._batches = True
+        self._kept = batches.Kept()
 
     async def decide(self, request: JudgeRequest) -> Verdict:
-        """Yes, no, uncertain; of a loop also that it makes no progress."""
+        """Yes, no, uncertain; of a loop also that it makes no progress. Further questions of the request that are about
+        the same values are asked with it; their answers wait here until the program asks."""
+        if (kept := self._kept.take(request)) is not None:
+            return kept
+        asked_at_once = batches.together(request)
+        if len(asked_at_once) > 1 and self._batches:
+            verdict = await self._decide_all(asked_at_once)
+            if verdict is not None:
+                return verdict
         options = tuple(ANSWERS) if request.loop is not None else tuple(ANSWERS)[:3]
         about = f"{asked_of(request)} `uncertain` when the material does not settle it."
         if request.loop is not None:
@@ -63,6 +72,28 @@ class ModelJudge:
         said, details = await self._ask(request, statement(request), asked)
         answer = str(said["answer"])
         return Verdict(ANSWERS[answer], "model", _reason(said), answer == "no_progress", details)
+
+    async def _decide_all(self, requests: tuple[JudgeRequest, ...]) -> Verdict | None:
+        """The verdict of the first, those of the others are kept. None where the model cannot answer so many at once:
+        then it is not asked that way again."""
+        options, count = tuple(ANSWERS)[:3], len(requests)
+        settles = "`uncertain` when the material does not settle it."
+        shown = batches.with_all_values(requests)
+        asked = batches.question([statement(one) for one in requests])
+        try:
+            said, details = await self._fill(shown, asked, batches.fields(count, settles, options), again=False)
+        except ProviderBadReply:
+            self._batches = False
+            return None
+        except ProviderError as problem:
+            raise Undecided(f"the judge could not answer: {problem}", hint=problem.hint) from None
+        told = [{**details, "together": count}, *([{**details, "together": count, "usage": _PAID}] * (count - 1))]
+        first, *others = (
+            Verdict(ANSWERS[answer], "model", one_line(reason, 300), details=about)
+            for (reason, answer), about in zip(batches.answers(said, count), told, strict=True)
+        )
+        self._kept.keep(requests[1:], others)
+        return first
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
         """The label of the option that fits best."""
@@ -92,31 +123,40 @@ class ModelJudge:
         assert isinstance(items, list)
         return Finding([str(item) for item in items], "model", _reason(said), details)
 
-    async def close(self) -> None:
-        """Close the connections to the server."""
-        await self._way.close()
-
     async def _ask(
         self, request: JudgeRequest, question: str, *fields: Field, text: str | None = None
     ) -> tuple[Mapping[str, object], dict[str, object]]:
-        server = self._way.server
         try:
-            model = vendors.model_id(self._way.name, server, self._model)
-            options = vendors.options_of(server, self._model)
-            asked = Conversation(model, message(request, question, text), SYSTEM, options=options)
-            reply = await self._reply(request.at, asked, (REASON, *fields), output_mode(server))
+            return await self._fill(request, question, (REASON, *fields), text)
         except ProviderError as problem:
             raise Undecided(f"the judge could not answer: {problem}", hint=problem.hint) from None
-        details: dict[str, object] = {"provider": self._way.name, "model": reply.model, "usage": plain(reply.usage)}
-        return reply.fields, details
 
-    async def _reply(self, at: str, asked: Conversation, fields: tuple[Field, ...], output: JudgeOutput) -> Reply:
-        link = await self._way.open(asked.model)
-        strange, pauses = 0, list(PAUSES)
+    async def _fill(
+        self,
+        request: JudgeRequest,
+        question: str,
+        fields: tuple[Field, ...],
+        text: str | None = None,
+        *,
+        again: bool = True,
+    ) -> tuple[Mapping[str, object], dict[str, object]]:
+        """`again`: a reply that makes no sense is asked for once more. Raises `ProviderError`."""
+        said = message(request, question, text)
+
+        async def fill(link: Link, meant: Meant, throttle: Throttle) -> Reply:
+            asked = Conversation(meant.model, said, SYSTEM, options=meant.options)
+            return await link.fill(asked, fields, output_mode(meant.server))
+
+        answer = await self._answer(request.at, fill, again)
+        details = {"provider": answer.by.name, **answer.details, "usage": plain(answer.reply.usage)}
+        return answer.reply.fields, details
+
+    async def _answer(self, at: str, fill: Call, again: bool) -> Answered:
+        chain = self._servers.chain(self._name, None, self._model)
+        strange, pauses = 0 if again else 1, list(PAUSES)
         while True:
             try:
-                async with self._way.limit:
-                    return await link.fill(asked, fields, output)
+                return await self._servers.ask(chain, fill)
             except ProviderBadReply as problem:
                 strange += 1
                 if strange > 1 or not problem.retryable:
@@ -125,8 +165,9 @@ class ModelJudge:
                 if not pauses or not problem.retryable:
                     raise
                 pause = pauses.pop(0)
-                if isinstance(problem, ProviderRateLimit) and problem.retry_after is not None:
-                    pause = min(problem.retry_after, LONGEST_PAUSE)
+                asked = getattr(problem, "retry_after", None)
+                if asked is not None:
+                    pause = min(asked, LONGEST_PAUSE)
                 await self._clock.sleep(jittered(pause, at, 2 - len(pauses)))
 
 

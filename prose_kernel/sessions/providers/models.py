@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
 from prose_kernel.errors import ProviderBadReply
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
-from prose_kernel.runtime.session_options import ModelServer, Surroundings
-from prose_kernel.sessions.providers import vendors
-from prose_kernel.sessions.providers.model_calls import Conversation, Way
+from prose_kernel.sessions.providers.model_calls import Conversation, Link, Reply
+from prose_kernel.sessions.providers.model_servers import Answered, ModelServers
+from prose_kernel.sessions.providers.throttle import Throttle
+from prose_kernel.sessions.providers.vendors import Meant
 from prose_kernel.sessions.request import Assembled, answered, assemble, without_files
 from prose_kernel.sessions.usage import discarded
 
 if TYPE_CHECKING:
+    from prose_kernel.sessions.attachments import Attachment
     from prose_kernel.sessions.tools.tool import Tool
     from prose_kernel.sessions.tools.workbench import SessionWorkbench
 
@@ -26,27 +27,26 @@ MakeWorkbench = Callable[[SessionRequest, OnProgress], "SessionWorkbench"]
 
 
 class ModelSessions:
-    """The `Sessions` port, answered by a model.
+    """The `Sessions` port, answered by a model of one server, or by a fallback of it.
 
     `model` is the model of sessions that name no alias: an alias, or the server's own name of a model; None is the
     server's default. `workbench` makes the tools of one attempt; where the server's models call no tools, or the
-    permissions leave none that could read, the context is passed by value and the reply is the answer. `limit` is
-    shared by all who go to the same server, `rounds` bounds the requests of one session.
+    permissions leave none that could read, the context is passed by value and the reply is the answer. `rounds` bounds
+    the requests of one session.
     """
 
     def __init__(
         self,
+        servers: ModelServers,
         server_name: str,
-        server: ModelServer,
         model: str | None = None,
         *,
         workbench: MakeWorkbench,
-        where: Surroundings,
-        limit: asyncio.Semaphore | None = None,
         rounds: int = 50,
         own_tools: FindTools | None = None,
     ) -> None:
-        self._way = Way(server_name, server, where, limit)
+        self._servers = servers
+        self._name = server_name
         self._model = model
         self._workbench = workbench
         self._rounds = rounds
@@ -54,46 +54,93 @@ class ModelSessions:
 
     async def run(self, request: SessionRequest, on_progress: OnProgress) -> SessionResult:
         """The model's answer. Raises `ProviderError`; cancelling the call cancels the request at the server."""
-        name, server = self._way.name, self._way.server
-        model = vendors.model_id(name, server, request.model, self._model)
-        options = vendors.options_of(server, request.model, self._model)
-        async with self._way.limit:
-            link = await self._way.open(model)
-            bench = self._workbench(request, on_progress) if server.tools else None
-            if bench is not None and request.tools and self._own_tools is not None:
-                bench.add(await self._own_tools(request))
-            specs = bench.specs if bench is not None else ()
-            by_value = without_files(request, [spec.name for spec in specs])
-            message, system = spoken(request, by_value=by_value)
-            asked = Conversation(
-                model,
-                message,
-                system,
-                specs,
-                bench.call if bench else None,
-                self._rounds,
-                bench.denied if bench else (),
-                options,
-                request.settings,
-                request.output,
-            )
-            reply = await link.converse(asked, lambda piece: on_progress(SessionProgress("text", piece)))
+        chain = self._servers.chain(self._name, request.model, self._model)
+        attempt = _Attempt(request, on_progress, self._workbench, self._own_tools, self._rounds)
+        answer = await self._servers.ask(chain, attempt.converse, attempt.note)
+        return attempt.result(answer)
+
+
+class _Attempt:
+    """One attempt at a session: with the same tools and the same conversation, whichever model of a chain is asked.
+
+    Nothing is made before the attempt has its turn: a thousand may wait for theirs.
+    """
+
+    def __init__(
+        self,
+        request: SessionRequest,
+        on_progress: OnProgress,
+        workbench: MakeWorkbench,
+        own_tools: FindTools | None,
+        rounds: int,
+    ) -> None:
+        self._request = request
+        self._on_progress = on_progress
+        self._workbench = workbench
+        self._own_tools = own_tools
+        self._rounds = rounds
+        self._bench: SessionWorkbench | None = None
+        self._attached: tuple[Attachment, ...] = ()
+        self._history: dict[bool, list[Any]] = {True: [], False: []}
+        self._by_value = False
+
+    def note(self, text: str) -> None:
+        self._on_progress(SessionProgress("note", text))
+
+    async def converse(self, link: Link, meant: Meant, throttle: Throttle) -> Reply:
+        """Ask this model, which goes on where another one of the chain has failed."""
+        request, tools = self._request, meant.server.tools
+        bench = await self._place(tools)
+        specs = bench.specs if tools else ()
+        self._by_value = without_files(request, [spec.name for spec in specs])
+        message, system = spoken(request, by_value=self._by_value)
+        asked = Conversation(
+            meant.model,
+            message,
+            system,
+            specs,
+            bench.call if tools else None,
+            self._rounds,
+            bench.denied if tools else (),
+            meant.options,
+            request.settings,
+            request.output,
+            self._attached,
+            opens=throttle.opens,
+            history=self._history[tools],
+        )
+        return await link.converse(asked, lambda piece: self._on_progress(SessionProgress("text", piece)))
+
+    async def _place(self, tools: bool) -> SessionWorkbench:
+        """The workbench, with the tools of the user's own where tools are called at all."""
+        if self._bench is None:
+            bench = self._workbench(self._request, self._on_progress)
+            self._attached = await bench.attachments()
+            self._bench = bench
+        if tools and self._own_tools is not None:
+            own, self._own_tools = self._own_tools, None
+            if self._request.tools:
+                self._bench.add(await own(self._request))
+        return self._bench
+
+    def result(self, answer: Answered) -> SessionResult:
+        """The session's result. Raises `ProviderBadReply` where there is none."""
+        reply, name = answer.reply, answer.by.name
         if reply.cut:
-            on_progress(SessionProgress("note", "the reply ends here because the limit of tokens was reached"))
-        details = {"model": reply.model, **({"cut": True} if reply.cut else {})}
+            self.note("the reply ends here because the limit of tokens was reached")
+        details = {**answer.details, **({"cut": True} if reply.cut else {})}
+        if told := answer.by.options.told:
+            details["sampling"] = told
+        writes = not self._by_value
         said = answered(
-            reply.text, provider=name, origin="model", details=details, request=request, writes=not by_value
+            reply.text, provider=name, origin="model", details=details, request=self._request, writes=writes
         )
         said = structs.replace(said, usage=reply.usage)
-        result = said if bench is None else bench.outputs.harvest(said, bench)
+        result = said if self._bench is None else self._bench.outputs.harvest(said, self._bench)
         if not reply.text.strip() and not result.text:
             discarded(result)
             raise ProviderBadReply(f"{name}: the model said nothing")
         return result
-
-    async def close(self) -> None:
-        """Close the connections to the server."""
-        await self._way.close()
 
 
 def spoken(request: SessionRequest, *, by_value: bool) -> tuple[str, str | None]:

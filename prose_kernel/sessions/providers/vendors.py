@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 
 from prose_kernel.errors import ProviderError, UsageError
 from prose_kernel.language.nearest import Nearest, did_you_mean
@@ -126,6 +126,74 @@ def options_of(server: ModelServer, alias: str | None, default: str | None = Non
     if named is None:
         return server.options.get(DEFAULT) or server.options.get(server.model or "") or ModelOptions()
     return server.options.get(named) or ModelOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """A model that may answer: the name of its server, the server, its id there, and how it is asked."""
+
+    name: str
+    server: ModelServer
+    model: str
+    options: ModelOptions
+
+
+def chain(name: str, options: SessionOptions, alias: str | None, default: str | None = None) -> tuple[Meant, ...]:
+    """The model that a session wants (`model_id`), then its fallbacks, theirs included, each model once.
+
+    Raises `ProviderError` for an alias without a meaning, and for fallbacks that lead back to themselves.
+    """
+    found: list[Meant] = []
+    try:
+        _follow((name, alias or default or DEFAULT), options, found, ())
+    except UsageError as problem:
+        raise ProviderError(str(problem), retryable=False, hint=problem.hint) from None
+    return tuple(found)
+
+
+def check(name: str, options: SessionOptions) -> None:
+    """Raises `UsageError` for what is wrong with a server's tables, or with the fallbacks of its aliases."""
+    for alias, one in find(name, options).options.items():
+        if one.fallback:
+            try:
+                chain(name, options, alias)
+            except ProviderError as problem:
+                raise UsageError(f"[models.{name}.{alias}] fallback: {problem}", hint=problem.hint) from None
+
+
+Place = tuple[str, str]
+"""A server and an alias, or a model, of it."""
+
+
+def _follow(place: Place, options: SessionOptions, found: list[Meant], above: tuple[Place, ...]) -> None:
+    name, alias = place
+    if place in above:
+        around = " → ".join(":".join(one) for one in (*above[above.index(place) :], place))
+        raise ProviderError(f"it goes round in a circle: {around}", retryable=False, hint="take one of them out")
+    server = find(name, options)
+    meant = Meant(name, server, model_id(name, server, alias), options_of(server, alias))
+    if not any((one.name, one.model) == (name, meant.model) for one in found):
+        found.append(meant)
+    for entry in meant.options.fallback:
+        _follow(_fallback(entry, name, server, options), options, found, (*above, place))
+
+
+def _fallback(entry: str, name: str, server: ModelServer, options: SessionOptions) -> Place:
+    """What an entry of `fallback` in a table of the server `name` stands for."""
+    known = names(options)
+    head, colon, rest = entry.partition(":")
+    if colon and head in known and rest:
+        return head, rest
+    if entry in server.aliases or entry in (*ALIASES, DEFAULT):
+        return name, entry
+    if entry in known:
+        return entry, DEFAULT
+    if head == "acp":
+        hint: str | None = "a fallback is a model: an alias, SERVER or SERVER:ALIAS"
+    else:
+        near = Nearest()(entry, (*server.aliases, *known))
+        hint = did_you_mean(near) or f"an alias of {name}, SERVER or SERVER:ALIAS"
+    raise ProviderError(f"there is no model `{entry}` to fall back to", retryable=False, hint=hint)
 
 
 def _named(alias: str | None) -> str | None:

@@ -14,6 +14,7 @@ from prose_kernel.permissions.policy import PermissionDesk, Policy
 from prose_kernel.runtime.ports import FileRead, FileWrite, SessionProgress, SessionRequest, ToolUse
 from prose_kernel.runtime.session_options import Surroundings
 from prose_kernel.runtime.text import clipped, one_line, printable
+from prose_kernel.sessions.attachments import Attachment, attachments
 from prose_kernel.sessions.tools import arguments as argument_rules
 from prose_kernel.sessions.tools.access import Access, own_files
 from prose_kernel.sessions.tools.fetch import FetchTool
@@ -88,6 +89,7 @@ class SessionWorkbench:
         more: Sequence[Tool] = (),
     ) -> None:
         self.outputs = Outputs(request, where)
+        self._request = request
         self._access = Access(request, policy, desk, where)
         self._on_progress = on_progress
         self._writes = Writes(self._access)
@@ -125,6 +127,10 @@ class SessionWorkbench:
     def denied(self) -> tuple[str, ...]:
         """The known tools that this session was not granted: a call of one is answered, not offered."""
         return tuple(name for name in GRANTS if name not in self._tools)
+
+    async def attachments(self) -> tuple[Attachment, ...]:
+        """The images and PDFs that go with the session's message. Raises `ProviderError`."""
+        return await attachments(self._request, self._access)
 
     @property
     def trace(self) -> tuple[ToolUse, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,9 @@ from stubs.model_server import StubServer
 from prose_kernel.permissions.policy import PermissionDesk, Policy
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest
-from prose_kernel.runtime.session_options import ModelServer, Surroundings
+from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Surroundings
 from prose_kernel.sessions.providers.model_judge import ModelJudge
+from prose_kernel.sessions.providers.model_servers import ModelServers
 from prose_kernel.sessions.providers.models import ModelSessions
 from prose_kernel.sessions.tools.workbench import SessionWorkbench
 
@@ -28,11 +28,11 @@ def server(wire: str, stub: StubServer, **more: Any) -> tuple[str, ModelServer]:
     more = {"key": "STUB_KEY", "timeout": 30.0, **more}
     match wire:
         case "anthropic":
-            return "anthropic", ModelServer("anthropic", stub.url, **more)
+            return "anthropic", ModelServer("anthropic", **{"base_url": stub.url, **more})
         case "chat":
-            return "gateway", ModelServer("openai", stub.openai_url, **more)
+            return "gateway", ModelServer("openai", **{"base_url": stub.openai_url, **more})
         case _:
-            return "openai", ModelServer("", stub.openai_url, **{"judge_output": "native", **more})
+            return "openai", ModelServer("", **{"base_url": stub.openai_url, "judge_output": "native", **more})
 
 
 def asked(task: str = "Say something.", **more: Any) -> SessionRequest:
@@ -54,6 +54,7 @@ class Live:
         limit: int = 8,
         rounds: int = 50,
         clock: Any = None,
+        others: Mapping[str, ModelServer] | None = None,
         **more: Any,
     ) -> None:
         name, found = server(wire, stub, **more)
@@ -67,11 +68,10 @@ class Live:
             policy = Policy.of(request.permissions, host, str(cwd))
             return SessionWorkbench(request, policy, desk, self.where, on_progress)
 
-        semaphore = asyncio.Semaphore(limit)
-        self.sessions = ModelSessions(
-            name, found, model, workbench=bench, where=self.where, limit=semaphore, rounds=rounds
-        )
-        self.judge = ModelJudge(name, found, model, where=self.where, limit=semaphore, clock=clock)
+        options = SessionOptions(servers={name: found, **(others or {})}, max_parallel=limit)
+        self.servers = ModelServers(options, self.where, clock or SystemClock())
+        self.sessions = ModelSessions(self.servers, name, model, workbench=bench, rounds=rounds)
+        self.judge = ModelJudge(self.servers, name, model, clock=clock)
 
     async def run(self, request: SessionRequest | None = None) -> Any:
         return await self.sessions.run(request or asked(), self.shown.append)
@@ -85,5 +85,4 @@ class Live:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.sessions.close()
-        await self.judge.close()
+        await self.servers.close()

@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 from stubs.local_model import weights
 
+from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import JudgeRequest, SessionProgress, SessionRequest
 from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Surroundings
 from prose_kernel.sessions.providers.model_judge import ModelJudge
+from prose_kernel.sessions.providers.model_servers import ModelServers
 from prose_kernel.sessions.providers.models import ModelSessions
-from prose_kernel.sessions.providers.vendors import find
 
 pytestmark = [
     pytest.mark.local_model,
@@ -51,16 +52,16 @@ def url() -> Iterator[str]:
         server.stdout.close()
 
 
-def llamacpp(url: str, tokens: int) -> ModelServer:
+def llamacpp(url: str, where: Surroundings, tokens: int) -> ModelServers:
     own = ModelServer(base_url=f"{url}/v1", model="smollm2", tools=False, max_tokens=tokens, timeout=120.0)
-    return find("llamacpp", SessionOptions(servers={"llamacpp": own}))
+    return ModelServers(SessionOptions(servers={"llamacpp": own}), where, SystemClock())
 
 
-def sessions(url: str, where: Surroundings, tokens: int = 60) -> ModelSessions:
+def sessions(servers: ModelServers) -> ModelSessions:
     def bench(*_: object) -> None:
         raise AssertionError("this server's models call no tools")
 
-    return ModelSessions("llamacpp", llamacpp(url, tokens), workbench=bench, where=where)  # type: ignore[arg-type]
+    return ModelSessions(servers, "llamacpp", workbench=bench)  # type: ignore[arg-type]
 
 
 def ask(text: str) -> SessionRequest:
@@ -69,9 +70,9 @@ def ask(text: str) -> SessionRequest:
 
 async def test_a_session_streams_an_answer(url: str, tmp_path: Path) -> None:
     shown: list[SessionProgress] = []
-    provider = sessions(url, Surroundings(str(tmp_path)))
-    result = await provider.run(ask("Say hello."), shown.append)
-    await provider.close()
+    servers = llamacpp(url, Surroundings(str(tmp_path)), 60)
+    result = await sessions(servers).run(ask("Say hello."), shown.append)
+    await servers.close()
     texts = [part.text for part in shown if part.kind == "text"]
     assert result.text and "".join(texts) == result.text and len(texts) > 1
     assert (result.provider, result.origin, result.details["model"]) == ("llamacpp", "model", "smollm2")
@@ -80,25 +81,28 @@ async def test_a_session_streams_an_answer(url: str, tmp_path: Path) -> None:
 
 
 async def test_several_at_once_and_a_cancelled_one(url: str, tmp_path: Path) -> None:
-    provider = sessions(url, Surroundings(str(tmp_path)), tokens=1000)
+    servers = llamacpp(url, Surroundings(str(tmp_path)), 1000)
+    provider = sessions(servers)
     begun = asyncio.Event()
     long = asyncio.create_task(provider.run(ask("Count from 1 to 1000, in words."), lambda _: begun.set()))
     await asyncio.wait_for(begun.wait(), 60)
     long.cancel()
     with pytest.raises(asyncio.CancelledError):
         await long
-    await provider.close()
-    provider = sessions(url, Surroundings(str(tmp_path)), tokens=20)
+    await servers.close()
+    servers = llamacpp(url, Surroundings(str(tmp_path)), 20)
+    provider = sessions(servers)
     results = await asyncio.gather(*(provider.run(ask(f"Say the number {n}."), lambda _: None) for n in range(4)))
-    await provider.close()
+    await servers.close()
     assert all(result.text for result in results)
 
 
 async def test_a_judge_answers_in_the_form_asked_for(url: str, tmp_path: Path) -> None:
-    judge = ModelJudge("llamacpp", llamacpp(url, 400), where=Surroundings(str(tmp_path)))
+    servers = llamacpp(url, Surroundings(str(tmp_path)), 400)
+    judge = ModelJudge(servers, "llamacpp")
     request = JudgeRequest("the draft is about a frog", "c1/j0", bindings={"draft": "A frog jumps into the pond."})
     verdict = await judge.decide(request)
     assert verdict.by == "model" and verdict.answer in (True, False, None) and verdict.reason
     pick = await judge.choose(JudgeRequest("the colour of grass", "c1/j1"), ("green", "red"))
     assert pick.label in ("green", "red") and pick.reason
-    await judge.close()
+    await servers.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -85,9 +84,12 @@ async def test_a_judgement(
     stub: StubServer, wire: str, tmp_path: Path, model: str, kind: type, message: str, retryable: bool
 ) -> None:
     async with Live(stub, wire, model, tmp_path, timeout=0.3 if model == "hang" else 30.0) as live:
-        link = await live.judge._way.open(model)
+        meant = live.servers.chain(live.name, model)[0]
+        way = Way(live.name, meant.server, live.where)
+        link = await way.open(model)
         with pytest.raises(ProviderError) as failed:
             await link.fill(Conversation(model, "So?"), FIELDS, "native" if wire != "anthropic" else "tool")
+        await way.close()
     check(failed.value, kind, live.name, message, retryable)
     assert stub.stats.requests == 1
 
@@ -119,8 +121,7 @@ async def test_a_server_that_is_not_there(stub: StubServer, wire: str, tmp_path:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://user:hunter2@localhost:{free.getsockname()[1]}/v1?token=t0ken"
-    async with Live(stub, wire, "ok-0", tmp_path) as live:
-        live.sessions._way.server = replace(live.sessions._way.server, base_url=url)
+    async with Live(stub, wire, "ok-0", tmp_path, base_url=url) as live:
         with pytest.raises(errors.ProviderConnection) as failed:
             await live.run()
     assert str(failed.value) == f"{live.name}: the server cannot be reached"
@@ -146,7 +147,6 @@ async def test_what_the_server_said_is_cleaned(tmp_path: Path) -> None:
             "gateway",
             ModelServer("openai", url, key="STUB_KEY"),
             Surroundings(str(tmp_path), environment={"STUB_KEY": KEY}),
-            None,
         )
         link = await way.open("m")
         with pytest.raises(ProviderError) as failed:

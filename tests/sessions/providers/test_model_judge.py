@@ -143,7 +143,7 @@ async def test_what_no_patience_helps_is_said_at_once(stub: StubServer, wire: st
             await live.judge.decide(about())
     assert stub.stats.requests == 1
     assert KEY not in f"{undecided.value} {undecided.value.hint}"
-    async with Live(stub, wire, "opus", tmp_path) as live:
+    async with Live(stub, "chat", "opus", tmp_path) as live:
         with pytest.raises(Undecided, match="the model `opus` means nothing on"):
             await live.judge.decide(about())
 

@@ -243,9 +243,8 @@ async def test_a_model_is_asked_as_its_alias_says(stub: StubServer, wire: str, t
         assert 100 in stub.last.body.values()
         await live.run(asked(settings={"max_tokens": 5000}))
         assert 3000 in stub.last.body.values()
-    async with Live(
-        stub, wire, "haiku", tmp_path, max_tokens=1000, options=options, aliases={"haiku": "json-0"}
-    ) as live:
+    aliases = {"sonnet": "ok-0", "haiku": "json-0"}
+    async with Live(stub, wire, "haiku", tmp_path, max_tokens=1000, options=options, aliases=aliases) as live:
         await live.judge.decide(JudgeRequest("it is so", "c1/j0"))
     assert 2000 in stub.last.body.values()
 
@@ -275,6 +274,9 @@ async def test_cancelling_while_a_tool_runs_ends_the_tool(stub: StubServer, wire
         denied: tuple[str, ...] = ()
         trace: tuple[ToolUse, ...] = ()
         writes: tuple[FileWrite, ...] = ()
+
+        async def attachments(self) -> tuple[()]:
+            return ()
 
         async def call(self, name: str, arguments: Any) -> str:
             started.set()
@@ -399,10 +401,10 @@ async def test_a_silent_server_is_a_timeout(stub: StubServer, wire: str, tmp_pat
 async def test_a_provider_works_in_one_loop_after_another(stub: StubServer, wire: str, tmp_path: Path) -> None:
     live = Live(stub, wire, "ok-0", tmp_path)
     assert (await live.run()).text == ANSWER
-    await live.sessions.close()
+    await live.servers.close()
     assert (await live.run()).text == ANSWER
-    await live.sessions.close()
-    await live.sessions.close()
+    await live.servers.close()
+    await live.servers.close()
 
 
 def test_nothing_heavy_is_imported_before_a_session_runs(wire: str) -> None:

@@ -123,7 +123,7 @@ def test_names_and_tables_that_make_no_sense(name: str, servers: Any, message: s
 
 
 def way(name: str, tmp_path: Path, **environment: str) -> Way:
-    return Way(name, find(name, SessionOptions()), Surroundings(str(tmp_path), environment=environment), None)
+    return Way(name, find(name, SessionOptions()), Surroundings(str(tmp_path), environment=environment))
 
 
 async def test_a_vendor_whose_client_is_not_installed_says_the_pip_line(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ async def test_a_server_that_speaks_openais_format(name: str, stub: StubServer, 
     own = ModelServer(base_url=stub.openai_url)
     server = find(name, options(**{name: own}))
     environment = {server.key: "k"} if server.key else {}
-    door = Way(name, server, Surroundings(str(tmp_path), environment=environment), None)
+    door = Way(name, server, Surroundings(str(tmp_path), environment=environment))
     link = await door.open("openai/ok-0")
     reply = await link.converse(Conversation("openai/ok-0", "Hi", "Be kind."), lambda _: None)
     judged = await link.fill(Conversation("openai/json-0", "So?"), (Field("reason", "Why."),), "tool")

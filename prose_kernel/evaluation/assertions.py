@@ -1,0 +1,246 @@
+"""What has to hold of a run: expressions, rules, criteria for the judge, Python functions."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import inspect
+import math
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from prose_kernel.errors import BudgetSpent, CompileError, ProseError, RunError, Undecided, UsageError
+from prose_kernel.evaluation.results import Check
+from prose_kernel.evaluation.spec import Assertion, Spec
+from prose_kernel.judge import rules
+from prose_kernel.runtime.content import preview
+from prose_kernel.runtime.machine import Machine
+from prose_kernel.runtime.ports import JudgeRequest
+from prose_kernel.runtime.text import NAME, one_line
+from prose_kernel.runtime.values import Value, verbatim
+
+PARAMETERS: Final = ("output", "outputs", "bindings", "expected", "case", "variant", "repetition")
+"""What a Python function may ask for, by the names of its parameters."""
+_REASON: Final = 300
+
+
+class NotEvaluated(ProseError):
+    """An assertion could not be evaluated. `nobody`: because nobody could answer."""
+
+    def __init__(self, reason: str, *, nobody: bool = False) -> None:
+        super().__init__(reason)
+        self.nobody = nobody
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A run that has come to its end, for those who look at it. `values` are its names and those of the case, `outputs`
+    what the program gives, `at` the path of the run."""
+
+    machine: Machine
+    program: str
+    at: str
+    values: Mapping[str, Value]
+    outputs: Mapping[str, Value]
+    result: Value
+    case: Mapping[str, Any]
+    variant: str
+    repetition: int
+
+
+class Assertions:
+    """The assertions of an evaluation, ready to be asked. Raises `UsageError` for those that can never be."""
+
+    def __init__(self, spec: Spec) -> None:
+        self._all = spec.assertions
+        self._functions: dict[str, PythonFunction] = {}
+        for number, one in enumerate(spec.assertions):
+            if one.kind == "rule" and not rules.decidable(one.rule):
+                raise spec.mistake(
+                    ("assert", number, "rule"),
+                    f"no rule reads `{one_line(one.rule, 80)}`",
+                    'docs/judge-rules.md has every form; in other words, ask the judge: judge = "..."',
+                )
+            if one.kind == "python" and one.python not in self._functions:
+                try:
+                    self._functions[one.python] = PythonFunction(spec.path.parent, one.python)
+                except UsageError as problem:
+                    raise spec.mistake(("assert", number, "python"), str(problem), problem.hint) from None
+
+    async def check(self, ran: Ran) -> tuple[list[Check], bool]:
+        """What each says of a run, and whether one of them had nobody to answer it. Raises `BudgetSpent`."""
+        found, nobody = [], False
+        for number, one in enumerate(self._all):
+            try:
+                score, reason = await self._score(one, number, ran)
+                found.append(Check(one.name, score >= one.threshold, score, one_line(reason, _REASON)))
+            except NotEvaluated as problem:
+                nobody |= problem.nobody
+                found.append(Check(one.name, False, 0.0, one_line(str(problem), _REASON), error=True))
+        return found, nobody
+
+    async def _score(self, one: Assertion, number: int, ran: Ran) -> tuple[float, str]:
+        match one.kind:
+            case "expression":
+                return await _expression(one.expression, ran)
+            case "rule":
+                return _rule(one.rule, ran)
+            case "judge":
+                return await _judge(one.judge, number, ran)
+            case _:
+                return await self._functions[one.python](ran, one.seconds)
+
+    def score(self, checks: Sequence[Check]) -> float:
+        """The score of a run: the mean of its assertions by their weights."""
+        weights = [one.weight for one in self._all]
+        total = math.fsum(weights)
+        if not total:
+            return float(all(check.passed for check in checks))
+        return math.fsum(w * check.score for w, check in zip(weights, checks, strict=True)) / total
+
+
+async def _expression(text: str, ran: Ran) -> tuple[float, str]:
+    try:
+        value = await ran.machine.evaluate(text)
+    except CompileError as problem:
+        raise NotEvaluated(f"the expression has an error: {problem}") from None
+    except (RunError, UsageError) as problem:
+        said = str(problem).replace(" while the debugger evaluates", " in an assertion")
+        hint = getattr(problem, "hint", None) if isinstance(problem, RunError) else None
+        raise NotEvaluated(said + (f" ({hint})" if hint else "")) from None
+    named = [name for name in dict.fromkeys(NAME.findall(text)) if name in ran.values]
+    return _number(value), ", ".join(f"{name} is {preview(ran.values[name])}" for name in named)
+
+
+def _number(value: object) -> float:
+    """A score from what an assertion gave."""
+    if isinstance(value, bool | int | float) and math.isfinite(value):
+        return float(min(max(value, 0), 1))
+    raise NotEvaluated(f"true, false or a number from 0 to 1 is wanted, not {one_line(str(value), 60)!r}")
+
+
+def _rule(text: str, ran: Ran) -> tuple[float, str]:
+    ruling = rules.decide(text, ran.values)
+    if ruling.answer is None:
+        raise NotEvaluated(f"no rule decides it: {ruling.why}")
+    return float(ruling.answer), ruling.why
+
+
+async def _judge(text: str, number: int, ran: Ran) -> tuple[float, str]:
+    request = JudgeRequest(text, f"{ran.at}a{number}/j0", ran.program, ran.values)
+    try:
+        verdict = await ran.machine.ports.judge.decide(request)
+    except Undecided as problem:
+        raise NotEvaluated(str(problem), nobody=not problem.failed) from None
+    except BudgetSpent:
+        raise
+    except ProseError as problem:
+        raise NotEvaluated(str(problem)) from None
+    if verdict.answer is None:
+        raise NotEvaluated(f"the judge is uncertain: {verdict.reason}" if verdict.reason else "the judge is uncertain")
+    return float(verdict.answer), verdict.reason
+
+
+class PythonFunction:
+    """A function of a file, called in a thread of its own. One that has not ended in time is not called again: its
+    thread cannot be ended. Raises `UsageError` where there is none."""
+
+    def __init__(self, directory: Path, place: str) -> None:
+        file, _, name = place.rpartition(":")
+        self._name = name
+        self._blocks = False
+        self._function: Callable[..., Any] = _loaded(directory, file, name)
+        try:
+            parameters = inspect.signature(self._function).parameters
+        except (TypeError, ValueError):
+            raise UsageError(f"{name} cannot be called") from None
+        takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+        named = [name for name, one in parameters.items() if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)]
+        for parameter in named:
+            if parameter not in PARAMETERS and parameters[parameter].default is inspect.Parameter.empty:
+                raise UsageError(f"{name} wants `{parameter}`", hint=f"it can ask for {', '.join(PARAMETERS)}")
+        self._wanted = [name for name in PARAMETERS if takes_all or name in named]
+
+    async def __call__(self, ran: Ran, seconds: float) -> tuple[float, str]:
+        if self._blocks:
+            raise NotEvaluated(f"{self._name} has not ended before, and is not called again")
+        outputs = {name: verbatim(value) for name, value in ran.outputs.items()}
+        given: dict[str, Any] = {
+            "output": next(iter(outputs.values())) if len(outputs) == 1 else verbatim(ran.result),
+            "outputs": outputs,
+            "bindings": {name: verbatim(value) for name, value in ran.values.items()},
+            "expected": ran.case.get("expected"),
+            "case": dict(ran.case),
+            "variant": ran.variant,
+            "repetition": ran.repetition,
+        }
+        return _said(self._name, await self._called({name: given[name] for name in self._wanted}, seconds))
+
+    async def _called(self, given: Mapping[str, Any], seconds: float) -> object:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[tuple[bool, object]] = loop.create_future()
+
+        def tell(answer: tuple[bool, object]) -> None:
+            if not done.done():
+                done.set_result(answer)
+
+        def call() -> None:
+            try:
+                answer: tuple[bool, object] = (True, self._function(**given))
+            except BaseException as problem:  # also SystemExit: it ends the function alone
+                answer = (False, f"{type(problem).__name__}: {problem}".rstrip(": "))
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(tell, answer)
+
+        threading.Thread(target=call, daemon=True, name=f"assertion {self._name}").start()
+        try:
+            fine, value = await asyncio.wait_for(done, seconds)
+        except TimeoutError:
+            self._blocks = True
+            raise NotEvaluated(f"{self._name} has not ended within {seconds:g} s") from None
+        if not fine:
+            raise NotEvaluated(f"{self._name} raised {value}")
+        return value
+
+
+def _said(name: str, value: object) -> tuple[float, str]:
+    """A boolean or number, alone or with a reason: `False, "too long"`, `{"score": 0.5, "reason": "..."}`."""
+    reason: object = ""
+    if isinstance(value, tuple) and len(value) == 2:
+        value, reason = value
+    elif isinstance(value, dict):
+        told: dict[str, object] = value
+        value, reason = told.get("score", value), told.get("reason", "")
+    if not isinstance(value, bool | int | float):
+        raise NotEvaluated(f"{name} gave {one_line(repr(value), 60)}: a boolean or a number is wanted, or a pair of it")
+    return _number(value), str(reason)
+
+
+def _loaded(directory: Path, file: str, name: str) -> Callable[..., Any]:
+    path = directory / file
+    if not path.is_file():
+        raise UsageError(f"there is no file {file}")
+    title = f"prose_evaluation_{path.stem}"
+    made = importlib.util.spec_from_file_location(title, path)
+    assert made is not None and made.loader is not None
+    module = importlib.util.module_from_spec(made)
+    sys.modules[title] = module  # dataclasses look there for the module of their annotations
+    try:
+        made.loader.exec_module(module)
+    except BaseException as problem:
+        if isinstance(problem, KeyboardInterrupt):
+            raise
+        raise UsageError(f"{file} cannot be loaded: {type(problem).__name__}: {problem}") from None
+    found = getattr(module, name, None)
+    if not callable(found):
+        import difflib
+
+        names = [one for one, value in vars(module).items() if callable(value) and not one.startswith("_")]
+        near = difflib.get_close_matches(name, names, n=1)
+        raise UsageError(f"{file} has no function {name}", hint=f"did you mean {near[0]}?" if near else None)
+    function: Callable[..., Any] = found
+    return function

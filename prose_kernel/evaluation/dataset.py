@@ -1,0 +1,120 @@
+"""The cases of an evaluation: JSON Lines or CSV, read line by line."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from prose_kernel.errors import UsageError
+from prose_kernel.runtime.csv_text import NotData, numbered_rows
+
+LARGEST_LINE: Final = 10_000_000
+"""Characters of one case."""
+EXPECTED: Final = "expected"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A line of the data set: its columns. `id` is how it is called, `line` where it stands.
+
+    `broken` says why a line that was counted, and not refused, is no case.
+    """
+
+    id: str
+    line: int
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    broken: str = ""
+
+
+def read(path: Path, shown: str, id_column: str, *, count_broken: bool = False) -> list[Case]:
+    """The cases of a file. Raises `UsageError`: for a file that cannot be read, one without cases, ids that come twice,
+    and a line that is broken, unless those are counted."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            found = list(_numbered(_lines(path, file, shown, count_broken), id_column, shown))
+    except OSError as problem:
+        raise UsageError(f"cannot read {shown}: {(problem.strerror or 'unknown').lower()}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{shown} is not UTF-8 text") from None
+    if not found:
+        raise UsageError(f"{shown} has no cases", hint="a case is a line: JSON Lines, or CSV with a line of names")
+    return found
+
+
+def _lines(path: Path, file: Any, shown: str, count_broken: bool) -> Iterator[Case]:
+    """The lines as cases that have no id yet."""
+    kind = path.suffix.lower()
+    if kind not in (".jsonl", ".ndjson", ".csv", ".tsv"):
+        raise UsageError(f"{shown} is no data set", hint="names end with .jsonl or .csv")
+    read = _csv(file) if kind in (".csv", ".tsv") else _json(file)
+    for case in read:
+        if case.broken and not count_broken:
+            hint = 'broken_lines = "count" goes on, and counts such lines as errors'
+            raise UsageError(f"{shown} line {case.line}: {case.broken}", hint=hint)
+        yield case
+
+
+def _json(file: Any) -> Iterator[Case]:
+    number = 0
+    while line := file.readline(LARGEST_LINE + 1):
+        number += 1
+        if len(line) > LARGEST_LINE:
+            yield Case("", number, broken=f"longer than {LARGEST_LINE:,} characters")
+            while line and not line.endswith("\n"):
+                line = file.readline(LARGEST_LINE)
+            continue
+        if not line.strip():
+            continue
+        try:
+            data = json.loads(line)
+        except (ValueError, RecursionError) as problem:
+            said = f"{problem.msg} (column {problem.colno})" if isinstance(problem, json.JSONDecodeError) else "nested"
+            yield Case("", number, broken=f"not JSON: {said[0].lower()}{said[1:]}")
+            continue
+        if not isinstance(data, dict):
+            yield Case("", number, broken='a case is an object: {"question": ..., "expected": ...}')
+            continue
+        yield Case("", number, data)
+
+
+def _csv(file: Any) -> Iterator[Case]:
+    try:
+        for line, row in numbered_rows(file, LARGEST_LINE):
+            if isinstance(row, NotData):
+                yield Case("", line, broken=row.reason)
+            else:
+                yield Case("", line, row)
+    except NotData as problem:
+        yield Case("", problem.line, broken=problem.reason)
+
+
+def _numbered(cases: Iterator[Case], id_column: str, shown: str) -> Iterator[Case]:
+    """The same with ids: those of the column, or the digest of what a case says, which no other line can move."""
+    seen: dict[str, int] = {}
+    for case in cases:
+        if case.broken:
+            yield Case(f"line {case.line}", case.line, broken=case.broken)
+            continue
+        columns = dict(case.columns)
+        given = columns.pop(id_column, None)
+        if given is None or given == "":
+            name = _digest(columns)
+            again = seen.get(name, 0)
+            seen[name] = again + 1
+            yield Case(f"{name}~{again}" if again else name, case.line, columns)
+            continue
+        name = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+        if name in seen:
+            raise UsageError(f"{shown} line {case.line}: a second case with the id {name!r} (line {seen[name]})")
+        seen[name] = case.line
+        yield Case(name, case.line, columns)
+
+
+def _digest(columns: Mapping[str, Any]) -> str:
+    """A short name for what a case asks; what is expected of it may change."""
+    asked = {name: value for name, value in columns.items() if name != EXPECTED}
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:8]

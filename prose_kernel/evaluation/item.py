@@ -1,0 +1,274 @@
+"""One run of an evaluation: a case, a variant, a repetition, in a run of its own that lives in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NoReturn
+from urllib.parse import quote
+
+from prose_kernel.errors import BudgetSpent, CompileError, NobodyToAsk, ProseError, RunError, Undecided
+from prose_kernel.evaluation.assertions import Assertions, Ran
+from prose_kernel.evaluation.dataset import Case
+from prose_kernel.evaluation.programs import Prepared
+from prose_kernel.evaluation.results import Check, Result, Status
+from prose_kernel.recordings.library import SharedCassettes
+from prose_kernel.runtime import budgets
+from prose_kernel.runtime.budgets import Budget
+from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.events import Event, Judged, SessionFinished, SessionStarted
+from prose_kernel.runtime.ports import Usage
+from prose_kernel.runtime.text import one_line
+from prose_kernel.runtime.values import Value, full_text
+from prose_kernel.workspace import Start, Workspace, stay
+
+SHOWN: Final = 2_000
+"""Characters of an output that a result holds, for the page."""
+
+
+@dataclass(slots=True)
+class Meter:
+    """What the sessions and judgements of one run consumed, live or when they were recorded."""
+
+    seconds: float = 0.0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost: float = 0.0
+    unpriced: int = 0
+    sessions: int = 0
+    _begun: dict[int, float] = field(default_factory=dict)
+
+    kinds = frozenset({SessionStarted, SessionFinished, Judged})
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case SessionStarted():
+                self.sessions += 1
+                self._begun[event.spawn] = _CLOCK.monotonic()
+            case SessionFinished(result=result):
+                begun = self._begun.pop(event.spawn, None)
+                if result is not None and result.replayed:
+                    return  # `recorded` has heard of it
+                if begun is not None:
+                    self.seconds += _CLOCK.monotonic() - begun
+                self.consumed(result.usage if result is not None else None)
+            case Judged(details=details) if not details.get("replayed"):
+                from prose_kernel.sessions.usage import reported
+
+                self.consumed(reported(details.get("usage")))
+
+    def recorded(self, usage: Mapping[str, float], seconds: float) -> None:
+        """A record has answered."""
+        self.seconds += seconds
+        if usage:
+            tokens_in, tokens_out = int(usage.get("in", 0)), int(usage.get("out", 0))
+            self.consumed(Usage(1, tokens_in, tokens_out, usage.get("cost")))
+
+    def consumed(self, usage: Usage | None) -> None:
+        if usage is None:
+            return
+        self.tokens_in += usage.tokens_in
+        self.tokens_out += usage.tokens_out
+        self.cost += usage.cost or 0.0
+        self.unpriced += usage.cost is None and bool(usage.requests)
+
+
+_CLOCK: Final = SystemClock()
+
+
+class Quiet:
+    """An `Asker` for runs at which nobody is. What it would show is kept for whoever looks into a failure."""
+
+    available = False
+    magic = ""
+
+    def __init__(self) -> None:
+        self.shown: list[str] = []
+
+    def show(self, text: str) -> None:
+        self.shown.append(text)
+
+    async def ask(self, prompt: str) -> NoReturn:
+        raise NobodyToAsk("nobody is here to answer: this is an evaluation")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """What is to be run: a case, a variant, and the number of the repetition, from 1."""
+
+    case: Case
+    prepared: Prepared
+    repetition: int
+    key: str
+
+    @property
+    def at(self) -> str:
+        """What stands before all paths of the run, so that each has recordings of its own."""
+        names = quote(self.case.id, safe=""), quote(self.prepared.variant.name, safe="")
+        return f"case={names[0]}/variant={names[1]}/r{self.repetition}/"
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What all runs of an evaluation share."""
+
+    directory: Path
+    assertions: Assertions
+    recordings: SharedCassettes
+    meters: dict[str, Meter]
+    budget: Budget | None
+    decisions: Mapping[str, bool]
+    seconds: float
+    threshold: float | None
+
+
+class ItemRun:
+    """One run, which can be interrupted from outside. `run` may be called once."""
+
+    def __init__(self, item: Item, around: Around) -> None:
+        self.item = item
+        self.around = around
+        self.over_time = False
+        self._workspace: Workspace | None = None
+        self._judging: Callable[[], object] | None = None
+        self._meter = Meter()
+
+    def interrupt(self) -> None:
+        """End it, from any thread; a second call kills what is left."""
+        if self._judging is not None:
+            self._judging()
+        elif self._workspace is not None:
+            self._workspace.interrupt()
+
+    async def run(self) -> Result:
+        """Raises `BudgetSpent` when the budget of the evaluation is spent, `CancelledError` when it is interrupted."""
+        item, around = self.item, self.around
+        if item.case.broken:
+            return self._result("error", error=item.case.broken)
+        around.meters[item.at] = self._meter
+        timer = asyncio.get_running_loop().call_later(around.seconds, self._time_is_up)
+        try:
+            return await self._checked()
+        finally:
+            timer.cancel()
+            del around.meters[item.at]
+
+    def _time_is_up(self) -> None:
+        self.over_time = True
+        self.interrupt()
+
+    async def _checked(self) -> Result:
+        item, around = self.item, self.around
+        prepared = item.prepared
+        start = Start(
+            around.directory,
+            prepared.name,
+            notebook=prepared.is_notebook,
+            supplied=prepared.inputs(item.case),
+            decisions=around.decisions,
+            language=prepared.language,
+            at=item.at,
+            recordings=around.recordings,
+        )
+        asker = Quiet()
+        workspace = self._workspace = Workspace(prepared.settings, start, asker=asker, listeners=[self._meter])
+        error: RunError | None = None
+        try:
+            return await self._asked(workspace)
+        except asyncio.CancelledError:
+            if not self.over_time:
+                raise
+            stay()
+            return self._result("error", error=f"it did not end within {around.seconds:g} s")
+        except BudgetSpent as spent:
+            if spent.budget == EVALUATION:
+                raise
+            error = spent
+            return self._result("error", error=_told(spent))
+        except RunError as problem:
+            error = problem
+            return self._result("error", error=_told(problem), nobody=problem.nobody)
+        except CompileError as problem:
+            first = next((d for d in problem.diagnostics if d.severity == "error"), None)
+            said = first.render().split("\n")[0] if first is not None else str(problem)
+            return self._result("error", error=said)
+        except ProseError as problem:
+            return self._result("error", error=_told(problem), nobody=isinstance(problem, Undecided))
+        finally:
+            await workspace.close(error)
+
+    async def _asked(self, workspace: Workspace) -> Result:
+        item, around = self.item, self.around
+        prepared, budget = item.prepared, around.budget
+        machine = workspace.machine_of(prepared.language)
+        machine.host.budget = budget
+        prepared.bind(workspace, item.case)
+        value: Value = None
+        for text in prepared.texts(item.case):
+            value = await workspace.run(prepared.compiled(workspace, text), language=text.language)
+        outputs = {name: given for name, (given, _) in workspace.outputs().items()}
+        known: dict[str, Value] = {"case": dict(item.case.columns), **item.case.columns, "result": value}
+        for name, given in known.items():
+            if name not in workspace.bindings():
+                machine.adopt(name, given)
+        values = {name: named.info.value for name, named in workspace.bindings().items()}
+        columns = item.case.columns
+        ran = Ran(
+            machine, prepared.name, item.at, values, outputs, value, columns, prepared.variant.name, item.repetition
+        )
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        self._judging = partial(loop.call_soon_threadsafe, task.cancel)
+        with budgets.counting((budget,), lambda: "an assertion") if budget is not None else nullcontext():
+            checks, nobody = await around.assertions.check(ran)
+        return self._judged(checks, nobody, outputs or {"result": value})
+
+    def _judged(self, checks: Sequence[Check], nobody: bool, outputs: Mapping[str, Value]) -> Result:
+        score = self.around.assertions.score(checks)
+        threshold = self.around.threshold
+        broken = next((check for check in checks if check.error), None)
+        passed = all(check.passed for check in checks) if threshold is None else score >= threshold
+        status: Status = "error" if broken is not None else "passed" if passed else "failed"
+        error = f"{broken.name}: {broken.reason}" if broken is not None else ""
+        shown = {name: _shown(value) for name, value in outputs.items()}
+        return self._result(status, score=score, checks=tuple(checks), error=error, nobody=nobody, outputs=shown)
+
+    def _result(self, status: Status, **told: Any) -> Result:
+        item, meter = self.item, self._meter
+        return Result(
+            item.key,
+            item.case.id,
+            item.prepared.variant.name,
+            item.repetition,
+            status,
+            seconds=round(meter.seconds, 3),
+            tokens_in=meter.tokens_in,
+            tokens_out=meter.tokens_out,
+            cost=meter.cost,
+            unpriced=meter.unpriced,
+            sessions=meter.sessions,
+            **told,
+        )
+
+
+EVALUATION: Final = "evaluation"
+"""The key of the budget of a whole evaluation: no program can catch that it is spent."""
+
+
+def _told(problem: ProseError) -> str:
+    where = problem.location if isinstance(problem, RunError) else None
+    line = f"line {where.line}: " if where is not None else ""
+    code = f" [{problem.code}]" if isinstance(problem, RunError) else ""
+    return one_line(f"{line}{problem}{code}", 400)
+
+
+def _shown(value: Value) -> str:
+    try:
+        text = full_text(value)
+    except (ProseError, OSError):
+        return "(cannot be read)"
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}… ({len(text):,} characters)"

@@ -1,0 +1,257 @@
+"""The programs of an evaluation: what each variant runs, made ready once, and checked before anything runs."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from prose_kernel import languages, settings
+from prose_kernel.errors import CompileError, UsageError
+from prose_kernel.evaluation.dataset import EXPECTED, Case
+from prose_kernel.evaluation.spec import Key, Spec, Variant
+from prose_kernel.language.fixes import replaced
+from prose_kernel.language.source import Source
+from prose_kernel.languages import Compiled, Language
+from prose_kernel.runtime.json_text import json_text
+from prose_kernel.settings import Settings
+from prose_kernel.workspace import Workspace
+
+LARGEST: Final = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """One text that is run: a program, or a piece of a cell of a notebook."""
+
+    text: str
+    name: str
+    language: Language
+
+
+ReadNotebook = Callable[[Path, str], tuple[Sequence[Text], Language]]
+"""Gives the texts of a notebook. Raises `UsageError`."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a variant runs: its texts and settings. `names` is how its program is called."""
+
+    variant: Variant
+    name: str
+    language: Language
+    source: tuple[Text, ...]
+    settings: Settings
+    given: Mapping[str, Any]
+    """Values of inputs and constants that are the same for all cases."""
+
+    @property
+    def is_notebook(self) -> bool:
+        return self.name.endswith(".ipynb")
+
+    @cached_property
+    def _parsed(self) -> tuple[Compiled, ...]:
+        return tuple(one.language.compile(Source.of(one.text, one.name), cell=True) for one in self.source)
+
+    @cached_property
+    def declared(self) -> tuple[str, ...]:
+        """The inputs that the program asks for."""
+        return tuple(
+            name
+            for one, parsed in zip(self.source, self._parsed, strict=True)
+            for name in one.language.inputs(parsed.program)
+        )
+
+    @cached_property
+    def constants(self) -> frozenset[str]:
+        found = (one.language.constants(p.program) for one, p in zip(self.source, self._parsed, strict=True))
+        return frozenset(name for names in found for name in names)
+
+    @cached_property
+    def agents(self) -> tuple[str, ...]:
+        found = (one.language.agents(p.program) for one, p in zip(self.source, self._parsed, strict=True))
+        return tuple(name for names in found for name in names)
+
+    def inputs(self, case: Case) -> dict[str, str]:
+        """The inputs of a case, which are texts."""
+        values = {**self.given, **case.columns}
+        return {name: _as_text(values[name]) for name in self.declared if name in values}
+
+    def texts(self, case: Case) -> Sequence[Text]:
+        """The texts with the constants of a case."""
+        wanted = {name: v for name, v in case.columns.items() if name in self._own_constants}
+        return self._with(wanted) if wanted else self.source
+
+    @cached_property
+    def _own_constants(self) -> frozenset[str]:
+        """Constants that columns may set: those of a language without inputs."""
+        found: set[str] = set()
+        for one, parsed in zip(self.source, self._parsed, strict=True):
+            if not one.language.has_inputs:
+                found.update(one.language.constants(parsed.program))
+        return frozenset(found - {EXPECTED})
+
+    def _with(self, values: Mapping[str, Any]) -> tuple[Text, ...]:
+        pairs = zip(self.source, self._parsed, strict=True)
+        edits = ((one, tuple(one.language.with_constants(p.program, values))) for one, p in pairs)
+        return tuple(replace(one, text=replaced(one.text, found)) if found else one for one, found in edits)
+
+    def bind(self, workspace: Workspace, case: Case) -> None:
+        """What a program refers to and neither binds nor asks for is a column."""
+        spoken = {one.language.name: one.language for one in self.source if not one.language.has_inputs}
+        for language in spoken.values():
+            for name, value in {**self.given, **case.columns}.items():
+                if name not in self.constants and name != EXPECTED:
+                    workspace.machine_of(language).adopt(name, value)
+
+    def compiled(self, workspace: Workspace, text: Text) -> Compiled:
+        """A text that is ready to run. Raises `CompileError`."""
+        found = self._kept.get(text.text)
+        if found is None:
+            found = workspace.compile(text.text, text.name, text.language)
+            if not found.ok:
+                raise CompileError(found.diagnostics)
+            if len(self.source) == 1 and text.language.has_inputs:  # nothing else decides what it means
+                self._kept[text.text] = found
+        return found
+
+    @cached_property
+    def _kept(self) -> dict[str, Compiled]:
+        return {}
+
+
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else json_text(value)
+
+
+# ---------------------------------------------------------------- making them ready
+
+
+class Preparing:
+    """Makes the variants of a specification ready. `overrides` are settings of the command line."""
+
+    def __init__(self, spec: Spec, overrides: Mapping[str, Any], read_notebook: ReadNotebook) -> None:
+        self._spec = spec
+        self._overrides = overrides
+        self._read_notebook = read_notebook
+        self._directory = spec.path.parent
+
+    def all(self) -> tuple[Prepared, ...]:
+        """Raises `UsageError` and `CompileError`."""
+        return tuple(self._prepared(variant, n) for n, variant in enumerate(self._spec.variants))
+
+    def _prepared(self, variant: Variant, number: int) -> Prepared:
+        key: Key = ("variant", number)
+        name = variant.program or self._spec.program
+        at: Key = (*key, "program") if variant.program else ("program",)
+        texts, language = self._read(name, at)
+        chosen = self._settings(variant, key)
+        given = {**self._spec.input, **variant.input}
+        prepared = Prepared(variant, name, language, tuple(texts), chosen, given)
+        prepared = self._with_agents(prepared, key)
+        prepared = replace(prepared, source=prepared._with(given))
+        self._check(prepared)
+        for value in given:
+            if value not in prepared.declared and value not in prepared.constants and language.has_inputs:
+                where: Key = (*key, "input", value) if value in variant.input else ("input", value)
+                known = (*prepared.declared, *prepared.constants)
+                raise self._unknown(where, f"the program {name} has no input and no constant `{value}`", value, known)
+        return prepared
+
+    def _read(self, name: str, at: Key) -> tuple[Sequence[Text], Language]:
+        path = self._directory / name
+        if not path.is_file():
+            raise self._spec.mistake(at, f"there is no file {name}")
+        if name.endswith(".ipynb"):
+            return self._read_notebook(path, name)
+        if not name.endswith(languages.suffixes()):
+            kinds = ", ".join((*languages.suffixes(), ".ipynb"))
+            raise self._spec.mistake(at, f"{name} is no program", f"names end with {kinds}")
+        if path.stat().st_size > LARGEST:
+            raise self._spec.mistake(at, f"{name} is larger than {LARGEST // 1024**2} MiB")
+        language = languages.of_file(name)
+        return [Text(language.decode(path.read_bytes(), name).text, name, language)], language
+
+    def _with_agents(self, prepared: Prepared, key: Key) -> Prepared:
+        for agent, properties in prepared.variant.agent.items():
+            if agent not in prepared.agents:
+                known = prepared.agents
+                raise self._unknown((*key, "agent", agent), f"{prepared.name} has no agent `{agent}`", agent, known)
+            pairs = zip(prepared.source, prepared._parsed, strict=True)
+            try:
+                texts = tuple(
+                    replace(one, text=replaced(one.text, one.language.with_agent(p.program, agent, properties)))
+                    for one, p in pairs
+                )
+            except UsageError as problem:
+                raise self._spec.mistake((*key, "agent", agent), str(problem), problem.hint) from None
+            prepared = replace(prepared, source=texts)
+        return prepared
+
+    def _check(self, prepared: Prepared) -> None:
+        """Raises `CompileError` for a program that can never run. What a name means may be decided by a column."""
+        for one, parsed in zip(prepared.source, prepared._parsed, strict=True):
+            if prepared.is_notebook or not one.language.has_inputs:
+                continue
+            checked = one.language.compile(Source.of(one.text, one.name), profile=prepared.settings.profile)
+            if not parsed.ok or not checked.ok:
+                file = self._directory / one.name
+                programs = one.language.programs(file.parent, program=file)
+                checked = one.language.compile(
+                    Source.of(one.text, one.name), profile=prepared.settings.profile, load=programs.load_contract
+                )
+                if not checked.ok:
+                    raise CompileError(checked.diagnostics)
+
+    def _unknown(self, key: Key, text: str, name: str, known: Sequence[str]) -> UsageError:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(known)}" if known else None
+        return self._spec.mistake(key, text, hint)
+
+    # ------------------------------------------------------------ settings
+
+    def _settings(self, variant: Variant, key: Key) -> Settings:
+        """The settings of prose.toml beside the specification, then those of the specification, those of the variant,
+        and those of the command line; runs live in memory, and keep no journal."""
+        chosen = settings.load(self._directory)
+        for table, at in ((self._spec.settings, ("settings",)), (variant.settings, (*key, "settings"))):
+            chosen = self._changed(chosen, table, at)
+        chosen = replace(chosen, **self._overrides)
+        budgetless = replace(chosen, state="in-context", vvm_state="in-context", journal="off", budget=None)
+        return replace(budgetless, cassette=chosen.cassette or self._spec.cassette or self._spec.stem)
+
+    def _changed(self, chosen: Settings, table: Mapping[str, Any], at: Key) -> Settings:
+        """Settings with a table in the shape of prose.toml laid over them."""
+        from typing import get_type_hints
+
+        from prose_kernel.settings_file import SettingsFile
+
+        problems: list[UsageError] = []
+        values: dict[str, Any] = SettingsFile("", dict(table), problems).values(
+            get_type_hints(Settings, include_extras=True)
+        )
+        if problems:
+            said = str(problems[0]).partition(": ")[2]
+            raise self._spec.mistake(at, said, problems[0].hint)
+        for name in ("providers", "agents"):
+            if name in values:
+                values[name] = _merged(getattr(chosen, name), values[name], table)
+        return replace(chosen, **values)
+
+
+def _merged(own: Mapping[str, Any], more: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
+    """Servers with what a table says of some of them."""
+    found = dict(own)
+    for name, server in more.items():
+        if name not in found:
+            found[name] = server
+            continue
+        default = type(server)() if name in table.get("models", {}) or name in table.get("providers", {}) else server
+        changed = {key: value for key in server.__slots__ if (value := getattr(server, key)) != getattr(default, key)}
+        if "aliases" in changed:
+            changed["aliases"] = {**found[name].aliases, **changed["aliases"]}
+        found[name] = replace(found[name], **changed)
+    return found

@@ -1,0 +1,205 @@
+"""An evaluation for people: the tables of the terminal and the notebook, and the HTML page.
+
+What a run without new answers shows is the same each time. What was measured now (money, tokens, time of answers that
+providers gave now) stands in columns of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+from prose_kernel.evaluation.results import Result
+from prose_kernel.evaluation.summary import INTERRUPTED, Difference, Summary, VariantSummary
+from prose_kernel.presentation.display import Display, table
+from prose_kernel.presentation.page import Choice, Section, page
+from prose_kernel.presentation.page import table as html_table
+from prose_kernel.presentation.page import text as html
+from prose_kernel.presentation.safety import clip, inline_text, visible
+
+NOT_PASSED: Final = 20
+"""Runs without success that are listed; the page has all of them."""
+
+Rows = tuple[Sequence[str], list[Sequence[str]]]
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share in (0, 1) or 0.005 <= share < 0.995 else f"{100 * share:.1f} %"
+
+
+def variants(summary: Summary) -> Rows:
+    """A row for each variant."""
+    measured = [
+        (title, shown) for title, shown in _MEASURED.items() if any(shown(one) != "-" for one in summary.variants)
+    ]
+    rows: list[Sequence[str]] = []
+    for one in summary.variants:
+        low, high = one.interval
+        counts = [f"{one.count(status):,}" for status in ("passed", "failed", "error")]
+        rate = f"{percent(one.rate)} ({percent(low)} to {percent(high)})" if one.runs else "no runs"
+        rows.append((one.name, rate, *counts, f"{one.score:.2f}", *(shown(one) for _, shown in measured)))
+    head = ("variant", "pass rate (95 %)", "passed", "failed", "errors", "score")
+    return (*head, *(title for title, _ in measured)), rows
+
+
+def _tokens(one: VariantSummary) -> str:
+    return f"{one.tokens / one.runs:,.0f}" if one.tokens else "-"
+
+
+def _cost(one: VariantSummary) -> str:
+    if not one.cost:
+        return "unknown" if one.unpriced else "-"
+    return f"{one.cost:.4f} usd" + (" and more" if one.unpriced else "")
+
+
+def _time(one: VariantSummary) -> str:
+    return f"{one.seconds:.2f} s" if one.seconds >= 0.005 else "-"
+
+
+_MEASURED: Final[Mapping[str, Callable[[VariantSummary], str]]] = {
+    "tokens a run": _tokens,
+    "cost": _cost,
+    "time of a run": _time,
+}
+
+
+def assertions(summary: Summary) -> Rows:
+    """A row for each assertion: the share of runs in which it held."""
+    names = [one.name for one in summary.spec.assertions]
+    rows = [(name, *(percent(one.checks[name]) for one in summary.variants)) for name in names]
+    return ("assertion", *(one.name for one in summary.variants)), list(rows)
+
+
+def heading(summary: Summary) -> str:
+    spec = summary.spec
+    parts = [_count(summary.cases, "case")]
+    if len(summary.variants) > 1:
+        parts.append(_count(len(summary.variants), "variant"))
+    if spec.repeat > 1:
+        parts.append(_count(spec.repeat, "repetition"))
+    return f"{spec.name or spec.path.name}: {', '.join(parts)}"
+
+
+def remarks(summary: Summary) -> Iterator[str]:
+    """What is to be said below the tables: differences, the baseline, limits that were not reached."""
+    for one in summary.differences:
+        sure = "significant" if one.significant else "may be chance"
+        yield f"{one.name} against {one.against}: {_cases(one)}; p = {one.p:.3f} (sign test), {sure}"
+    for one in summary.against:
+        before, now = percent(one.rates[1]), percent(one.rates[0])
+        said = "REGRESSION" if one.regressed(summary.spec.regression) else "no regression"
+        worse = f" (worse: {_named(one.worse_cases)})" if one.worse else ""
+        yield f"{one.name} against the baseline {one.against}: {before} then, {now} now, {_cases(one)}{worse}: {said}"
+    for variant in summary.variants:
+        if variant.too_few:
+            yield f"{variant.name}: {percent(variant.rate)} passed, and {percent(variant.wanted or 0)} is wanted"
+    yield from summary.notes
+    if summary.stopped:
+        done = f"{len(summary.results):,} of {summary.planned:,} results are there"
+        why = "interrupted" if summary.stopped == INTERRUPTED else summary.stopped
+        yield f"{why}: {done}; the same command goes on with the rest"
+
+
+def _cases(one: Difference) -> str:
+    return f"better in {_count(one.better, 'case')}, worse in {one.worse:,}, the same in {one.same:,}"
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
+    return ", ".join(clip(visible(name), 40) for name in names[:5]) + more
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' if number != 1 else ''}"
+
+
+def not_passed(summary: Summary) -> Iterator[str]:
+    """The first runs that have not passed, and why, a line each."""
+    found = [one for one in summary.results if not one.passed]
+    for one in found[:NOT_PASSED]:
+        yield f"{_run(summary, one)}: {'ERROR ' if one.status == 'error' else ''}{clip(visible(why(one)), 200)}"
+    if len(found) > NOT_PASSED:
+        yield f"… and {len(found) - NOT_PASSED:,} more (--html FILE shows all)"
+
+
+def why(one: Result) -> str:
+    """Why a run has not passed."""
+    if one.error:
+        return one.error
+    return "; ".join(f"{check.name}: {check.reason or 'it does not hold'}" for check in one.checks if not check.passed)
+
+
+def _run(summary: Summary, one: Result) -> str:
+    parts = [one.case]
+    if len(summary.variants) > 1:
+        parts.append(one.variant)
+    if summary.spec.repeat > 1:
+        parts.append(str(one.repetition))
+    return visible(", ".join(parts))
+
+
+# ---------------------------------------------------------------- text and notebooks
+
+
+def plain(summary: Summary) -> str:
+    """All of it for a terminal, without colours."""
+    blocks = [heading(summary)]
+    blocks += [table(head, rows).data["text/plain"] for head, rows in (variants(summary), assertions(summary))]
+    if lines := list(remarks(summary)):
+        blocks.append("\n".join(lines))
+    if lines := list(not_passed(summary)):
+        blocks.append("\n".join(["not passed:", *(f"  {line}" for line in lines)]))
+    return "\n\n".join(blocks)
+
+
+def display(summary: Summary) -> Display:
+    """All of it for a notebook."""
+    tables = [table(head, rows).data["text/markdown"] for head, rows in (variants(summary), assertions(summary))]
+    parts = [f"**{inline_text(heading(summary))}**", *tables]
+    if lines := list(remarks(summary)):
+        parts.append("\n".join(f"- {inline_text(line)}" for line in lines))
+    if lines := list(not_passed(summary)):
+        parts.append("\n".join(["Not passed:\n", *(f"- {inline_text(line)}" for line in lines)]))
+    return Display({"text/markdown": "\n\n".join(parts), "text/plain": plain(summary)})
+
+
+# ---------------------------------------------------------------- the page
+
+
+def html_page(summary: Summary) -> str:
+    """All of it with every run, as one HTML page."""
+    title = f"Evaluation: {summary.spec.name or summary.spec.path.name}"
+    head = f"<h1>{html(title)}</h1><p>{html(heading(summary))}</p>"
+    lines = "".join(f"<li>{html(line)}</li>" for line in remarks(summary))
+    tables = "".join(_html_rows(*found) for found in (variants(summary), assertions(summary)))
+    results = Section("results", "Results", tables + (f"<ul>{lines}</ul>" if lines else ""))
+    runs = Section("runs", "Runs", "".join(_html_run(summary, one) for one in summary.results))
+    options = (("all", "All"), ("passed", "Passed"), ("failed", "Failed"), ("error", "Errors"))
+    return page(title, head, [results, runs], Choice("show", "Show runs", "run", options))
+
+
+def _html_rows(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    numbers = range(1, len(head))
+    return html_table(head, [[html(cell) for cell in row] for row in rows], numbers)
+
+
+def _html_run(summary: Summary, one: Result) -> str:
+    checks = [
+        (
+            html(check.name),
+            "error" if check.error else "passed" if check.passed else "failed",
+            f"{check.score:.2f}",
+            html(check.reason),
+        )
+        for check in one.checks
+    ]
+    body = html_table(("assertion", "", "score", "why"), checks, (2,)) if checks else ""
+    if one.error:
+        body = f"<p>{html(one.error)}</p>{body}"
+    outputs = "".join(
+        f"<details><summary>{html(name)}</summary><pre>{html(value)}</pre></details>"
+        for name, value in one.outputs.items()
+    )
+    is_open = "" if one.passed else " open"
+    summary_line = f"<summary>{html(_run(summary, one))}: {html(one.status)}</summary>"
+    return f'<details class="run {one.status}"{is_open}>{summary_line}{body}{outputs}</details>\n'

@@ -1,0 +1,254 @@
+"""Runs all cases of an evaluation: side by side within limits, noted as they end, continued after an interruption."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from prose_kernel.errors import BudgetSpent, UsageError
+from prose_kernel.evaluation import dataset
+from prose_kernel.evaluation.assertions import Assertions
+from prose_kernel.evaluation.item import EVALUATION, Around, Item, ItemRun, Meter
+from prose_kernel.evaluation.programs import Prepared, Preparing, ReadNotebook
+from prose_kernel.evaluation.results import DIRECTORY, Result, ResultsFile, key_of
+from prose_kernel.evaluation.spec import Spec
+from prose_kernel.evaluation.summary import (
+    INTERRUPTED,
+    Summary,
+    against_baseline,
+    baseline_text,
+    read_baseline,
+    summary_of,
+)
+from prose_kernel.recordings.library import SharedCassettes
+from prose_kernel.recordings.matching import scope
+from prose_kernel.runtime.budgets import Budget
+from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.settings import Settings, budget_limits
+
+ASKS_NOBODY: Final = ("human", "replay", "dry-run", "auto", None)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How an evaluation is run. `parallel` None: as the specification says; `overrides` are settings."""
+
+    parallel: int | None = None
+    fresh: bool = False
+    budget: str | None = None
+    baseline: Path | None = None
+    save_baseline: Path | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Evaluation:
+    """One evaluation from its specification to its summary. Raises `UsageError` and `CompileError` for what cannot be
+    run; nothing has run then."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        options: Options,
+        read_notebook: ReadNotebook,
+        on_result: Callable[[Result, int, int], None] = lambda result, done, planned: None,
+    ) -> None:
+        self.spec = spec
+        self.options = options
+        self._on_result = on_result
+        self._directory = spec.path.parent
+        self._running: dict[ItemRun, None] = {}
+        self._stopped = ""
+        self._killed = False
+        count_broken = spec.broken_lines == "count"
+        self.cases = dataset.read(self._directory / spec.dataset, spec.dataset, spec.id, count_broken=count_broken)
+        self.variants = tuple(
+            replace(one, settings=_mode(one.settings, options.overrides))
+            for one in Preparing(spec, options.overrides, read_notebook).all()
+        )
+        self._assertions = Assertions(spec)
+        self._check_columns()
+        self._baseline = read_baseline(options.baseline, options.baseline.name) if options.baseline else None
+        self.notes = list(self._notes())
+
+    # ------------------------------------------------------------ checking
+
+    def _check_columns(self) -> None:
+        """Each input of the program that nothing gives is a column of the data set."""
+        whole = [case for case in self.cases if not case.broken]
+        for prepared in self.variants:
+            needed = [name for name in prepared.declared if name not in prepared.given]
+            for case in whole:
+                missing = [name for name in needed if name not in case.columns]
+                if missing:
+                    known = ", ".join(case.columns) or "no columns"
+                    raise UsageError(
+                        f"{self.spec.dataset} line {case.line}: the input `{missing[0]}` of {prepared.name} is missing",
+                        hint=f"the line has {known}; a value for all cases is set by input.{missing[0]} = ...",
+                    )
+
+    def _notes(self) -> Sequence[str]:
+        """What is odd about the evaluation, and no error."""
+        found = []
+        seen: dict[str, str] = {}
+        for one in self.variants:
+            same = seen.setdefault(key_of(_identity(one)), one.variant.name)
+            if same != one.variant.name:
+                found.append(f"variant {one.variant.name} is the same as {same}: the difference is nothing but chance")
+        if self.variants and all(case.broken for case in self.cases):
+            raise UsageError(f"{self.spec.dataset} has no line that is a case: {self.cases[0].broken}")
+        return found
+
+    # ------------------------------------------------------------ running
+
+    def items(self) -> list[Item]:
+        """All runs, variant by variant, in the order of the data set."""
+        own = [_identity(one) for one in self.variants]
+        common = [asdict(one) for one in self.spec.assertions], self._assertions_digest(), self.spec.threshold
+        heads = [key_of([identity, *common]) for identity in own]
+        return [
+            Item(case, prepared, number, key_of([head, case.id, dict(case.columns), case.broken, number]))
+            for prepared, head in zip(self.variants, heads, strict=True)
+            for case in self.cases
+            for number in range(1, self.spec.repeat + 1)
+        ]
+
+    def _assertions_digest(self) -> list[str]:
+        files = sorted({one.python.rpartition(":")[0] for one in self.spec.assertions if one.python})
+        return [key_of((self._directory / name).read_text("utf-8", "replace")) for name in files]
+
+    async def run(self) -> Summary:
+        """Run what has no result yet. An interruption (`interrupt`, or cancellation) gives what came until then."""
+        items = self.items()
+        file = ResultsFile(self._directory / ".prose" / DIRECTORY / f"{self.spec.stem}.jsonl")
+        keys = {item.key for item in items}
+        former = {} if self.options.fresh else file.read()
+        results = {key: one for key, one in former.items() if key in keys and one.status != "error"}
+        if results:
+            self.notes.append(f"{len(results):,} of {len(items):,} results were there; --fresh begins anew")
+        file.open(results)
+        try:
+            await self._run_all([item for item in items if item.key not in results], results, file, len(items))
+            if not self._stopped:
+                file.end()
+        finally:
+            file.close()
+        ordered = [results[item.key] for item in items if item.key in results]
+        return self._summed(ordered)
+
+    def _summed(self, ordered: Sequence[Result]) -> Summary:
+        names = [one.variant.name for one in self.variants]
+        summary = summary_of(self.spec, names, ordered, len(self.cases), notes=tuple(self.notes), stopped=self._stopped)
+        if self._baseline is not None and self.options.baseline is not None:
+            found = against_baseline(summary, self._baseline, self.options.baseline.name)
+            summary = replace(summary, against=found)
+        if (path := self.options.save_baseline) is not None and not self._stopped:
+            from prose_kernel.state.atomic import write_whole
+
+            try:
+                write_whole(path, baseline_text(summary))
+            except OSError as problem:
+                raise UsageError(f"cannot write {path.name}: {(problem.strerror or 'unknown').lower()}") from None
+        return summary
+
+    async def _run_all(
+        self, items: Sequence[Item], results: dict[str, Result], file: ResultsFile, planned: int
+    ) -> None:
+        meters: dict[str, Meter] = {}
+
+        def used(at: str, meta: Any) -> None:
+            if (meter := meters.get(scope(at))) is not None:
+                meter.recorded(meta.usage, meta.ms / 1000)
+
+        recordings = SharedCassettes(used)
+        budget = self._budget()
+        spec = self.spec
+        decisions = {**dict.fromkeys(spec.yes, True), **dict.fromkeys(spec.no, False)}
+        around = Around(
+            self._directory, self._assertions, recordings, meters, budget, decisions, spec.seconds, spec.threshold
+        )
+        todo = iter(items)
+        at_once = self.options.parallel or spec.parallel
+
+        async def work() -> None:
+            for item in todo:
+                if self._stopped:
+                    return
+                result = await self._one(ItemRun(item, around))
+                if result is None:
+                    return
+                results[item.key] = result
+                file.add(result)
+                self._on_result(result, len(results), planned)
+
+        workers = [asyncio.ensure_future(work()) for _ in range(min(at_once, len(items)))]
+        try:
+            with budget.open() if budget is not None else nullcontext():
+                await self._finished(workers)
+        finally:
+            recordings.end()
+
+    async def _finished(self, workers: Sequence[asyncio.Future[None]]) -> None:
+        """Wait until all have ended; when this task is cancelled, until all have given up."""
+        while pending := [one for one in workers if not one.done()]:
+            try:
+                await asyncio.wait(pending)
+            except asyncio.CancelledError:
+                self.interrupt()
+                task = asyncio.current_task()
+                if task is not None:
+                    task.uncancel()
+        for one in workers:
+            one.result()
+
+    async def _one(self, run: ItemRun) -> Result | None:
+        self._running[run] = None
+        try:
+            return await run.run()
+        except BudgetSpent as spent:
+            self._stopped = str(spent)
+            for other in self._running:
+                if other is not run:
+                    other.interrupt()
+        except asyncio.CancelledError:
+            self._stopped = self._stopped or INTERRUPTED
+            task = asyncio.current_task()
+            if task is not None:
+                task.uncancel()
+        finally:
+            del self._running[run]
+        return None
+
+    def interrupt(self) -> None:
+        """End what runs, and begin nothing more; results that are there stay. From any thread."""
+        self._stopped = self._stopped or INTERRUPTED
+        for run in tuple(self._running):
+            run.interrupt()
+
+    def _budget(self) -> Budget | None:
+        from prose_kernel import settings
+
+        text = self.options.budget or self.spec.budget or settings.load(self._directory).budget or "off"
+        limits = budget_limits(text)
+        return Budget(EVALUATION, "the evaluation", limits, SystemClock()) if limits is not None else None
+
+
+def _mode(chosen: Settings, overrides: Mapping[str, Any]) -> Settings:
+    """Whether providers may be asked: in CI only where the command line says so, else where one is chosen."""
+    mode = chosen.cassette_mode
+    in_ci = os.environ.get("CI", "").strip().casefold() not in ("", "0", "false")
+    if mode is None or (in_ci and mode != "off" and "cassette_mode" not in overrides):
+        asked = chosen.provider not in ASKS_NOBODY or chosen.judge not in ("off", "auto", None)
+        mode = "auto" if asked and not in_ci else "replay"
+    return replace(chosen, cassette_mode=mode)
+
+
+def _identity(prepared: Prepared) -> list[object]:
+    """What of a variant decides its results."""
+    chosen = {name: getattr(prepared.settings, name) for name in prepared.settings.__slots__ if name != "max_parallel"}
+    texts = [(one.name, one.text) for one in prepared.source]
+    return [texts, dict(prepared.given), {name: str(value) for name, value in chosen.items()}]

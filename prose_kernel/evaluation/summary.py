@@ -1,0 +1,226 @@
+"""What all results say together: pass rates, differences between variants, a regression against a baseline."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+from prose_kernel.errors import UsageError
+from prose_kernel.evaluation.results import Result
+from prose_kernel.evaluation.spec import Spec
+from prose_kernel.evaluation.statistics import SIGNIFICANT, one_sided, sign_test, wilson
+
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class VariantSummary:
+    """The results of one variant. `checks` are the shares of passes by assertion; `seconds` is the median of a run."""
+
+    name: str
+    results: Sequence[Result] = field(repr=False)
+    checks: Mapping[str, float]
+    wanted: float | None = None
+
+    def count(self, status: str) -> int:
+        return sum(one.status == status for one in self.results)
+
+    @property
+    def runs(self) -> int:
+        return len(self.results)
+
+    @property
+    def passed(self) -> int:
+        return self.count("passed")
+
+    @property
+    def rate(self) -> float:
+        return self.passed / self.runs if self.runs else 0.0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        return wilson(self.passed, self.runs)
+
+    @property
+    def score(self) -> float:
+        return math.fsum(one.score for one in self.results) / self.runs if self.runs else 0.0
+
+    @property
+    def tokens(self) -> int:
+        return sum(one.tokens for one in self.results)
+
+    @property
+    def cost(self) -> float:
+        return math.fsum(one.cost for one in self.results)
+
+    @property
+    def unpriced(self) -> int:
+        return sum(one.unpriced for one in self.results)
+
+    @property
+    def seconds(self) -> float:
+        return median(one.seconds for one in self.results) if self.results else 0.0
+
+    @property
+    def too_few(self) -> bool:
+        """Whether fewer runs have passed than the specification wants."""
+        return self.wanted is not None and self.rate < self.wanted
+
+    def cases(self) -> dict[str, tuple[int, int]]:
+        """How many runs of each case have passed, of how many."""
+        found: dict[str, tuple[int, int]] = {}
+        for one in self.results:
+            passed, runs = found.get(one.case, (0, 0))
+            found[one.case] = (passed + one.passed, runs + 1)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A variant against another one, or against itself in a baseline, case by case. `worse_cases` are named."""
+
+    name: str
+    against: str
+    better: int
+    worse: int
+    same: int
+    worse_cases: tuple[str, ...] = ()
+    rates: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def p(self) -> float:
+        return sign_test(self.better, self.worse)
+
+    @property
+    def significant(self) -> bool:
+        return self.p < SIGNIFICANT
+
+    def regressed(self, rule: str) -> bool:
+        """Whether it is a regression: more cases are worse than chance explains, or (`any`) a single one is."""
+        if rule == "any":
+            return self.worse > 0
+        return self.worse > self.better and one_sided(self.better, self.worse) < SIGNIFICANT
+
+
+Cases = Mapping[str, tuple[int, int]]
+
+
+def difference(name: str, cases: Cases, against: str, others: Cases) -> Difference:
+    """Compare the cases that both have, by their shares of passes."""
+    counts = {"better": 0, "worse": 0, "same": 0}
+    worse_cases = []
+    passed = [0.0, 0.0]
+    both = [case for case in cases if case in others]
+    for case in both:
+        (now, runs), (then, then_runs) = cases[case], others[case]
+        how = "same" if now * then_runs == then * runs else "better" if now * then_runs > then * runs else "worse"
+        counts[how] += 1
+        if how == "worse":
+            worse_cases.append(case)
+        passed[0] += now / runs
+        passed[1] += then / then_runs
+    rates = (passed[0] / len(both), passed[1] / len(both)) if both else (0.0, 0.0)
+    return Difference(name, against, counts["better"], counts["worse"], counts["same"], tuple(worse_cases), rates)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """An evaluation: how it was asked, what came, and what is to be said about it. `planned` are the runs that it
+    consists of, `stopped` why not all of them have a result."""
+
+    spec: Spec
+    cases: int
+    planned: int
+    variants: tuple[VariantSummary, ...]
+    notes: tuple[str, ...] = ()
+    stopped: str = ""
+    against: tuple[Difference, ...] = ()
+    """Each variant against itself in the baseline."""
+
+    @property
+    def results(self) -> list[Result]:
+        return [one for variant in self.variants for one in variant.results]
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """Each further variant against the first one."""
+        first, *others = self.variants
+        own = first.cases()
+        return tuple(difference(one.name, one.cases(), first.name, own) for one in others)
+
+    @property
+    def regressions(self) -> tuple[Difference, ...]:
+        return tuple(one for one in self.against if one.regressed(self.spec.regression))
+
+    @property
+    def status(self) -> int:
+        """The exit status: 0 fine, 1 a regression, too few passes, or runs that came to no result, 3 where nobody could
+        answer, 130 interrupted."""
+        if self.stopped == INTERRUPTED:
+            return 130
+        if any(one.nobody for one in self.results):
+            return 3
+        errors = any(one.status == "error" for one in self.results)
+        return 1 if self.stopped or errors or self.regressions or any(one.too_few for one in self.variants) else 0
+
+
+INTERRUPTED: Final = "interrupted"
+
+
+def summary_of(spec: Spec, names: Sequence[str], results: Sequence[Result], cases: int, **more: Any) -> Summary:
+    """Sum up; results come in the order of the data set."""
+    variants = []
+    for name, variant in zip(names, spec.variants, strict=True):
+        own = [one for one in results if one.variant == name]
+        checks = {}
+        for number, assertion in enumerate(spec.assertions):
+            said = [one.checks[number].passed for one in own if number < len(one.checks)]
+            checks[assertion.name] = sum(said) / len(own) if own else 0.0
+        wanted = variant.pass_rate if variant.pass_rate is not None else spec.pass_rate
+        variants.append(VariantSummary(name, own, checks, wanted))
+    return Summary(spec, cases, cases * len(names) * spec.repeat, tuple(variants), **more)
+
+
+# ---------------------------------------------------------------- baselines
+
+
+def baseline_text(summary: Summary) -> str:
+    """What is committed: how often each case has passed, in a form that is easy to compare by eye."""
+    variants = {one.name: {"cases": {case: list(n) for case, n in one.cases().items()}} for one in summary.variants}
+    lines = ["{", f' "v": {VERSION},', ' "variants": {']
+    for number, (name, told) in enumerate(variants.items(), 1):
+        cases = told["cases"]
+        lines.append(f"  {json.dumps(name, ensure_ascii=False)}: {{")
+        rows = [f"   {json.dumps(case, ensure_ascii=False)}: {json.dumps(n)}" for case, n in cases.items()]
+        lines += [",\n".join(rows), "  }" + ("," if number < len(variants) else "")]
+    return "\n".join([*lines, " }", "}", ""])
+
+
+def read_baseline(path: Path, shown: str) -> Mapping[str, Cases]:
+    """The cases of each variant in a baseline. Raises `UsageError`."""
+    try:
+        data = json.loads(path.read_text("utf-8"))
+        if data["v"] != VERSION:
+            raise UsageError(f"{shown} is a baseline of another version ({data['v']})")
+        return {
+            str(name): {str(case): (int(passed), int(runs)) for case, (passed, runs) in cases.items() if runs}
+            for name, cases in data["variants"].items()
+        }
+    except OSError as problem:
+        hint = f"to make it: --save-baseline {shown}" if isinstance(problem, FileNotFoundError) else None
+        raise UsageError(f"cannot read {shown}: {(problem.strerror or 'unknown').lower()}", hint=hint) from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise UsageError(f"{shown} is no baseline", hint="--save-baseline FILE writes one") from None
+
+
+def against_baseline(summary: Summary, baseline: Mapping[str, Cases], shown: str) -> tuple[Difference, ...]:
+    """Each variant against itself in the baseline. Raises `UsageError` when they have nothing in common."""
+    both = [one for one in summary.variants if one.name in baseline]
+    if not both:
+        raise UsageError(f"{shown} has no variant of this evaluation: there are {', '.join(baseline) or 'none'}")
+    return tuple(difference(one.name, one.cases(), shown, baseline[one.name]) for one in both)

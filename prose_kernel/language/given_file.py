@@ -1,0 +1,13 @@
+"""What Python gives to a program and no literal can say: a file that stands for the value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class GivenFile:
+    """An image or PDF from Python. `path` is the file that holds it, `about` says in words what it is."""
+
+    path: str
+    about: str

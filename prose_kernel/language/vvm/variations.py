@@ -1,0 +1,46 @@
+"""A program with other prompts and other constants: the edits that a variant of an evaluation makes in its text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from prose_kernel.language.fixes import Edit
+from prose_kernel.language.source import Span
+from prose_kernel.language.vvm.literals import expression
+from prose_kernel.language.vvm.tree import AgentDeclaration, Assign, Program
+
+
+def constants(program: Program) -> Mapping[str, Span]:
+    """The names that a program binds at its top to a value, with where that value stands."""
+    found: dict[str, Span] = {}
+    for item in program.items:
+        if isinstance(item, Assign):
+            found.setdefault(item.target.id, item.value.span)
+    return found
+
+
+def agents(program: Program) -> tuple[str, ...]:
+    return tuple(item.name.id for item in program.items if isinstance(item, AgentDeclaration))
+
+
+def with_constants(program: Program, values: Mapping[str, object]) -> Iterator[Edit]:
+    """Other values for constants of the program."""
+    places = constants(program)
+    for name, value in values.items():
+        if name in places:
+            yield Edit(places[name], expression(value, name))
+
+
+def with_agent(program: Program, name: str, properties: Mapping[str, object]) -> Iterator[Edit]:
+    """Other properties for an agent."""
+    for agent in program.items:
+        if not isinstance(agent, AgentDeclaration) or agent.name.id != name:
+            continue
+        own = {one.name: one.value.span for one in agent.keywords}
+        for key, value in properties.items():
+            if key in own:
+                yield Edit(own[key], expression(value, key))
+        added = "".join(f"{key}={expression(value, key)}, " for key, value in properties.items() if key not in own)
+        if added:
+            at = agent.keywords[0].span.start if agent.keywords else agent.span.end - 1
+            yield Edit(Span(at, at), added if agent.keywords else added.removesuffix(", "))

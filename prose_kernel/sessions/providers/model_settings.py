@@ -1,0 +1,108 @@
+"""What a request to a model is asked with: length, sampling, effort, prompt caching, by the alias and by the agent.
+
+The library leaves out in silence what a model does not take. An alias is somebody's decision, so an option of it that
+would do nothing is an error here, before anything is sent; what a model takes is said by its class and its profile.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, cast
+
+from pydantic_ai.models import Model
+from pydantic_ai.settings import ModelSettings
+
+from prose_kernel.errors import ProviderError
+from prose_kernel.runtime.session_options import SAMPLING, ModelOptions, ModelServer
+from prose_kernel.sessions.providers.model_calls import Conversation
+
+NUMBERS: Final = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
+WHOLE_NUMBERS: Final = ("max_tokens", "top_k", "seed")
+"""What an agent of a program may set of a model's settings; every other key stays here."""
+
+
+def settings_of(model: Model[Any], server: ModelServer, asked: Conversation, *, thinks: bool = True) -> ModelSettings:
+    """The settings of a request: the server's, over them those of the model's alias, over them the agent's. Raises
+    `ProviderError` for an option of the alias without an effect. With `thinks` off no effort is asked for, as where an
+    answer is forced into a tool."""
+    options = asked.options
+    found: dict[str, Any] = {"timeout": server.timeout, "max_retries": 0}
+    if "timeout" in model.unsupported_settings:
+        found = {"request_timeout": server.timeout, "max_retries": 0}
+    if "max_retries" in model.unsupported_settings:
+        del found["max_retries"]
+    refuse_idle(model, server, options)
+    found |= {name: value for name in SAMPLING if (value := getattr(options, name)) is not None}
+    if options.effort is not None and thinks:
+        found["thinking"] = False if options.effort == "off" else options.effort
+    if options.cache:
+        found |= _cached(model, asked)
+    most = options.max_tokens or server.max_tokens
+    if most is not None:
+        found["max_tokens"] = most
+    return cast("ModelSettings", found | dict(_of_agent(model, asked.settings, most)))
+
+
+def _of_agent(model: Model[Any], settings: Mapping[str, object], most: int | None) -> Iterator[tuple[str, Any]]:
+    """What the agent's configuration says, as far as the model knows it."""
+    for name, value in settings.items():
+        whole = name in WHOLE_NUMBERS and isinstance(value, int)
+        if isinstance(value, bool) or not (whole or (name in NUMBERS and isinstance(value, int | float))):
+            continue
+        if name not in model.unsupported_settings:
+            yield name, min(cast("int", value), most) if name == "max_tokens" and most is not None else value
+
+
+def refuse_idle(model: Model[Any], server: ModelServer, options: ModelOptions) -> None:
+    """Raise `ProviderError` where an option of the alias would do nothing."""
+    idle = list(dict.fromkeys(_idle(model, options)))
+    if idle:
+        named = ", ".join(f"`{name}`" for name in idle)
+        have = "has" if len(idle) == 1 else "have"
+        raise ProviderError(
+            f"{named} {have} no effect on the model `{model.model_name}`",
+            retryable=False,
+            hint="take it out of the model's table in prose.toml, or choose a model that knows it",
+        )
+
+
+def _idle(model: Model[Any], options: ModelOptions) -> Iterable[str]:
+    profile = model.profile
+    refused = cast("Iterable[str]", profile.get("openai_unsupported_model_settings", ()))
+    dropped = {*model.unsupported_settings, *refused}
+    if profile.get("anthropic_disallows_sampling_settings", False) or _reasons(model, options):
+        dropped |= {"temperature", "top_p"}
+    yield from (name for name in SAMPLING if name in dropped and getattr(options, name) is not None)
+    if options.effort is not None:
+        thinks = profile.get("supports_thinking", False)
+        if not thinks or (options.effort == "off" and profile.get("thinking_always_enabled", False)):
+            yield "effort"
+    if options.cache and not (profile.get("supports_cache", False) or _takes_cache_key(model)):
+        yield "cache"
+    if options.batch and model.batch_max_requests is None:
+        yield "batch"
+
+
+def _reasons(model: Model[Any], options: ModelOptions) -> bool:
+    """Whether a model of OpenAI reasons in this request: it takes no sampling then."""
+    profile = model.profile
+    if not profile.get("openai_supports_reasoning", False):
+        return False
+    if not profile.get("openai_supports_reasoning_effort_none", False):
+        return True
+    return options.effort != "off" if options.effort else bool(profile.get("thinking_enabled_by_default", False))
+
+
+def _takes_cache_key(model: Model[Any]) -> bool:
+    """Whether the prompt cache of the server works by itself, and finds its entries better by a key."""
+    return model.system == "openai"
+
+
+def _cached(model: Model[Any], asked: Conversation) -> dict[str, Any]:
+    """The settings that have the server keep what requests begin with: tools, instructions, the conversation so far."""
+    found: dict[str, Any] = {"cache": True}
+    if _takes_cache_key(model):
+        begins = "\0".join([asked.model, asked.system or "", *(spec.name for spec in asked.tools)])
+        found["openai_prompt_cache_key"] = f"prose-{hashlib.sha256(begins.encode('utf-8', 'replace')).hexdigest()[:16]}"
+    return found

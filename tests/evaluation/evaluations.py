@@ -1,0 +1,77 @@
+"""Small evaluations, and a provider that answers from a function as a model server would."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from prose_kernel import session_services
+from prose_kernel.cells.evaluation_notebooks import read_notebook
+from prose_kernel.evaluation.runner import Evaluation, Options
+from prose_kernel.evaluation.spec import read
+from prose_kernel.evaluation.summary import Summary
+from prose_kernel.runtime.ports import JudgeRequest, SessionProgress, SessionRequest, SessionResult, Usage, Verdict
+from prose_kernel.sessions.provider_pool import LiveProviders
+
+PROGRAM = """\
+input question: "What is asked?"
+
+agent clerk:
+  prompt: "Answer in one word."
+
+output answer = session: clerk
+  prompt: "{question}"
+"""
+
+Answer = Callable[[SessionRequest], str]
+
+
+class Model:
+    """A model server of the tests: it counts what it is asked, and answers by a function."""
+
+    def __init__(self, answer: Answer, judge: Callable[[JudgeRequest], bool] = lambda request: True) -> None:
+        self.answer = answer
+        self.judged = judge
+        self.asked = 0
+
+    async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
+        self.asked += 1
+        await asyncio.sleep(0)
+        usage = Usage(1, 10, 2, 0.001)
+        return SessionResult(self.answer(request), provider="anthropic", origin="model", usage=usage)
+
+    async def decide(self, request: JudgeRequest) -> Verdict:
+        self.asked += 1
+        return Verdict(self.judged(request), "model", "because")
+
+    def plug_in(self, monkeypatch: Any) -> None:
+        model = self
+
+        class Live(LiveProviders):
+            def sessions(self, choice: Any) -> Any:
+                return model
+
+            def judge(self, choice: Any, name: str | None) -> Any:
+                return model
+
+        monkeypatch.setattr(session_services, "LiveProviders", Live)
+
+
+def write(
+    directory: Path, spec: str, cases: Sequence[Mapping[str, Any]] | str = (), program: str = PROGRAM, name: str = "t"
+) -> Path:
+    """A specification with its program and its data set."""
+    lines = cases if isinstance(cases, str) else "".join(json.dumps(case) + "\n" for case in cases)
+    (directory / "cases.jsonl").write_text(lines, encoding="utf-8")
+    (directory / "clerk.prose").write_text(program, encoding="utf-8")
+    path = directory / f"{name}.eval.toml"
+    head = "" if "program =" in spec.partition("[")[0] else 'program = "clerk.prose"\n'
+    path.write_text(f'{head}dataset = "cases.jsonl"\n{spec}', encoding="utf-8")
+    return path
+
+
+def evaluate(path: Path, **options: Any) -> Summary:
+    return asyncio.run(Evaluation(read(path), Options(**options), read_notebook).run())

@@ -1,0 +1,89 @@
+"""`prose eval`: what it runs, what it counts, and what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from evaluation.evaluations import Model, evaluate, write
+
+from prose_kernel.cli.main import main
+from prose_kernel.errors import UsageError
+from prose_kernel.evaluation.report import plain
+
+CASES = [
+    {"id": "one", "question": "What is 1+1?", "expected": "2"},
+    {"id": "two", "question": "What is 2+2?", "expected": "4"},
+    {"id": "odd", "question": "What is 3+3?", "expected": "7"},
+]
+LIVE = '[settings]\nprovider = "anthropic:m"\n'
+RIGHT = '[[assert]]\nname = "right"\nexpression = "answer == expected"\n'
+
+
+@pytest.fixture(autouse=True)
+def _nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CI", raising=False)
+
+
+def arithmetic(request) -> str:
+    first = request.task.removeprefix("What is ").partition("+")[0]
+    return str(2 * int(first))
+
+
+def test_pass_rates_and_what_did_not_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Model(arithmetic).plug_in(monkeypatch)
+    summary = evaluate(write(tmp_path, LIVE + RIGHT + '[[assert]]\nrule = "answer >= 3"\n', CASES))
+    (variant,) = summary.variants
+    assert [one.status for one in variant.results] == ["failed", "passed", "failed"]
+    assert variant.checks == {"right": 2 / 3, "answer >= 3": 2 / 3}
+    assert summary.status == 0
+    text = plain(summary)
+    assert "default  33 % (6 % to 79 %)  1       2       0       0.67   12            0.0030 usd" in text
+    assert 'odd: right: answer is "6", expected is "7"' in text
+
+
+def test_what_was_recorded_is_replayed_the_same_whatever_the_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = iter(range(100))
+    model = Model(lambda request: f"{next(count)}")
+    model.plug_in(monkeypatch)
+    spec = write(tmp_path, "repeat = 3\n" + LIVE + RIGHT, [*CASES, {**CASES[0], "id": "again"}])
+    first = evaluate(spec)
+    assert model.asked == 12
+    assert len({one.outputs["answer"] for one in first.results}) == 12, "each repetition has an answer of its own"
+    monkeypatch.setenv("CI", "true")
+    for parallel in (1, 7):
+        again = evaluate(spec, parallel=parallel)
+        assert [(one.case, one.repetition, one.outputs, one.tokens, one.cost) for one in again.results] == [
+            (one.case, one.repetition, one.outputs, one.tokens, one.cost) for one in first.results
+        ]
+    assert model.asked == 12
+
+
+def test_in_ci_what_is_not_recorded_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Model(arithmetic)
+    model.plug_in(monkeypatch)
+    monkeypatch.setenv("CI", "true")
+    summary = evaluate(write(tmp_path, LIVE + RIGHT, CASES))
+    assert summary.status == 3
+    assert model.asked == 0
+    assert all(one.nobody for one in summary.results)
+
+
+def test_a_mistake_in_the_file_has_its_place_and_a_hint(tmp_path: Path) -> None:
+    path = write(tmp_path, 'repeat = 2\n[[assert]]\nrul = "x"\n', CASES)
+    with pytest.raises(UsageError, match=r"t.eval.toml line 5, column 1: assert\[1\]\.rul: there is no `rul`") as found:
+        evaluate(path)
+    assert found.value.hint == "did you mean `rule`?"
+
+
+def test_the_command_prints_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Model(arithmetic).plug_in(monkeypatch)
+    path = write(tmp_path, LIVE + RIGHT, CASES)
+    assert main(["eval", str(path), "--junit-xml", str(tmp_path / "r.xml"), "--html", str(tmp_path / "r.html")]) == 0
+    assert "67 % (21 % to 94 %)" in capsys.readouterr().out
+    assert 'tests="3" failures="1"' in (tmp_path / "r.xml").read_text()
+    assert "<script" not in (tmp_path / "r.html").read_text()

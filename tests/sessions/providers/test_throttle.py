@@ -1,0 +1,121 @@
+"""How many calls a server gets at once after it has said that it is busy."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+from machine.fakes import FakeClock
+
+from prose_kernel.errors import ProviderError, ProviderOverloaded, ProviderRateLimit
+from prose_kernel.sessions.providers.throttle import LONGEST, Throttle
+
+
+class Server:
+    """Calls that go through a throttle, ended by the test."""
+
+    def __init__(self, most: int) -> None:
+        self.clock = FakeClock()
+        self.throttle = Throttle(most, self.clock)
+        self.calls: list[asyncio.Future[None]] = []
+        self.begun: list[int] = []
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def call(self, number: int) -> None:
+        with suppress(ProviderError):
+            async with self.throttle.slot():
+                self.begun.append(number)
+                self.calls.append(asyncio.get_running_loop().create_future())
+                await self.calls[-1]
+
+    async def start(self, count: int) -> None:
+        self.tasks += [asyncio.create_task(self.call(len(self.tasks) + n)) for n in range(count)]
+        await self.settle()
+
+    async def settle(self) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    async def end(self, *numbers: int, error: Exception | None = None) -> None:
+        for number in numbers:
+            if error is None:
+                self.calls[number].set_result(None)
+            else:
+                self.calls[number].set_exception(error)
+        await self.settle()
+
+
+async def test_half_as_many_after_a_refusal_and_one_more_for_each_round_of_answers() -> None:
+    server = Server(8)
+    await server.start(30)
+    assert server.begun == list(range(8))
+    await server.end(0, 1, 2, error=ProviderOverloaded("busy", busy=True))  # together they say the same thing once
+    assert (server.throttle.allowed, len(server.begun)) == (4, 8)
+    await server.end(3, 4, 5, 6, 7)  # began before: what they say about the load is old
+    assert (server.throttle.allowed, len(server.begun)) == (4, 12)
+    await server.end(8, 9, 10, 11)
+    assert 4.9 < server.throttle.allowed < 5
+    await server.end(12)
+    assert 5 < server.throttle.allowed < 5.2
+    assert server.begun == list(range(len(server.begun)))  # in the order in which they came
+    for task in server.tasks:
+        task.cancel()
+    await asyncio.gather(*server.tasks, return_exceptions=True)
+    again = asyncio.create_task(server.call(99))  # nothing is held by those that were cancelled
+    await server.settle()
+    assert server.begun[-1] == 99
+    again.cancel()
+
+
+async def test_it_is_never_more_than_the_settings_allow() -> None:
+    server = Server(2)
+    await server.start(10)
+    for number in range(10):
+        await server.end(number)
+    assert server.throttle.allowed == 2
+    assert not server.throttle.slowed
+
+
+async def test_no_call_begins_while_the_server_asks_to_wait() -> None:
+    server = Server(4)
+    await server.start(6)
+    await server.end(0, error=ProviderRateLimit("slow down", retry_after=7.0))
+    await server.end(1, 2, 3)
+    for _ in range(200):
+        await asyncio.sleep(0)
+    assert server.clock.slept == [7.0]  # one of them waits, the others stand behind it
+    assert (server.clock.time, server.begun) == (7.0, [0, 1, 2, 3, 4, 5])
+    await server.end(4, error=ProviderRateLimit("slow down", retry_after=86_400.0))
+    assert server.throttle.closed_for == LONGEST
+
+
+async def test_a_server_that_is_busy_with_one_call_gets_pauses_that_grow() -> None:
+    server = Server(2)
+    pauses = []
+    for number in range(8):
+        await server.start(1)
+        for _ in range(300):
+            await asyncio.sleep(0)
+        await server.end(number, error=ProviderOverloaded("busy", busy=True))
+        pauses.append(server.throttle.closed_for)
+    assert pauses == [0, 1, 2, 4, 8, 16, 30, 30]
+
+
+async def test_other_failures_say_nothing_about_the_load() -> None:
+    server = Server(4)
+    await server.start(3)
+    await server.end(0, error=ProviderOverloaded("failed inside"))
+    await server.end(1, error=ProviderError("no"))
+    assert server.throttle.allowed == 4
+
+
+async def test_who_waits_for_a_pause_is_interrupted_at_once() -> None:
+    server = Server(1)
+    await server.start(2)
+    server.clock.sleep = lambda seconds: asyncio.Event().wait()  # type: ignore[method-assign,assignment,return-value]
+    await server.end(0, error=ProviderRateLimit("slow down", retry_after=60.0))
+    server.tasks[1].cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await server.tasks[1]
+    assert server.begun == [0]
