@@ -302,8 +302,8 @@ class CurrentRun:
             clock=around.clock,
             interrupt=around.interrupt,
             before=self.started_services,
-            program_file=around.start.program_file,
-            fetched=bool(around.start.origin) or around.start.elsewhere,
+            own=not (around.start.origin or around.start.elsewhere),
+            warn=around.warnings.append,
             recordings=around.start.recordings,
         )
 

@@ -18,6 +18,7 @@ from prose_kernel.errors import StateError, UsageError
 
 if TYPE_CHECKING:
     from prose_kernel.commands import Engine
+    from prose_kernel.commands.exec_tool.audit import AuditLog
     from prose_kernel.commands.exec_tool.tool import AgentPrograms
     from prose_kernel.commands.tasks.service import TaskService
     from prose_kernel.recordings.library import SharedCassettes
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.ports import Clock
     from prose_kernel.runtime.services import Asker
     from prose_kernel.session_services import SessionServices
+    from prose_kernel.sessions.tools.own.pool import Note
     from prose_kernel.settings import Settings
     from prose_kernel.state.answer_files import AnswerFiles
     from prose_kernel.state.database.schema import Database
@@ -287,7 +289,6 @@ def agent_programs(
     settings: Settings, home: RunHome | None, engine: Engine, clock: Clock, warn: Callable[[str], None]
 ) -> AgentPrograms:
     """What runs programs for agents; the operator has switched it on."""
-    from prose_kernel.commands.exec_tool.audit import AuditLog
     from prose_kernel.commands.exec_tool.options import ExecOptions
     from prose_kernel.commands.exec_tool.tool import AgentPrograms
 
@@ -302,13 +303,30 @@ def agent_programs(
         refuse_env=settings.exec_refuse_env,
         allow_env=settings.exec_allow_env,
     )
-    audit = AuditLog(
-        home.audit if home is not None else None,
-        mandatory=settings.exec_audit_required,
-        warn=warn,
-        now=clock.now,
-    )
+    audit = audit_log(settings, home.directory if home is not None else None, clock, warn)
     return AgentPrograms(engine, options, audit, warn=warn)
+
+
+def audit_log(settings: Settings, directory: Path | None, clock: Clock, warn: Callable[[str], None]) -> AuditLog:
+    """What agents ran, in the run's directory; None: in memory."""
+    from prose_kernel.commands.exec_tool.audit import AuditLog
+
+    path = directory / "audit.jsonl" if directory is not None else None
+    return AuditLog(path, mandatory=settings.exec_audit_required, warn=warn, now=clock.now)
+
+
+def _note(audit: AuditLog) -> Note:
+    """Writes down what tools of one's own were asked."""
+    from prose_kernel.commands.exec_tool.audit import AuditFailure
+    from prose_kernel.sessions.tools.tool import ToolRefused
+
+    def note(event: str, told: Mapping[str, object]) -> None:
+        try:
+            audit.append(event, **told)
+        except AuditFailure as failure:
+            raise ToolRefused(str(failure)) from None
+
+    return note
 
 
 def session_services(
@@ -324,8 +342,8 @@ def session_services(
     clock: Clock,
     interrupt: Callable[[], None],
     before: SessionServices | None,
-    program_file: str,
-    fetched: bool,
+    own: bool,
+    warn: Callable[[str], None],
     recordings: SharedCassettes | None = None,
 ) -> SessionServices:
     """Who answers sessions, judges and records. `project` is the directory in which sessions work, `before` what these
@@ -352,17 +370,10 @@ def session_services(
         ),
         before=before,
         is_answered=is_answered,
-        own_program=lambda program: not fetched and _is_own(program, program_file, cwd, project),
+        own=own,
+        note=_note(audit_log(settings, home.directory, clock, warn)) if home is not None else None,
         recordings=recordings,
     )
-
-
-def _is_own(program: str, main: str, cwd: Path, project: Path) -> bool:
-    """Whether a program is the one that was started, or a file of its project: nothing from elsewhere."""
-    if program in ("", main):
-        return True
-    file = (cwd / program).resolve()
-    return "://" not in program and file.is_file() and file.is_relative_to(project.resolve())
 
 
 def offer_commands() -> None:

@@ -37,7 +37,7 @@ from prose_kernel.sessions.usage import CountedJudge, CountedSessions, LimitedJu
 if TYPE_CHECKING:
     from prose_kernel.session_description import Description
     from prose_kernel.sessions.providers.scripted import Script
-    from prose_kernel.sessions.tools.own.pool import OwnTools
+    from prose_kernel.sessions.tools.own.pool import Note, OwnTools
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,23 +154,24 @@ def connect(
     more_tools: MoreTools | None = None,
     before: SessionServices | None = None,
     is_answered: IsAnswered | None = None,
+    own: bool = True,
+    note: Note | None = None,
     recordings: SharedCassettes | None = None,
-    own_program: Callable[[str], bool] = lambda program: True,
 ) -> SessionServices:
     """Make the services for these options.
 
     A script's judgements count with every provider. `interrupt` cancels the run; a person's `:quit` calls it. `guard`
     starts the processes of CLI agents, `terminals` their commands. `before` are the services that these replace in the
     same run; its recordings stay open. `is_answered` looks into journals of runs that were killed. `recordings` are
-    those that many runs use. `own_program` tells whether a program is the person's own, whose sessions may use the
-    functions beside it. Raises `UsageError` for an unknown provider or judge and for an invalid script; then nothing
-    has changed.
+    those that many runs use. With `own` the program is the person's, whose sessions may use the functions beside it;
+    `note` writes the run's audit log, for tools of one's own. Raises `UsageError` for an unknown provider or judge and
+    for an invalid script; then nothing has changed.
     """
     connecting = _Connecting(asker, options, where, clock, interrupt)
     connecting.shared = recordings
     if before is None and is_answered is not None:
         connecting.memories.is_answered = is_answered
-    return connecting.services(guard, terminals, more_tools, before, own_program)
+    return connecting.services(guard, terminals, more_tools, before, own, note)
 
 
 class _Connecting:
@@ -208,7 +209,8 @@ class _Connecting:
         terminals: Terminals | None,
         more_tools: MoreTools | None,
         before: SessionServices | None,
-        own_program: Callable[[str], bool],
+        own: bool,
+        note: Note | None,
     ) -> SessionServices:
         notes = before.notes if before is not None else _Notes()
         # the same desk for the whole run: an answer "always" holds for it
@@ -221,7 +223,7 @@ class _Connecting:
             guard,
             terminals,
             more_tools,
-            self._own_tools(guard, own_program),
+            self._own_tools(guard, own, note),
         )
         self.desk = desk
         if before is not None:
@@ -257,10 +259,11 @@ class _Connecting:
         notes.cassettes = self.cassettes if self._recording else None
         return services
 
-    def _own_tools(self, guard: Guard | None, own_program: Callable[[str], bool]) -> OwnTools:
-        from prose_kernel.sessions.tools.own.pool import OwnTools
+    def _own_tools(self, guard: Guard | None, own: bool, note: Note | None) -> OwnTools:
+        from prose_kernel.sessions.tools.own.pool import Around, OwnTools
 
-        return OwnTools(self.options, self.where, guard, own_program)
+        around = Around(guard, own, warn=lambda text: self.person.show(f"Warning: {text}"))
+        return OwnTools(self.options, self.where, around if note is None else replace(around, note=note))
 
     # ------------------------------------------------------------ recordings
 

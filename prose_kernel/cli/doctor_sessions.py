@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Literal
 from prose_kernel.errors import UsageError
 
 if TYPE_CHECKING:
-    from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Surroundings
+    from prose_kernel.runtime.session_options import McpServer, ModelServer, SessionOptions, Surroundings
     from prose_kernel.sessions.providers.choice import Choice
     from prose_kernel.settings import Settings
 
-EXTRAS = {"llm": "pydantic-ai-slim", "acp": "agent-client-protocol", "local": "xllamacpp"}
+EXTRAS = {"llm": "pydantic-ai-slim", "acp": "agent-client-protocol", "local": "xllamacpp", "mcp": "mcp"}
 NEEDS = {"model": "llm", "agent": "acp"}
 
 
@@ -44,6 +44,8 @@ def examine(settings: Settings, cwd: Path) -> Iterator[Finding]:
         yield _server(name, server, options, where)
     for name, agent in options.agents.items():
         yield _agent(name, agent.command, chosen=options.provider == f"acp:{name}")
+    for name, tools in options.mcp.items():
+        yield _mcp(name, tools, where)
     yield from _recordings(cwd)
 
 
@@ -156,6 +158,22 @@ def _agent(name: str, command: tuple[str, ...], *, chosen: bool) -> Finding:
         return Finding("ok", subject, found)
     fix = f"install it, or correct [agents.{name}] command"
     return Finding("broken" if chosen else "note", subject, f"{command[0]} is not on the PATH", fix)
+
+
+def _mcp(name: str, server: McpServer, where: Surroundings) -> Finding:
+    """Whether a server of tools could be started or reached; neither is done."""
+    subject = f"tools {name}"
+    if _installed("mcp") is None:
+        return Finding("broken", subject, "[mcp] is not installed", _pip("mcp"))
+    place = server.url or shutil.which(Path(server.command[0]).expanduser())
+    if place is None:
+        fix = f"install it, or correct [mcp.{name}] command"
+        return Finding("note", subject, f"{server.command[0]} is not on the PATH", fix)
+    named = [value[1:] for value in server.env.values() if value.startswith("$")]
+    missing = [variable for variable in (*named, server.key or "") if variable and not where.environment.get(variable)]
+    if missing:
+        return Finding("note", subject, f"{place}, and {missing[0]} is not set", f"set {missing[0]}")
+    return Finding("ok", subject, f"{place}, key in {server.key}" if server.key else place)
 
 
 def _recordings(cwd: Path) -> Iterator[Finding]:

@@ -236,6 +236,7 @@ class SessionRequest(Struct, frozen=True):
     `timeout` is in seconds. A call has `given` (None: an empty input), `prelude` (what the agent's memory tells it) and
     `settings`, what the agent's configuration holds beside the known keys; and nothing of what orients a session.
     `tools` are the names of tools of one's own: `weather` (a server), `weather.forecast`, `word_count` (a function).
+    `elsewhere` tells that the program was fetched.
     """
 
     kind: Literal["session", "resume", "call"]
@@ -262,6 +263,7 @@ class SessionRequest(Struct, frozen=True):
     output: Mapping[str, Any] | None = None
     correction: str = ""
     tools: tuple[str, ...] = ()
+    elsewhere: bool = False
 
 
 class ToolUse(Struct, frozen=True):

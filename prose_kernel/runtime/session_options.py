@@ -108,9 +108,9 @@ class AgentCommand:
 class McpServer:
     """A server of tools that speaks the Model Context Protocol: one table `[mcp.NAME]` of prose.toml (docs/tools.md).
 
-    It is either started (`command`, its argument list, with `env` on top of our environment) or reached at `url`;
-    `key` names the environment variable of a token that is sent there. `tools` are the only ones that are offered
-    (empty: all), `timeout` the seconds of one call.
+    It is either started (`command`, its argument list, with `env` on top of our environment; the value `$NAME` is that
+    of a variable, which may stand in the state directory's `.env`) or reached at `url`; `key` names the variable of a
+    token that is sent there. `tools` are the only ones that are offered (empty: all), `timeout` the seconds of a call.
     """
 
     command: tuple[str, ...] = ()

@@ -40,11 +40,6 @@ class RunHome:
         return self.paths.gates
 
     @property
-    def audit(self) -> Path:
-        """The log of the programs that agents have run."""
-        return self.paths.directory / "audit.jsonl"
-
-    @property
     def attachments(self) -> Path:
         """Values that are too large for a row of a database."""
         return self.paths.directory / "attachments"

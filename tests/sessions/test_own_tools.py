@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from waiting import until
 
 from prose_kernel.commands import Engine
 from prose_kernel.commands.helpers import Helpers
-from prose_kernel.errors import ProviderError
+from prose_kernel.errors import PermissionDenied, ProviderError
 from prose_kernel.permissions.policy import PermissionDesk, Policy
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import SessionRequest
@@ -30,13 +32,15 @@ from prose_kernel.runtime.session_options import (
     Surroundings,
 )
 from prose_kernel.session_services import connect
-from prose_kernel.sessions.tools.own.pool import OwnTools
+from prose_kernel.sessions.tools.own import mcp_server
+from prose_kernel.sessions.tools.own.pool import Around, OwnTools
 from prose_kernel.sessions.tools.workbench import SessionWorkbench
 from prose_kernel.settings import Settings
 from prose_kernel.workspace import Start, Workspace
 
-SERVER = str(Path(__file__).parents[1] / "stubs" / "mcp_tools.py")
-STDIO = McpServer((sys.executable, SERVER), env={"WEATHER_TOKEN": "t-1"}, timeout=20)
+SERVER = str(Path(__file__).parents[1] / "stubs" / "mcp_tools.py")  # over HTTP
+BY_HAND = str(Path(__file__).parents[1] / "stubs" / "mcp_by_hand.py")
+STDIO = McpServer((sys.executable, BY_HAND, "weather"), env={"WEATHER_TOKEN": "$TOKEN_OF_MINE"}, timeout=20)
 FUNCTIONS = '''
 import os, time
 from typing import Literal
@@ -83,12 +87,16 @@ class Bench:
     """The tools of a session with these names, and its rules."""
 
     def __init__(self, cwd: Path, guard: Helpers, *, own: bool = True, **options: Any) -> None:
-        self.where = Surroundings(str(cwd))
-        self.pool = OwnTools(SessionOptions(**options), self.where, guard, lambda program: own)
-        self.person = ScriptedPerson([])
+        self.where = Surroundings(str(cwd), environment={"TOKEN_OF_MINE": "t-1"})
+        self.warnings: list[str] = []
+        self.audit: list[tuple[str, Mapping[str, object]]] = []
+        around = Around(guard, own, lambda event, told: self.audit.append((event, told)), self.warnings.append)
+        self.pool = OwnTools(SessionOptions(**options), self.where, around)
+        self.person = ScriptedPerson()
 
-    async def of(self, *names: str, rule: Any = "allow") -> SessionWorkbench:
-        request = SessionRequest("session", "Do it", "c1/s0", tools=names, permissions={"tools": rule})
+    async def of(self, *names: str, rule: Any = "allow", elsewhere: bool = False) -> SessionWorkbench:
+        permissions = {"tools": rule}
+        request = SessionRequest("session", "Do it", "c1/s0", tools=names, permissions=permissions, elsewhere=elsewhere)
         policy = Policy.of_session(request, {}, self.where)
         desk = PermissionDesk(self.person, SystemClock())
         made = SessionWorkbench(request, policy, desk, self.where, lambda progress: None)
@@ -156,8 +164,8 @@ async def test_what_the_rules_do_not_allow_is_refused(weather: Bench) -> None:
 
 async def test_a_tool_that_raises_or_sends_too_much_or_ends_its_server(weather: Bench) -> None:
     bench = await weather.of("weather")
-    assert await bench.call("weather__broken", {}) == "failed: Error executing tool broken"
-    big = await bench.call("weather__big", {})
+    assert await bench.call("weather__broken", {}) == "failed: no sky today"
+    big = await bench.call("weather__hundred", {})
     assert big == "failed: the tool server weather sent a message of more than 16 MiB"
     died = await bench.call("weather__die", {})
     assert died == "failed: the tool server weather ended; its last words: out of clouds"
@@ -172,7 +180,7 @@ async def test_what_a_server_injects_is_an_answer_and_grants_nothing(weather: Be
 
 async def test_a_server_that_hangs_is_ended_with_what_it_started(tmp_path: Path, guard: Helpers) -> None:
     note = tmp_path / "numbers"
-    server = McpServer((sys.executable, SERVER), timeout=3)
+    server = McpServer(STDIO.command, timeout=3)
     slow = Bench(tmp_path, guard, mcp={"weather": server})
     bench = await slow.of("weather")
     said = await bench.call("weather__hang", {"note": str(note)})
@@ -230,6 +238,150 @@ def _listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+async def test_a_server_of_the_package_index(tmp_path: Path, guard: Helpers) -> None:
+    server = McpServer((sys.executable, "-m", "mcp_server_time", "--local-timezone", "Europe/Oslo"), timeout=20)
+    bench = Bench(tmp_path, guard, mcp={"time": server})
+    tools = await bench.of("time")
+    assert {"time__get_current_time", "time__convert_time"} <= {spec.name for spec in tools.specs}
+    asked = {"source_timezone": "Europe/Oslo", "time": "09:00", "target_timezone": "Asia/Tokyo"}
+    assert "T16:00:00+09:00" in await tools.call("time__convert_time", asked) or "T17:00:00+09:00" in str(tools.trace)
+    assert (await tools.call("time__convert_time", {**asked, "time": "noon"})).startswith("failed: ")
+    assert bench.warnings == []
+    await bench.pool.close()
+
+
+# ---------------------------------------------------------------- servers that lie
+
+
+@pytest.fixture
+async def hostile(tmp_path: Path, guard: Helpers) -> AsyncIterator[Callable[..., Bench]]:
+    made: list[Bench] = []
+
+    def make(mode: str) -> Bench:
+        made.append(Bench(tmp_path, guard, mcp={"evil": McpServer((sys.executable, BY_HAND, mode), timeout=20)}))
+        return made[-1]
+
+    yield make
+    for bench in made:
+        await bench.pool.close()
+
+
+async def test_tools_that_no_model_could_be_told_are_left_out_with_one_warning(hostile: Callable[..., Bench]) -> None:
+    bench = hostile("schemas")
+    for _ in range(2):
+        assert [spec.name for spec in (await bench.of("evil")).specs][4:] == ["evil__good"]
+    [warning] = bench.warnings
+    assert warning.startswith(
+        "the tool server evil has tools that cannot be offered: typo (its schema is wrong: there is "
+    )
+    assert "huge (its schema has more than 64 KiB); list (its schema is wrong: `enum` must be a list)" in warning
+    assert warning.endswith("; and 3 more")
+    with pytest.raises(
+        ProviderError, match=r"the tool 'evil\.typo' cannot be had: its schema is wrong: there is no type"
+    ):
+        await bench.of("evil.typo")
+
+
+@pytest.mark.parametrize(("mode", "most"), [("many", 128), ("large", 12), ("pages", 100)])
+async def test_a_server_with_too_much_to_tell(hostile: Callable[..., Bench], mode: str, most: int) -> None:
+    bench = hostile(mode)
+    assert 0 < len((await bench.of("evil")).specs[4:]) <= most
+    assert len(bench.warnings) == (mode != "pages")
+
+
+async def test_a_description_is_bounded_and_can_be_sent(hostile: Callable[..., Bench]) -> None:
+    [spec] = (await hostile("description").of("evil")).specs[4:]
+    assert len(spec.description) == 4000 and spec.description.encode()
+
+
+async def test_answers_that_do_not_fit_the_schema_of_the_server(hostile: Callable[..., Bench]) -> None:
+    bench = await hostile("answers").of("evil")
+    broken = "failed: the tool server evil does not keep to its own schema: invalid answer: "
+    assert await bench.call("evil__lie", {}) == f"{broken}'city' must be a string"
+    assert await bench.call("evil__none", {}) == f"{broken}'city' is missing"
+    slow = await bench.call("evil__slow", {})  # no pattern of a stranger is matched: it could take years
+    assert json.loads(slow) == {"city": "a" * 40 + "!"}
+
+
+async def test_calls_of_a_server_that_answers_nonsense(hostile: Callable[..., Bench]) -> None:
+    bench = await hostile("calls").of("evil")
+    assert (await bench.call("evil__shapes", {})).startswith("failed: the tool server evil: ")
+    assert await bench.call("evil__surrogate", {}) == "half ? of one"
+    assert await bench.call("evil__image", {}) == (
+        "[image: image/png, 3 bytes, not shown here]\nheld\n[file: file:///a.bin]\n[link: file:///b.txt]"
+    )
+    wrong = await bench.call("evil__wrong", {})
+    assert wrong.startswith("failed: the tool server evil: no\N{REPLACEMENT CHARACTER}[2Jooo") and len(wrong) < 350
+    assert await bench.call("evil__asks", {}) == "error error error"  # no sampling, no questions, no directories
+    big = "failed: the tool server evil sent a message of more than 16 MiB"
+    assert await bench.call("evil__hundred", {}) == big
+    assert await bench.call("evil__dies", {}) == "failed: the tool server evil ended"
+    assert await bench.call("evil__good", {}) == ""
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        ("hangs", "the tool server evil did not say hello within 2 seconds"),
+        ("flood", "the tool server evil printed more than 16 MiB that are no messages"),
+        ("version", "the tool server evil cannot be used: Unsupported protocol version"),
+        (
+            "broken",
+            "the tool server evil: its message breaks the protocol: tools.0.inputSchema.type: Input should be 'object'",
+        ),
+    ],
+)
+async def test_servers_that_cannot_be_used(
+    hostile: Callable[..., Bench], mode: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if mode == "hangs":
+        monkeypatch.setattr(mcp_server, "START", 2.0)
+    with pytest.raises(ProviderError) as caught:
+        await hostile(mode).of("evil")
+    assert f"the tool 'evil' cannot be had: {said}" in str(caught.value) and "\n" not in str(caught.value)
+
+
+async def test_what_a_server_prints_besides_is_no_message(hostile: Callable[..., Bench]) -> None:
+    bench = await hostile("noise").of("evil.good")
+    assert await bench.call("evil__good", {}) == ""
+
+
+async def test_names_that_collide_for_a_model(tmp_path: Path, guard: Helpers) -> None:
+    (tmp_path / "prose_tools.py").write_text(
+        "def weather__token() -> str:\n    return ''\n\ndef read() -> str:\n    return ''\n"
+    )
+    bench = Bench(tmp_path, guard, mcp={"weather": STDIO})
+    with pytest.raises(ProviderError, match="there are two tools named 'weather__token'"):
+        await bench.of("weather", "weather__token")
+    with pytest.raises(ProviderError, match="there are two tools named 'read'"):
+        await bench.of("read")
+    await bench.pool.close()
+
+
+async def test_a_variable_that_is_not_set(tmp_path: Path, guard: Helpers) -> None:
+    bench = Bench(tmp_path, guard, mcp={"weather": McpServer(STDIO.command, env={"WEATHER_TOKEN": "$NOT_SET"})})
+    with pytest.raises(ProviderError, match="the environment variable NOT_SET for the tool server weather is not set"):
+        await bench.of("weather")
+    await bench.pool.close()
+
+
+async def test_each_call_is_audited_without_its_arguments(weather: Bench) -> None:
+    bench = await weather.of("weather", rule=("weather.forecast", "weather.broken"))
+    await bench.call("weather__forecast", {"city": "sk-secret"})
+    await bench.call("weather__broken", {})
+    await bench.call("weather__token", {})
+    told = [(event, each["tool"], each.get("ok"), each.get("error")) for event, each in weather.audit]
+    assert told == [
+        ("tool.call.dispatched", "weather.forecast", None, None),
+        ("tool.call.finished", "weather.forecast", True, None),
+        ("tool.call.dispatched", "weather.broken", None, None),
+        ("tool.call.finished", "weather.broken", False, "tool_failed"),
+        ("tool.call.denied", "weather.token", None, None),
+    ]
+    assert weather.audit[0][1]["args_sha256"] == hashlib.sha256(b'{"city": "sk-secret"}').hexdigest()
+    assert weather.audit[0][1]["agent"] == "c1/s0#0" and "sk-secret" not in repr(weather.audit)
+
+
 # ---------------------------------------------------------------- functions
 
 
@@ -270,12 +422,63 @@ async def test_a_function_that_forks_and_blocks_is_ended(tmp_path: Path, guard: 
     await functions.pool.close()
 
 
-async def test_functions_beside_a_program_from_elsewhere_are_never_loaded(tmp_path: Path, guard: Helpers) -> None:
+async def test_a_call_that_is_cancelled_ends_no_other_call(tmp_path: Path, guard: Helpers) -> None:
+    (tmp_path / "prose_tools.py").write_text(
+        "import pathlib, time\n"
+        "def waits(note: str) -> str:\n"
+        "    pathlib.Path(note).touch()\n"
+        "    while not pathlib.Path(note + '.go').exists():\n"
+        "        time.sleep(0.01)\n"
+        "    return 'went'\n"
+    )
+    functions = Bench(tmp_path, guard, function_seconds=30)
+    notes = [str(tmp_path / name) for name in ("one", "other")]
+    benches = [await functions.of("waits") for _ in notes]
+    calls = [
+        asyncio.ensure_future(bench.call("waits", {"note": note})) for bench, note in zip(benches, notes, strict=True)
+    ]
+    await asyncio.to_thread(until, lambda: all(Path(note).exists() for note in notes))
+    calls[0].cancel()
+    await asyncio.gather(calls[0], return_exceptions=True)
+    Path(notes[1] + ".go").touch()
+    assert await calls[1] == "went"
+    assert [told.get("error") for event, told in functions.audit if event == "tool.call.finished"] == [
+        "cancelled",
+        None,
+    ]
+    await functions.pool.close()
+
+
+@pytest.mark.parametrize("started", [True, False])
+async def test_functions_beside_a_program_from_elsewhere_are_never_loaded(
+    tmp_path: Path, guard: Helpers, started: bool
+) -> None:
     (tmp_path / "prose_tools.py").write_text("from pathlib import Path\nPath('loaded').touch()\n" + FUNCTIONS)
-    foreign = Bench(tmp_path, guard, own=False)
+    foreign = Bench(tmp_path, guard, own=not started, permissions={"tools": "allow"})
     with pytest.raises(ProviderError, match="there is no tool 'word_count'"):
-        await foreign.of("word_count")
+        await foreign.of("word_count", elsewhere=not started)
     assert not (tmp_path / "loaded").exists()
+    await foreign.pool.close()
+
+
+async def test_a_program_from_elsewhere_gets_servers_by_the_persons_consent_alone(
+    tmp_path: Path, guard: Helpers
+) -> None:
+    note = str(tmp_path / "started")
+    server = McpServer(("sh", "-c", 'touch "$0"; exec "$@"', note, *STDIO.command))
+    foreign = Bench(tmp_path, guard, mcp={"weather": server})
+    foreign.person.available = False
+    with pytest.raises(PermissionDenied) as denied:
+        await foreign.of("weather", rule="allow", elsewhere=True)  # what it grants itself counts for nothing
+    assert "a program from elsewhere may not use the tool server weather" in str(denied.value)
+    assert not Path(note).exists()
+    foreign.person = ScriptedPerson("y", "n")
+    bench = await foreign.of("weather.token", rule="allow", elsewhere=True)
+    assert (
+        await bench.call("weather__token", {}) == "refused: the tool weather.token is not allowed: the person said no"
+    )
+    assert "the tool server weather" in "\n".join(foreign.person.transcript)
+    assert [spec.name for spec in (await foreign.of("weather", rule="deny", elsewhere=True)).specs][4:] == []
     await foreign.pool.close()
 
 
@@ -291,20 +494,20 @@ async def test_a_file_of_functions_that_is_wrong_says_so(tmp_path: Path, guard: 
 
 
 async def test_a_session_calls_a_tool_and_is_replayed_without_the_server(tmp_path: Path, guard: Helpers) -> None:
-    where = Surroundings(str(tmp_path))
+    where = Surroundings(str(tmp_path), environment={"TOKEN_OF_MINE": "t-1"})
     asked = SessionRequest(
         "session", "Plan", "c1/s0", tools=("weather.forecast",), permissions={"tools": "allow", "read": "deny"}
     )
     with StubServer() as stub:
         models = {"stub": ModelServer("openai", stub.openai_url, key="", model="tool-0-weather__forecast")}
         live = SessionOptions("stub", servers=models, cassette=CassetteOptions("c", "auto"), mcp={"weather": STDIO})
-        services = connect(ScriptedPerson([]), live, where, guard=guard)
+        services = connect(ScriptedPerson(), live, where, guard=guard)
         first = await services.sessions.run(asked, lambda progress: None)
         await services.close()
     assert [(use.tool, use.outcome) for use in first.trace] == [("weather__forecast", "ok")]
     assert "sunny" in (first.text or "")
     away = SessionOptions("replay", cassette=CassetteOptions("c", "replay"), mcp={"weather": McpServer(("away",))})
-    services = connect(ScriptedPerson([]), away, where, guard=guard)
+    services = connect(ScriptedPerson(), away, where, guard=guard)
     again = await services.sessions.run(asked, lambda progress: None)
     await services.close()
     assert again.text == first.text and again.trace == first.trace

@@ -121,6 +121,7 @@ def _context(s: ProgramContext, host: Host, layer: Layer, temps: Temps) -> Progr
     run.root = next(part for part in _layers(layer) if part.frame.caller is None and part.parent is None)
     run.agents, run.blocks, run.programs = real.agents, real.blocks, real.programs
     run.functions, run.other_agents, run.supplied = real.functions, real.other_agents, real.supplied
+    run.elsewhere = real.elsewhere
     run.progress = replace(real.progress, unsaved={}, dirty=False)
     context = ProgramContext(run, layer, s.source, s.cwd, "debugger")
     context.temps, context.catching = temps, s.catching

@@ -196,7 +196,7 @@ def _shadow(run: ProgramRun, foresight: Foresight) -> ProgramRun:
     table = {name: replace(slot) for name, slot in run.root.table.items()}
     shadow.root = Layer(Frame(), table=table, exports=dict(run.root.exports), outputs=dict(run.root.outputs))
     shadow.agents, shadow.blocks, shadow.programs = dict(run.agents), dict(run.blocks), dict(run.programs)
-    shadow.supplied = run.supplied
+    shadow.supplied, shadow.elsewhere = run.supplied, run.elsewhere
     shadow.started_agents = set(run.started_agents)
     shadow.finished.extend(run.finished)
     shadow.progress.cell, shadow.progress.ordinal = run.cell, run.ordinal

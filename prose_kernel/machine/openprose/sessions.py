@@ -293,6 +293,7 @@ async def _request(
         timeout=seconds,
         output=_schema(s, node, own.get("output", _agents(s, entry).get("output"))),
         tools=_tools(own, agent),
+        elsewhere=s.run.elsewhere,
     )
 
 

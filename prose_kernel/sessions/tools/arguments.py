@@ -17,38 +17,52 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
 }
 
 
-def check(schema: Mapping[str, Any], arguments: Mapping[str, object]) -> None:
+def check(schema: Mapping[str, Any], arguments: Mapping[str, object], what: str = "arguments") -> None:
     """Raises `ToolFailed` that names the first thing wrong: a missing, unknown or ill-typed argument.
 
     Knows what our tools' schemas use: `properties`, `required`, `additionalProperties`, `type`, `items`, `minimum`,
-    `maximum`, `enum`. The rest is the tool's own business.
+    `maximum`, `enum`. The rest is the tool's own business. The schema may be anybody's: `what` its values are.
     """
-    properties: Mapping[str, Any] = schema.get("properties", {})
-    for name in schema.get("required", ()):
+    told = schema.get("properties")
+    properties: Mapping[str, Any] = told if isinstance(told, Mapping) else {}
+    for name in _several(schema.get("required")):
         if name not in arguments:
-            raise ToolFailed(f"invalid arguments: '{name}' is missing")
+            raise ToolFailed(f"invalid {what}: '{name}' is missing")
     for name, value in arguments.items():
         if name in properties:
-            _check_value(name, properties[name], value)
+            wrong = _wrong(name, properties[name], value)
+            if wrong is not None:
+                raise ToolFailed(f"invalid {what}: {wrong}")
         elif schema.get("additionalProperties", True) is False:
-            raise ToolFailed(f"invalid arguments: there is no '{name}' (known: {', '.join(properties) or 'none'})")
+            raise ToolFailed(f"invalid {what}: there is no '{name}' (known: {', '.join(properties) or 'none'})")
 
 
-def _check_value(name: str, schema: Mapping[str, Any], value: object, of: str = "") -> None:
+def _wrong(name: str, schema: object, value: object, of: str = "") -> str | None:
+    """What is wrong with a value."""
+    if not isinstance(schema, Mapping):
+        return None
     kind = schema.get("type")
     if isinstance(kind, str) and kind in _TYPES:
         wrong_boolean = isinstance(value, bool) and kind != "boolean"
         if not isinstance(value, _TYPES[kind]) or wrong_boolean:
-            raise ToolFailed(f"invalid arguments: {of}'{name}' must be {'an' if kind[0] in 'aeiou' else 'a'} {kind}")
+            return f"{of}'{name}' must be {'an' if kind[0] in 'aeiou' else 'a'} {kind}"
     if isinstance(value, (int, float)):
         for limit, words, broken in (("minimum", "at least", value.__lt__), ("maximum", "at most", value.__gt__)):
             if limit in schema and broken(schema[limit]) is True:
-                raise ToolFailed(f"invalid arguments: '{name}' must be {words} {schema[limit]}")
-    if "enum" in schema and value not in schema["enum"]:
-        raise ToolFailed(f"invalid arguments: '{name}' must be one of {', '.join(map(str, schema['enum']))}")
+                return f"'{name}' must be {words} {schema[limit]}"
+    known = _several(schema.get("enum"))
+    if known and value not in known:
+        return f"'{name}' must be one of {', '.join(map(str, known))}"
     if isinstance(value, Sequence) and not isinstance(value, str) and "items" in schema:
         for item in value:
-            _check_value(name, schema["items"], item, "every item of ")
+            wrong = _wrong(name, schema["items"], item, "every item of ")
+            if wrong is not None:
+                return wrong
+    return None
+
+
+def _several(value: object) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else ()
 
 
 def text(arguments: Mapping[str, object], name: str, default: str | None = None, *, empty: bool = False) -> str:

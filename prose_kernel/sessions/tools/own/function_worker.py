@@ -15,6 +15,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import entry_points
 from typing import Any, get_type_hints
@@ -67,10 +68,17 @@ def _same(value: Callable[..., Any]) -> Callable[..., Any]:
     return value
 
 
-def functions_of(path: str) -> tuple[dict[str, Function], list[str]]:
-    """The functions by name, and what is wrong with those that are none."""
-    found: dict[str, Function] = {}
-    problems: list[str] = []
+@dataclass
+class Loaded:
+    """The functions by name, why others are none, and what is wrong with the file."""
+
+    functions: dict[str, Function] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+    broken: str = ""
+
+
+def load(path: str) -> Loaded:
+    loaded = Loaded()
     candidates: list[tuple[str, Callable[[], Any]]] = []
     if path != "-":
         sys.path.insert(0, os.path.dirname(path))  # noqa: PTH120
@@ -80,34 +88,36 @@ def functions_of(path: str) -> tuple[dict[str, Function], list[str]]:
         sys.modules["prose_tools"] = module
         try:
             specification.loader.exec_module(module)
-        except Exception as problem:
-            return {}, [f"prose_tools.py: {type(problem).__name__}: {problem}"]
+        except (Exception, SystemExit) as problem:
+            loaded.broken = f"prose_tools.py: {type(problem).__name__}: {problem}"
+            return loaded
         public = getattr(module, "__all__", [name for name in vars(module) if not name.startswith("_")])
         for name in public:
             value = vars(module).get(name)
             if inspect.isfunction(value) and value.__module__ == "prose_tools":
                 candidates.append((name, partial(_same, value)))
     candidates += [(entry.name, entry.load) for entry in entry_points(group=GROUP)]
-    for name, load in candidates:
-        if name not in found:
+    for name, made in candidates:
+        if name not in loaded.functions:
             try:
-                found[name] = Function(name, load())
+                loaded.functions[name] = Function(name, made())
             except Exception as problem:
-                problems.append(f"{name}: {type(problem).__name__}: {problem}")
-    return found, problems
+                loaded.problems[name] = f"{type(problem).__name__}: {problem}"
+    return loaded
 
 
-async def answer(message: dict[str, Any], functions: dict[str, Function], problems: list[str], limit: int) -> Any:
+async def answer(message: dict[str, Any], loaded: Loaded, limit: int) -> Any:
     if message["method"] == "list":
-        return {"tools": [function.told for function in functions.values()], "problems": problems}
-    function = functions.get(message["params"]["name"])
+        told = [function.told for function in loaded.functions.values()]
+        return {"tools": told, "problems": loaded.problems, "broken": loaded.broken}
+    function = loaded.functions.get(message["params"]["name"])
     if function is None:
         return {"failed": f"there is no such function: {message['params']['name']}"}
     try:
         text = await function.call(message["params"]["arguments"])
     except msgspec.ValidationError as problem:
         return {"failed": f"invalid arguments: {problem}"}
-    except Exception as problem:
+    except (Exception, SystemExit) as problem:
         return {"failed": f"{type(problem).__name__}: {problem}"[:2000]}
     return {"text": text[:limit], "length": len(text)}
 
@@ -119,12 +129,12 @@ def main() -> None:
     inlet = os.dup(0)
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)
-    functions, problems = functions_of(path)
+    loaded = load(path)
     loop = asyncio.new_event_loop()
     own, lock = os.getpid(), threading.Lock()
 
     async def serve(message: dict[str, Any]) -> None:
-        found = await answer(message, functions, problems, limit)
+        found = await answer(message, loaded, limit)
         if os.getpid() != own:  # a function forked and came back here
             os._exit(1)
         with lock:

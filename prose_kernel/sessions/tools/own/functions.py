@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from prose_kernel.runtime.services import Guard
 from prose_kernel.runtime.text import one_line
+from prose_kernel.sessions.tools.own.offer import Offer
 from prose_kernel.sessions.tools.own.wire import Requests
-from prose_kernel.sessions.tools.tool import ToolFailed, ToolSpec
+from prose_kernel.sessions.tools.tool import ToolFailed
 
 FILE: Final = "prose_tools.py"
 START: Final = 30.0
@@ -21,7 +22,8 @@ _WORKER: Final = str(Path(__file__).with_name("function_worker.py"))
 class Functions:
     """The functions of one `prose_tools.py` (None: only those of packages). Raises `ToolFailed` everywhere.
 
-    A call that takes longer than `timeout` ends the process; the next call starts it again.
+    A call that takes longer than `timeout`, or is cancelled, ends the process as soon as no other call is waiting for
+    it; later calls get a new one.
     """
 
     def __init__(self, file: str | None, guard: Guard, cwd: str, *, timeout: float, limit: int) -> None:
@@ -31,14 +33,19 @@ class Functions:
         self._timeout = timeout
         self._limit = limit
         self._requests: Requests | None = None
+        self._leaving: set[Requests] = set()
         self._starting = asyncio.Lock()
 
-    async def list(self) -> list[ToolSpec]:
-        """What there is. Raises `ToolFailed` naming what is wrong with the file."""
+    async def list(self) -> Offer:
+        """What there is. Raises `ToolFailed` where the file cannot be loaded."""
         found = await self._ask("list", {}, START)
-        if found["problems"]:
-            raise ToolFailed("; ".join(one_line(str(problem), 300) for problem in found["problems"]))
-        return [ToolSpec(each["name"], each["description"], each["parameters"]) for each in found["tools"]]
+        if found["broken"]:
+            raise ToolFailed(one_line(str(found["broken"]), 300))
+        offer = Offer()
+        for each in found["tools"]:
+            offer.add(each["name"], each["description"], each["parameters"])
+        offer.unusable |= {name: one_line(str(why), 300) for name, why in found["problems"].items()}
+        return offer
 
     async def call(self, name: str, arguments: Mapping[str, object]) -> str:
         found = await self._ask("call", {"name": name, "arguments": arguments}, self._timeout)
@@ -48,21 +55,27 @@ class Functions:
         return text if length <= len(text) else f"{text}\n\n[cut: {length:,} characters in all]"
 
     async def close(self) -> None:
-        requests, self._requests = self._requests, None
-        if requests is not None:
-            await requests.process.stop()
+        leaving, self._leaving = self._leaving, set()
+        if self._requests is not None:
+            leaving.add(self._requests)
+            self._requests = None
+        await asyncio.gather(*(requests.process.stop() for requests in leaving))
 
     async def _ask(self, method: str, params: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        requests = await self._running()
         try:
             async with asyncio.timeout(seconds):
-                requests = await self._running()
                 answer = await requests.ask(method, params)
         except TimeoutError:
-            await self._end()
+            self._leave(requests)
             raise ToolFailed(f"no answer within {seconds:g} seconds; it was ended") from None
         except asyncio.CancelledError:
-            await self._end()
+            self._leave(requests)
             raise
+        finally:
+            if requests in self._leaving and requests.idle:
+                self._leaving.discard(requests)
+                await requests.process.stop(0)
         found = answer.get("result")
         if not isinstance(found, dict):
             raise ToolFailed("the process of the functions sent no answer")
@@ -70,15 +83,18 @@ class Functions:
 
     async def _running(self) -> Requests:
         async with self._starting:
-            if self._requests is None or not self._requests.open:
-                await self._end()
+            if self._requests is not None and not self._requests.open:
+                await self._requests.process.stop(0)
+                self._requests = None
+            if self._requests is None:
                 made = Requests("prose_tools")
                 command = (sys.executable, "-P", _WORKER, self._file or "-", str(self._limit))
                 await made.process.start(self._guard, command, {}, self._cwd)
                 self._requests = made
             return self._requests
 
-    async def _end(self) -> None:
-        requests, self._requests = self._requests, None
-        if requests is not None:
-            await requests.process.stop(0)
+    def _leave(self, requests: Requests) -> None:
+        """Give it no further calls; what hangs in it hangs."""
+        self._leaving.add(requests)
+        if self._requests is requests:
+            self._requests = None

@@ -20,20 +20,19 @@ import mcp_types as types
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
 
 from prose_kernel.runtime.services import Guard
 from prose_kernel.runtime.session_options import McpServer
 from prose_kernel.runtime.text import one_line
+from prose_kernel.sessions.tools import arguments as argument_rules
+from prose_kernel.sessions.tools.own.offer import MOST_TOOLS, Offer
 from prose_kernel.sessions.tools.own.wire import LONGEST, ServerProcess
-from prose_kernel.sessions.tools.tool import ToolFailed, ToolSpec
+from prose_kernel.sessions.tools.tool import ToolFailed
 
 START: Final = 30.0
-MOST_TOOLS: Final = 500
-DESCRIPTION: Final = 4000
-SCHEMA: Final = 64 * 1024
-NAME: Final = 64
-"""Characters of a name that every vendor takes."""
-_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
+PAGES: Final = 100
+_VARIABLE: Final = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)", re.ASCII)
 
 
 class Mcp:
@@ -48,25 +47,32 @@ class Mcp:
         self._cwd = cwd
         self._environment = environment
         self._limit = limit
+        self._answers: dict[str, Mapping[str, Any]] = {}
         self._session: ClientSession | None = None
         self._process: ServerProcess | None = None
         self._serving: asyncio.Task[None] | None = None
         self._finish = asyncio.Event()
         self._starting = asyncio.Lock()
 
-    async def list(self) -> list[ToolSpec]:
+    async def list(self) -> Offer:
         """The tools that the settings allow, with their schemas as the server tells them."""
-        found: list[ToolSpec] = []
+        offer = Offer()
+        self._answers = {}
         cursor: str | None = None
-        for _ in range(MOST_TOOLS):
+        for _ in range(PAGES):
             session = await self._open()
             params = types.PaginatedRequestParams(cursor=cursor)
             page = await self._within(session.list_tools(params=params), START)
-            found += [self._spec(tool) for tool in page.tools if self._wanted(tool)]
+            for tool in page.tools:
+                if not self._server.tools or tool.name in self._server.tools:
+                    prefix = f"{self.name}__"
+                    offer.add(tool.name, tool.description or "", tool.input_schema, prefix)
+                    if tool.output_schema is not None:
+                        self._answers.setdefault(tool.name, tool.output_schema)
             cursor = page.next_cursor
-            if not cursor or len(found) > MOST_TOOLS:
+            if not cursor or len(offer.unusable) > MOST_TOOLS:
                 break
-        return found[:MOST_TOOLS]
+        return offer
 
     async def call(self, name: str, arguments: Mapping[str, object]) -> str:
         session = await self._open()
@@ -76,6 +82,11 @@ class Mcp:
         text = self._text(result)
         if result.is_error:
             raise ToolFailed(text or "the tool failed without a word")
+        if name in self._answers:
+            try:
+                argument_rules.check(self._answers[name], result.structured_content or {}, "answer")
+            except ToolFailed as problem:
+                raise ToolFailed(f"the tool server {self.name} does not keep to its own schema: {problem}") from None
         return text
 
     async def close(self) -> None:
@@ -91,28 +102,8 @@ class Mcp:
 
     # ------------------------------------------------------------ what comes back
 
-    def _wanted(self, tool: types.Tool) -> bool:
-        """Whether the settings allow it, and a model could be told its name and schema: others are left out."""
-        schema: Any = tool.input_schema
-        return (
-            _NAME.fullmatch(tool.name) is not None
-            and len(self.name) + 2 + len(tool.name) <= NAME
-            and (not self._server.tools or tool.name in self._server.tools)
-            and schema.get("type") == "object"
-            and isinstance(schema.get("properties", {}), dict)
-            and len(json.dumps(schema)) <= SCHEMA
-        )
-
-    def _spec(self, tool: types.Tool) -> ToolSpec:
-        return ToolSpec(tool.name, (tool.description or tool.name)[:DESCRIPTION], tool.input_schema)
-
     def _text(self, result: types.CallToolResult) -> str:
-        parts = []
-        for part in result.content:
-            if isinstance(part, types.TextContent):
-                parts.append(part.text)
-            else:
-                parts.append(f"[{part.type}: not text]")
+        parts = [_shown(part) for part in result.content]
         if not parts and result.structured_content is not None:
             parts.append(json.dumps(result.structured_content, ensure_ascii=False))
         text = "\n".join(parts)
@@ -141,7 +132,7 @@ class Mcp:
             if serving.done() or (self._process is not None and self._process.over):
                 await self.close()
                 raise ToolFailed(self._gone()) from None
-            raise ToolFailed(f"the tool server {self.name}: {one_line(str(problem), 300)}") from None
+            raise ToolFailed(f"the tool server {self.name}: {_in_words(problem)}") from None
         finally:
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
@@ -167,8 +158,11 @@ class Mcp:
     async def _serve(self, ready: asyncio.Future[ClientSession]) -> None:
         """Hold the session open, in one task: the package's scopes must be left where they were entered."""
         try:
-            async with self._streams() as (incoming, outgoing), ClientSession(incoming, outgoing) as session:
-                await session.initialize()
+            async with self._streams() as (incoming, outgoing), _Session(incoming, outgoing) as session:
+                try:
+                    await session.initialize()
+                except Exception as problem:  # before the streams are closed, which ends the process
+                    raise self._unusable(problem) from None
                 if not ready.done():
                     ready.set_result(session)
                 await self._finish.wait()
@@ -182,12 +176,13 @@ class Mcp:
                 ready.set_exception(ToolFailed(self._gone()))
                 ready.exception()
 
-    def _unusable(self, problem: Exception) -> ToolFailed:
+    def _unusable(self, found: Exception) -> ToolFailed:
+        problem = _innermost(found)
         if isinstance(problem, ToolFailed):
             return problem
         if self._process is not None and self._process.over:
             return ToolFailed(self._gone())
-        return ToolFailed(f"the tool server {self.name} cannot be used: {one_line(_innermost(problem), 300)}")
+        return ToolFailed(f"the tool server {self.name} cannot be used: {_in_words(problem)}")
 
     def _streams(self) -> contextlib.AbstractAsyncContextManager[Any]:
         return self._http() if self._server.url is not None else self._stdio()
@@ -208,7 +203,8 @@ class Mcp:
 
         process = ServerProcess(self.name, heard, to_session.close)
         try:
-            await process.start(self._guard, self._server.command, self._server.env, self._cwd)
+            env = {name: self._value(text) for name, text in self._server.env.items()}
+            await process.start(self._guard, self._server.command, env, self._cwd)
         except BaseException:
             for stream in (to_session, incoming, outgoing, from_session):
                 stream.close()
@@ -228,16 +224,22 @@ class Mcp:
             for stream in (to_session, incoming, outgoing, from_session):
                 stream.close()
 
+    def _value(self, text: str) -> str:
+        """A value of `env`: as it is written, or with `$NAME` that of a variable."""
+        named = _VARIABLE.fullmatch(text)
+        return self._variable(named[1]) if named is not None else text
+
+    def _variable(self, name: str) -> str:
+        value = self._environment.get(name)
+        if not value:
+            raise ToolFailed(f"the environment variable {name} for the tool server {self.name} is not set")
+        return value
+
     @contextlib.asynccontextmanager
     async def _http(self) -> AsyncIterator[Any]:
         headers = {}
         if self._server.key:
-            key = self._environment.get(self._server.key)
-            if not key:
-                raise ToolFailed(
-                    f"the environment variable {self._server.key} for the tool server {self.name} is not set"
-                )
-            headers["authorization"] = f"Bearer {key}"
+            headers["authorization"] = f"Bearer {self._variable(self._server.key)}"
         timeout = httpx2.Timeout(self._server.timeout, connect=min(10.0, self._server.timeout))
         transport = _Bounded(httpx2.AsyncHTTPTransport())
         assert self._server.url is not None
@@ -246,6 +248,25 @@ class Mcp:
             streamable_http_client(self._server.url, http_client=client) as streams,
         ):
             yield streams
+
+
+class _Session(ClientSession):
+    """Leaves it to us whether an answer fits: patterns that somebody made up can take for ever to match."""
+
+    async def validate_tool_result(self, name: str, result: types.CallToolResult) -> None:
+        return
+
+
+def _shown(part: types.ContentBlock) -> str:
+    """A part of a result as text: models are told of what is none."""
+    if isinstance(part, types.TextContent):
+        return part.text
+    if isinstance(part, types.ImageContent | types.AudioContent):
+        return f"[{part.type}: {one_line(part.mime_type, 60)}, {len(part.data) * 3 // 4:,} bytes, not shown here]"
+    if isinstance(part, types.EmbeddedResource):
+        held = part.resource
+        return held.text if isinstance(held, types.TextResourceContents) else f"[file: {one_line(str(held.uri))}]"
+    return f"[link: {one_line(str(part.uri))}]"
 
 
 class _Bounded(httpx2.AsyncBaseTransport):
@@ -279,7 +300,17 @@ class _Counted(httpx2.AsyncByteStream):
         await self._inner.aclose()
 
 
-def _innermost(problem: BaseException) -> str:
+def _innermost(problem: BaseException) -> BaseException:
     while isinstance(problem, BaseExceptionGroup):
         problem = problem.exceptions[0]
-    return str(problem) or type(problem).__name__
+    return problem
+
+
+def _in_words(problem: BaseException) -> str:
+    """A problem on one line: of a message that breaks the protocol, where."""
+    if isinstance(problem, ValidationError):
+        first = problem.errors(include_url=False, include_context=False, include_input=False)[0]
+        text = f"its message breaks the protocol: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+    else:
+        text = str(problem) or type(problem).__name__
+    return one_line(text, 300)

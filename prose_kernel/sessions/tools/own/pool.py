@@ -3,31 +3,60 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from prose_kernel.errors import ProviderError
+from msgspec import structs
+
+from prose_kernel.errors import PermissionDenied, ProviderError
 from prose_kernel.permissions.policy import Ask, PermissionDesk, Policy, who
 from prose_kernel.runtime.ports import SessionRequest
 from prose_kernel.runtime.services import Guard
 from prose_kernel.runtime.session_options import SessionOptions, Surroundings
 from prose_kernel.runtime.text import one_line
 from prose_kernel.sessions.tools.own.functions import FILE, Functions
+from prose_kernel.sessions.tools.own.offer import Offer
 from prose_kernel.sessions.tools.tool import Tool, ToolFailed, ToolRefused, ToolSpec
 
 RESULT: Final = 100_000
 """Characters of a result that a model gets; the rest is cut, and it is said."""
 
+Note = Callable[[str, Mapping[str, object]], None]
+"""Writes an event into the audit log of the run. Raises `ToolRefused` where it must be written and cannot."""
+
 _INSTALL: Final = "pip install 'prose-kernel[mcp]'"
+
+
+def _unnoted(event: str, told: Mapping[str, object]) -> None:
+    """Where a run is not kept there is no log."""
+
+
+def _unsaid(text: str) -> None:
+    """Nobody is there to be warned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What tools of one's own have around them.
+
+    `guard` starts and ends processes, `note` writes the audit log, `warn` tells the person. `own` is False where the
+    started program is nobody's own file: an example of the package, or one that was fetched.
+    """
+
+    guard: Guard | None = None
+    own: bool = True
+    note: Note = _unnoted
+    warn: Callable[[str], None] = _unsaid
 
 
 class Source(Protocol):
     """A server of tools, or the functions."""
 
-    async def list(self) -> list[ToolSpec]: ...
+    async def list(self) -> Offer: ...
 
     async def call(self, name: str, arguments: Mapping[str, object]) -> str: ...
 
@@ -44,6 +73,7 @@ class OwnTool:
     request: SessionRequest
     policy: Policy
     desk: PermissionDesk
+    note: Note = _unnoted
 
     @property
     def spec(self) -> ToolSpec:
@@ -51,9 +81,26 @@ class OwnTool:
 
     def summary(self, arguments: Mapping[str, object]) -> str:
         """All arguments on one line."""
-        return json.dumps(dict(arguments), ensure_ascii=False, default=str) if arguments else ""
+        return _written(arguments) if arguments else ""
 
     async def call(self, arguments: Mapping[str, object]) -> str:
+        told = self._told(arguments)
+        try:
+            await self._allow(arguments)
+        except ToolRefused as refused:
+            self.note("tool.call.denied", {**told, "message": str(refused)})
+            raise
+        self.note("tool.call.dispatched", told)
+        try:
+            answer = await self.source.call(self.theirs.name, arguments)
+        except BaseException as problem:
+            error = "tool_failed" if isinstance(problem, Exception) else "cancelled"
+            self.note("tool.call.finished", {**told, "ok": False, "error": error})
+            raise
+        self.note("tool.call.finished", {**told, "ok": True, "characters": len(answer)})
+        return answer.encode("utf-8", "replace").decode()
+
+    async def _allow(self, arguments: Mapping[str, object]) -> None:
         ruling = self.policy.rule("tools", self.name)
         if ruling.answer == "prompt":
             question = f"{self.name} {self.summary(arguments)}".rstrip()
@@ -61,7 +108,13 @@ class OwnTool:
             ruling = await self.desk.ask(Ask.of(self.request, "tools", question, always))
         if ruling.answer != "allow":
             raise ToolRefused(f"the tool {self.name} is not allowed: {ruling.why}")
-        return await self.source.call(self.theirs.name, arguments)
+
+    def _told(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """A call for the audit log: its arguments, which may hold secrets, by their digest alone."""
+        text = json.dumps(dict(arguments), ensure_ascii=False, default=str, sort_keys=True).encode("utf-8", "replace")
+        digest = hashlib.sha256(text).hexdigest()
+        agent = f"{self.request.at}#{self.request.attempt}"
+        return {"tool": self.name, "agent": agent, "args_sha256": digest, "args_bytes": len(text)}
 
 
 def offered_name(name: str) -> str:
@@ -69,50 +122,95 @@ def offered_name(name: str) -> str:
     return name.replace(".", "__")
 
 
+def _written(arguments: Mapping[str, object]) -> str:
+    return json.dumps(dict(arguments), ensure_ascii=False, default=str)
+
+
+@dataclass(slots=True)
+class _Listed:
+    """A source whose tools are known."""
+
+    source: Source
+    offer: Offer = field(default_factory=Offer)
+    warned: bool = False
+
+
 class OwnTools:
     """All servers and functions of one run; each is started by the first session that names one of its tools.
 
-    `own_program` tells whether the program of that name is the person's own: only those get functions of the file
-    `prose_tools.py` in the directory `where.cwd`.
+    Sessions of a program from elsewhere never get the functions of `prose_tools.py`. What else they name they get with
+    the person's consent: what the settings say about `tools` counts for them, and not what they say themselves.
     """
 
-    def __init__(
-        self, options: SessionOptions, where: Surroundings, guard: Guard | None, own_program: Callable[[str], bool]
-    ) -> None:
+    def __init__(self, options: SessionOptions, where: Surroundings, around: Around) -> None:
         self._options = options
         self._where = where
-        self._guard = guard
-        self._own_program = own_program
-        self._sources: dict[str, Source] = {}
-        self._specs: dict[str, list[ToolSpec]] = {}
+        self._around = around
+        self._listed: dict[str, _Listed] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def tools(self, request: SessionRequest, policy: Policy, desk: PermissionDesk) -> Sequence[Tool]:
         """The tools of a session, in the order of its names. Raises `ProviderError` for what cannot be had."""
-        found: dict[str, OwnTool] = {}
+        foreign = request.elsewhere or not self._around.own
+        if foreign and policy.could("tools"):
+            unstated = structs.replace(request, permissions={})
+            policy = Policy.of_session(unstated, self._options.permissions, self._where)
         if not policy.could("tools"):
             return ()
+        found: dict[str, OwnTool] = {}
         for name in request.tools:
-            server, _, wanted = name.partition(".")
-            try:
-                if server in self._options.mcp:
-                    specs = await self._listed(server)
-                    chosen = [spec for spec in specs if wanted in ("", "*", spec.name)]
-                    full = {f"{server}.{spec.name}": spec for spec in chosen}
-                else:
-                    server = "functions" if self._own_program(request.program) else "packaged"
-                    full = {spec.name: spec for spec in await self._listed(server) if spec.name == name}
-            except ToolFailed as problem:
-                raise ProviderError(
-                    f"the tool '{one_line(name)}' cannot be had: {problem}", retryable=False, hint=self._hint(name)
-                ) from None
-            if not full and request.kind == "call":  # `tools` is none of VVM's keys: it may mean something else there
+            source = self._source_of(name, foreign)
+            if foreign and policy.words("tools") == "prompt":
+                await self._consent(name, source, request, desk)
+            listed, specs = await self._named(name, source)
+            if not specs and request.kind == "call":  # `tools` is none of VVM's keys: it may mean something else there
                 continue
-            if not full:
+            if not specs:
                 raise ProviderError(f"there is no tool '{one_line(name)}'", retryable=False, hint=self._hint(name))
-            for each, spec in full.items():
-                found[each] = OwnTool(each, spec, self._sources[server], request, policy, desk)
+            for full, spec in specs.items():
+                found[full] = OwnTool(full, spec, listed.source, request, policy, desk, self._around.note)
         return tuple(found.values())
+
+    def _source_of(self, name: str, foreign: bool) -> str:
+        server = name.partition(".")[0]
+        return server if server in self._options.mcp else _PACKAGED if foreign else _FUNCTIONS
+
+    async def _consent(self, name: str, source: str, request: SessionRequest, desk: PermissionDesk) -> None:
+        """A program from elsewhere starts nothing of the person's that the person did not agree to."""
+        known = source in self._options.mcp
+        what = f"the tool server {source}" if known else f"the function {name} of an installed package"
+        ruling = await desk.ask(Ask.of(request, "tools", what, f"{what} for programs from elsewhere"))
+        if ruling.answer != "allow":
+            raise PermissionDenied(
+                f"a program from elsewhere may not use {what}: {ruling.why}",
+                hint='[permissions] tools = ["NAME.*"] in prose.toml allows it',
+            )
+
+    async def _named(self, name: str, source: str) -> tuple[_Listed, dict[str, ToolSpec]]:
+        """The tools that a name means, by their full names."""
+        wanted = name.partition(".")[2] if source in self._options.mcp else name
+        try:
+            listed = await self._list(source)
+            if wanted in listed.offer.unusable:
+                raise ToolFailed(listed.offer.unusable[wanted])
+        except ToolFailed as problem:
+            raise ProviderError(
+                f"the tool '{one_line(name)}' cannot be had: {problem}", retryable=False, hint=self._hint(name)
+            ) from None
+        if wanted not in ("", "*"):
+            spec = next((spec for spec in listed.offer.tools if spec.name == wanted), None)
+            return listed, {name: spec} if spec is not None else {}
+        self._warn_of(source, listed)
+        return listed, {f"{source}.{spec.name}": spec for spec in listed.offer.tools}
+
+    def _warn_of(self, server: str, listed: _Listed) -> None:
+        """Say once which of its tools a server does not get to offer."""
+        unusable = listed.offer.unusable
+        if unusable and not listed.warned:
+            listed.warned = True
+            told = "; ".join(f"{one_line(name, 64)} ({why})" for name, why in list(unusable.items())[:3])
+            more = f"; and {len(unusable) - 3:,} more" if len(unusable) > 3 else ""
+            self._around.warn(f"the tool server {server} has tools that cannot be offered: {told}{more}")
 
     def _hint(self, name: str) -> str:
         server = name.partition(".")[0]
@@ -122,29 +220,34 @@ class OwnTools:
 
     async def close(self) -> None:
         """End all processes and connections. A second call does nothing."""
-        sources, self._sources, self._specs = self._sources, {}, {}
-        await asyncio.gather(*(source.close() for source in sources.values()))
+        listed, self._listed = self._listed, {}
+        await asyncio.gather(*(each.source.close() for each in listed.values()))
 
-    async def _listed(self, name: str) -> list[ToolSpec]:
+    async def _list(self, name: str) -> _Listed:
         async with self._locks.setdefault(name, asyncio.Lock()):
-            if name not in self._specs:
-                source = self._sources.get(name)
-                if source is None:
-                    source = self._sources[name] = self._source(name)
-                self._specs[name] = await source.list()
-            return self._specs[name]
+            if name not in self._listed:
+                source = self._source(name)
+                try:
+                    self._listed[name] = _Listed(source, await source.list())
+                except BaseException:
+                    await source.close()
+                    raise
+            return self._listed[name]
 
     def _source(self, name: str) -> Source:
+        guard, cwd = self._around.guard, self._where.cwd
         if name not in self._options.mcp:
-            if self._guard is None:
+            if guard is None:
                 raise ToolFailed("no process engine would end its process")
-            file = Path(self._where.cwd, FILE)
-            path = str(file) if name == "functions" and file.is_file() else None
-            seconds = self._options.function_seconds
-            return Functions(path, self._guard, self._where.cwd, timeout=seconds, limit=RESULT)
+            file = Path(cwd, FILE)
+            path = str(file) if name == _FUNCTIONS and file.is_file() else None
+            return Functions(path, guard, cwd, timeout=self._options.function_seconds, limit=RESULT)
         try:
             from prose_kernel.sessions.tools.own.mcp_server import Mcp
         except ImportError:
             raise ToolFailed(f"the package mcp is not installed: {_INSTALL}") from None
-        server = self._options.mcp[name]
-        return Mcp(name, server, self._guard, self._where.cwd, self._where.environment, RESULT)
+        return Mcp(name, self._options.mcp[name], guard, cwd, self._where.environment, RESULT)
+
+
+_FUNCTIONS: Final = " functions"  # no name of a server
+_PACKAGED: Final = " packaged"

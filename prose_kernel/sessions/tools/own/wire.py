@@ -17,6 +17,8 @@ from prose_kernel.sessions.tools.tool import ToolFailed
 
 LONGEST: Final = 16 * 1024 * 1024
 """Characters of one message; a longer one ends the server."""
+NOISE: Final = 16 * 1024 * 1024
+"""Characters that are no message; more end the server."""
 GRACE: Final = 2.0
 
 
@@ -30,6 +32,7 @@ class ServerProcess:
         self._on_end = on_end
         self._begun: list[str] = []
         self._length = 0
+        self._noise = 0
         self._over = False
         self._helper: Helper
         self._watching: asyncio.Future[None]
@@ -103,9 +106,13 @@ class ServerProcess:
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):
-            return
+            message = None
         if isinstance(message, dict):
             self._on_message(message)
+            return
+        self._noise += len(line)
+        if self._noise > NOISE:
+            self._end(f"printed more than {NOISE // (1024 * 1024)} MiB that are no messages")
 
 
 class Requests:
@@ -116,6 +123,10 @@ class Requests:
         self.open = True
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+
+    @property
+    def idle(self) -> bool:
+        return not self._waiting
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """The answer, whatever is in it. Raises `ToolFailed` where none will come."""

@@ -1,0 +1,229 @@
+"""`prose run` with tools of one's own: recorded, replayed, budgeted, audited, interrupted, killed, resumed; both
+languages, and programs from elsewhere."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from stubs.model_server import StubServer
+from stubs.shelf import Shelf, opened
+from waiting import until
+
+from prose_kernel.cli.doctor import examine
+from prose_kernel.cli.main import main
+
+BY_HAND = str(Path(__file__).parents[1] / "stubs" / "mcp_by_hand.py")
+COMMAND = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
+ASKS = """
+agent planner:
+  tools: ["weather.forecast"]
+  permissions:
+    tools: ["weather.*"]
+
+let plan = session: planner
+  prompt: "Plan"
+output said = plan
+"""
+ASKS_VVM = """
+agent planner(tools=["weather.forecast", "no such tool"], permissions={"tools": "allow"})
+said = @planner `Plan`()
+export said
+"""
+TWO = """
+agent planner:
+  tools: ["weather"]
+  permissions:
+    tools: allow
+
+let first = session: planner
+  model: sonnet
+  prompt: "First"
+let second = session: planner
+  model: opus
+  prompt: "Second"
+output said = "{first} | {second}"
+"""
+
+Prose = Callable[..., tuple[int, str, str]]
+
+
+class Place:
+    """A directory with a model that calls tools, and a server of tools."""
+
+    def __init__(self, path: Path, stub: StubServer) -> None:
+        self.path = path
+        self.stub = stub
+        self.settings()
+
+    def settings(self, script: str = BY_HAND, more: str = "") -> None:
+        text = f"""
+            provider = "stub"
+            [providers.stub]
+            kind = "openai"
+            base_url = "{self.stub.openai_url}"
+            key = ""
+            model = "tool-0-weather__forecast"
+            [models.stub]
+            sonnet = "tool-0-weather__forecast"
+            opus = "script-second"
+            [mcp.weather]
+            command = ['{sys.executable}', '{script}', 'weather']
+            {more}
+            """
+        Path(self.path, "prose.toml").write_text(textwrap.dedent(text))
+
+    def write(self, name: str, text: str) -> None:
+        Path(self.path, name).write_text(text.lstrip())
+
+    def audit(self) -> list[tuple[str, str]]:
+        [file] = self.path.glob(".prose/runs/*/audit.jsonl")
+        assert file.stat().st_mode & 0o077 == 0
+        return [(event["event"], event["tool"]) for event in map(json.loads, file.read_text().splitlines())]
+
+    def hanging(self) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
+        """A run whose second session hangs in a call: the run, and the processes of the server."""
+        note = self.path / "numbers"
+        self.stub.script("second", {"calls": [{"name": "weather__hang", "arguments": {"note": str(note)}}]})
+        self.write("p.prose", TWO)
+        running = subprocess.Popen(
+            [*COMMAND, "run", "p.prose", "--cassette-mode", "off"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.path,
+        )
+        until(lambda: note.exists() or running.poll() is not None)
+        return running, [psutil.Process(int(number)) for number in note.read_text().split()]
+
+
+@pytest.fixture(scope="module")
+def stub() -> Iterator[StubServer]:
+    with StubServer() as server:
+        yield server
+
+
+@pytest.fixture
+def place(tmp_path: Path, stub: StubServer, monkeypatch: pytest.MonkeyPatch) -> Place:
+    stub.reset()
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return Place(tmp_path, stub)
+
+
+@pytest.fixture
+def prose(capfd: pytest.CaptureFixture[str]) -> Prose:
+    def run(*arguments: str) -> tuple[int, str, str]:
+        capfd.readouterr()
+        status = main(list(arguments))
+        return status, *capfd.readouterr()
+
+    return run
+
+
+@pytest.mark.parametrize(("name", "text"), [("p.prose", ASKS), ("p.vvm", ASKS_VVM)])
+def test_a_run_is_recorded_and_replayed_without_model_and_server(
+    place: Place, prose: Prose, name: str, text: str
+) -> None:
+    place.write(name, text)
+    done = prose("run", name, "--cassette-mode", "auto")
+    assert done[:2] == (0, "said: Done: because: sunny for 1 days\n"), done
+    [record] = [json.loads(line) for line in next(place.path.glob("cassettes/*.jsonl")).read_text().splitlines()[1:]]
+    assert [use["tool"] for use in record["out"]["trace"]] == ["weather__forecast"]
+    if name == "p.prose":
+        assert place.audit() == [
+            ("tool.call.dispatched", "weather.forecast"),
+            ("tool.call.finished", "weather.forecast"),
+        ]
+    place.settings("no such server")
+    asked = place.stub.stats.requests
+    assert prose("run", name, "--cassette-mode", "replay")[:2] == done[:2]
+    assert place.stub.stats.requests == asked
+
+
+def test_a_budget_counts_the_requests_around_a_call(place: Place, prose: Prose) -> None:
+    place.write("p.prose", ASKS.replace("agent planner:", 'agent planner:\n  budget: "40 tokens"', 1))
+    status, _, err = prose("run", "p.prose", "--cassette-mode", "off")
+    assert status == 1 and "[E221]" in err
+    assert place.stub.stats.requests == 1  # the call was made, and what came back was not sent any more
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+def test_whatever_ends_a_run_ends_its_servers_and_it_can_be_resumed(
+    place: Place, prose: Prose, end: signal.Signals
+) -> None:
+    running, processes = place.hanging()
+    running.send_signal(end)
+    running.communicate(timeout=60)
+    assert running.returncode != 0
+    until(lambda: not any(_lives(process) for process in processes))
+    if end == signal.SIGKILL:
+        place.stub.script("second", "Done again")
+        asked = place.stub.stats.requests
+        status, out, err = prose("run", "--resume", "--cassette-mode", "off")
+        assert (status, out) == (0, "said: Done: because: sunny for 1 days | Done again\n"), err
+        assert place.stub.stats.requests == asked + 1  # the first session and its call are not repeated
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+# ---------------------------------------------------------------- programs from elsewhere
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stub: StubServer) -> Iterator[Shelf]:
+    with opened(tmp_path, monkeypatch) as found:
+        monkeypatch.delenv("CI", raising=False)
+        stub.reset()
+        yield found
+
+
+@pytest.mark.parametrize("imported", [True, False])
+def test_a_program_from_elsewhere_gets_no_tools_silently(
+    shelf: Shelf, prose: Prose, stub: StubServer, imported: bool
+) -> None:
+    place = Place(shelf.directory, stub)
+    server = Path("prose.toml").read_text()
+    shelf.settings(server.replace('provider = "stub"', ""))
+    Path("prose_tools.py").write_text("open('loaded', 'w')\ndef steal() -> str:\n    return 'x'\n")
+    shelf.put("dana/plan", ASKS)
+    shelf.put("dana/steal", ASKS.replace("weather.forecast", "steal"))
+    for name, said in (
+        ("plan", "a program from elsewhere may not use the tool server weather: it needs approval"),
+        ("steal", "may not use the function steal of an installed package: it needs approval"),
+    ):
+        place.write("p.prose", f'use "dana/{name}"\nlet r = {name}()\noutput said = r.said\n')
+        started = "p.prose" if imported else f"dana/{name}"
+        status, out, err = prose("run", started, "--trust", "all", "--provider", "stub", "--cassette-mode", "off")
+        assert status != 0 and said in err, (out, err)
+    assert stub.stats.requests == 0 and not Path("loaded").exists()
+
+
+# ---------------------------------------------------------------- prose doctor
+
+
+def test_doctor_tells_what_a_server_lacks(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TICKETS", "t")
+    place.settings(
+        more="env = { TOKEN = '$NOT_SET' }\n[mcp.away]\ncommand = ['no-such-server']\n"
+        "[mcp.far]\nurl = 'https://example.org/mcp'\nkey = 'TICKETS'\n".replace("\n", "\n            ")
+    )
+    found = {one.subject: (one.state, one.text) for one in examine(start=False) if one.subject.startswith("tools ")}
+    assert found == {
+        "tools weather": ("note", f"{sys.executable}, and NOT_SET is not set"),
+        "tools away": ("note", "no-such-server is not on the PATH"),
+        "tools far": ("ok", "https://example.org/mcp, key in TICKETS"),
+    }
