@@ -1,4 +1,4 @@
-"""`prose` in processes that are forked from one that has everything loaded: a fifth of what an interpreter of its own costs.
+"""`prose` in processes that are forked from one that has everything loaded: an eighth of what an interpreter of its own costs.
 
 For tests of what a command says and leaves. Tests of signals, and of how the command itself starts and ends, run a real
 one.
@@ -6,23 +6,21 @@ one.
 
 from __future__ import annotations
 
-import atexit
 import multiprocessing
 import os
 import subprocess
-import sys
 import tempfile
 import termios
 from collections.abc import Callable, Mapping
-from multiprocessing.connection import Connection
+from multiprocessing import forkserver
 from pathlib import Path
 
+import forked_child
+import pytest
 from pexpect.fdpexpect import fdspawn
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(
-    ["prose_kernel.cli.main", "prose_kernel.cli.run", "prose_kernel.sessions.providers.model_adapter", "nbformat"]
-)
+_CONTEXT.set_forkserver_preload(["loaded", "forked_child"])
 
 
 def prose(
@@ -31,7 +29,7 @@ def prose(
     """`prose ARGUMENTS` without a terminal and with nothing to read, until it ends."""
     with tempfile.TemporaryDirectory() as place:
         out, err = Path(place, "out"), Path(place, "err")
-        process = _started(_to_files, (str(out), str(err)), arguments, cwd, env)
+        process = _started(forked_child.to_files, (str(out), str(err)), arguments, cwd, env)
         process.join(timeout)
         if process.exitcode is None:
             process.kill()
@@ -48,7 +46,7 @@ class Terminal(fdspawn):
         termios.tcsetwinsize(slave, (50, columns))
         ready, tell = _CONTEXT.Pipe(duplex=False)
         with ready, tell:
-            self.process = _started(_to_terminal, (os.ttyname(slave), tell), arguments, cwd, env)
+            self.process = _started(forked_child.to_terminal, (os.ttyname(slave), tell), arguments, cwd, env)
             ready.recv()
         os.close(slave)  # so that reading ends with the command
         super().__init__(master, encoding="utf-8", timeout=30)
@@ -70,46 +68,11 @@ def _started(
     env: Mapping[str, str] | None,
 ) -> multiprocessing.context.ForkServerProcess:
     environment = dict(os.environ if env is None else env)
-    process = _CONTEXT.Process(target=_run, args=(streams, settings, arguments, str(cwd or Path.cwd()), environment))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent))  # so that it finds what it loads
+        forkserver.ensure_running()
+    process = _CONTEXT.Process(
+        target=forked_child.run, args=(streams, settings, arguments, str(cwd or Path.cwd()), environment)
+    )
     process.start()
     return process
-
-
-# ---------------------------------------------------------------- in the forked process
-
-
-def _to_files(out: str, err: str) -> None:
-    for number, path in ((1, out), (2, err)):
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(descriptor, number)
-        os.close(descriptor)
-
-
-def _to_terminal(name: str, ready: Connection) -> None:
-    os.login_tty(os.open(name, os.O_RDWR))
-    ready.send(None)
-    ready.close()
-
-
-def _run(
-    streams: Callable[..., None],
-    settings: tuple[object, ...],
-    arguments: tuple[str, ...],
-    cwd: str,
-    environment: dict[str, str],
-) -> None:
-    os.chdir(cwd)
-    os.environ.clear()
-    os.environ.update(environment)
-    streams(*settings)
-    lines = 1 if os.isatty(1) else -1
-    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
-    sys.stdout = open(1, "w", lines, encoding="utf-8", closefd=False)  # noqa: SIM115
-    sys.stderr = open(2, "w", 1, encoding="utf-8", closefd=False)  # noqa: SIM115
-    sys.argv = ["-c", *arguments]
-    from prose_kernel.cli.main import main
-
-    try:
-        sys.exit(main())
-    finally:
-        atexit._run_exitfuncs()  # type: ignore[attr-defined]
