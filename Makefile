@@ -144,12 +144,12 @@ PACKAGE := .make/venv pyproject.toml $(wildcard kernelspec/*/* labextension/* la
 INSTALL := $(if $(UV),$(BIN)/uv pip install -q --python $(BIN)/python,$(BIN)/python -m pip install -q --disable-pip-version-check)
 
 .make/package: $(PACKAGE)
-	$(INSTALL) -e '.[llm,acp,lsp]'
+	$(INSTALL) -e '.[llm,acp,lsp,mcp]'
 	@touch $@
 
 # All that `make test` needs, with one call of pip.
 .make/test: $(PACKAGE)
-	$(INSTALL) -e '.[llm,acp,lsp]' --group lint --group test --group browser
+	$(INSTALL) -e '.[llm,acp,lsp,mcp]' --group lint --group test --group browser
 	@touch .make/package .make/lint .make/browser $@
 
 .make/lint .make/demo .make/lab .make/browser .make/docs: .make/%: .make/package
