@@ -54,6 +54,7 @@ lint: .make/lint
 test: .make/test
 	@$(MAKE) --no-print-directory -j 4 -O lint tools agents older-lab
 	$(BIN)/prose test -n 2 examples # the gallery: docs/gallery.md
+	ls examples/*/*.eval.toml | CI=1 xargs -P 2 -n 1 $(BIN)/prose eval --fresh
 	$(BIN)/prose test -n 2 $(NOTEBOOKS) # sees what nbval below does not: order, errors that do not come, unused records
 	$(BIN)/python -m pytest -q -m timing --reruns 2 $(TIMING) $(PYTEST_ARGS) || test $$? = 5 # 5: there is no such test
 	$(BIN)/python -m pytest -m "not timing" $(WORKERS) tests $(NBVAL) $(NOTEBOOKS) $(PYTEST_ARGS)
@@ -144,12 +145,12 @@ PACKAGE := .make/venv pyproject.toml $(wildcard kernelspec/*/* labextension/* la
 INSTALL := $(if $(UV),$(BIN)/uv pip install -q --python $(BIN)/python,$(BIN)/python -m pip install -q --disable-pip-version-check)
 
 .make/package: $(PACKAGE)
-	$(INSTALL) -e '.[llm,acp,lsp]'
+	$(INSTALL) -e '.[llm,acp,lsp,mcp]'
 	@touch $@
 
 # All that `make test` needs, with one call of pip.
 .make/test: $(PACKAGE)
-	$(INSTALL) -e '.[llm,acp,lsp]' --group lint --group test --group browser
+	$(INSTALL) -e '.[llm,acp,lsp,mcp]' --group lint --group test --group browser
 	@touch .make/package .make/lint .make/browser $@
 
 .make/lint .make/demo .make/lab .make/browser .make/docs: .make/%: .make/package

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -30,13 +31,17 @@ PACKAGES = ("ipykernel", "jupyter_client", "ipython", "lark", "nbformat")
 
 @click.command(short_help="Find out what does not work, and the fix.")
 @click.option("--start/--no-start", "start", default=True, help="Start each Prose kernel that Jupyter sees.")
-def doctor(start: bool) -> int:
+@click.option(
+    "--ask", is_flag=True, help="Ask every model and agent of the settings the smallest question; costs money."
+)
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=60.0, help="How long each may take to answer (60).")
+def doctor(start: bool, ask: bool, seconds: float) -> int:
     """Look for what keeps Prose from working: versions, kernelspecs, the shell, the session provider.
 
     Exit status: 0 all is well, 1 something is broken; each problem is followed by its fix.
     """
     broken = 0
-    for finding in examine(start):
+    for finding in chain(examine(start), _ask(seconds) if ask else ()):
         broken += finding.state == "broken"
         colour = {"ok": "green", "note": "yellow", "broken": "red"}[finding.state]
         click.echo(f"{click.style(f'{finding.state:<6}', fg=colour)} {finding.subject}: {finding.text}")
@@ -52,6 +57,14 @@ def examine(start: bool = True) -> Iterator[Finding]:
     yield _command()
     yield from _settings()
     yield from _kernelspecs(start)
+
+
+def _ask(seconds: float) -> Iterator[Finding]:
+    from prose_kernel import settings
+    from prose_kernel.cli import doctor_asking
+
+    wrong: list[UsageError] = []  # told by then
+    yield from doctor_asking.examine(settings.load(Path.cwd(), problems=wrong), Path.cwd(), seconds)
 
 
 def _isolation(current: Settings) -> Iterator[Finding]:
@@ -142,10 +155,10 @@ def _database(subject: str, url: str, place: str, wanted: bool) -> Finding:
 
 def watching(current: Settings) -> Finding:
     """Whether runs are watched from outside, and whether that can work. Nothing is sent."""
-    told = ["OpenTelemetry"] * current.telemetry_otel + ["a log"] * (current.telemetry_log is not None)
+    told = ["OpenTelemetry"] * current.telemetry_otel + ["a log"] * bool(current.telemetry_log)
     if not told:
         return Finding("ok", "telemetry", "off; docs/watching.md says how runs are watched")
-    if current.telemetry_log is not None:
+    if current.telemetry_log:
         file = Path.cwd() / current.telemetry_log
         if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
             fix = "set [telemetry] log to a file in a directory that you may write to"

@@ -75,8 +75,9 @@ def _pip(extra: str) -> str:
 
 
 def _provider(options: SessionOptions, where: Surroundings) -> Iterator[Finding]:
+    from prose_kernel.sessions.providers import vendors
     from prose_kernel.sessions.providers.choice import choice_of
-    from prose_kernel.sessions.providers.unconfigured import detect
+    from prose_kernel.sessions.providers.unconfigured import cause, detect
 
     try:
         choice = choice_of(options.provider, options)
@@ -85,10 +86,17 @@ def _provider(options: SessionOptions, where: Surroundings) -> Iterator[Finding]
         return
     if choice.kind == "nobody":
         detected = detect(options, where)
-        text = "none set: sessions are answered by the person here, if there is one"
+        text, fix = "none set: sessions are answered by the person here, if there is one", None
         if detected is not None:
             text = f"none set: {detected.choice.name} where a person is there, because {detected.variable} is set"
-        yield Finding("note", "provider", text, "PROSE_AUTODETECT=0 turns it off" if detected is not None else None)
+            fix = "PROSE_AUTODETECT=0 turns it off"
+        else:
+            why, provider, unset = cause(options, where)
+            package = vendors.install(provider.partition(":")[0])
+            if not unset:  # there is a key
+                text = f"{text}; {why}"
+                fix = f"{sys.executable} -m pip install '{package}'" if package else f"PROSE_PROVIDER={provider}"
+        yield Finding("note", "provider", text, fix)
     elif choice.kind == "scripted" and not (options.script and Path(options.script).is_file()):
         yield Finding("broken", "provider", "scripted, but there is no script", "set PROSE_SCRIPT to a YAML file")
     elif (extra := NEEDS.get(choice.kind)) is not None and _installed(extra) is None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from prose_kernel.errors import BudgetSpent, UsageError
 from prose_kernel.evaluation import dataset
 from prose_kernel.evaluation.assertions import Assertions
-from prose_kernel.evaluation.item import EVALUATION, Around, Item, ItemRun, Meter
+from prose_kernel.evaluation.item import EVALUATION, NAMES, Around, Item, ItemRun, Meter, Quiet
 from prose_kernel.evaluation.programs import Prepared, Preparing, ReadNotebook
 from prose_kernel.evaluation.results import DIRECTORY, Result, ResultsFile, key_of
 from prose_kernel.evaluation.spec import Spec
@@ -25,11 +25,13 @@ from prose_kernel.evaluation.summary import (
     read_baseline,
     summary_of,
 )
+from prose_kernel.judge import rules
 from prose_kernel.recordings.library import SharedCassettes
 from prose_kernel.recordings.matching import scope
 from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.settings import Settings, budget_limits
+from prose_kernel.workspace import Start, Workspace
 
 ASKS_NOBODY: Final = ("human", "replay", "dry-run", "auto", None)
 
@@ -63,7 +65,8 @@ class Evaluation:
         self._directory = spec.path.parent
         self._running: dict[ItemRun, None] = {}
         self._stopped = ""
-        self._killed = False
+        self.used: frozenset[tuple[str, bytes]] = frozenset()
+        """The lines of recordings that the runs have used, each with the path of its cassette."""
         count_broken = spec.broken_lines == "count"
         self.cases = dataset.read(self._directory / spec.dataset, spec.dataset, spec.id, count_broken=count_broken)
         self.variants = tuple(
@@ -74,6 +77,11 @@ class Evaluation:
         self._check_columns()
         self._baseline = read_baseline(options.baseline, options.baseline.name) if options.baseline else None
         self.notes = list(self._notes())
+
+    @property
+    def planned(self) -> int:
+        """How many runs it consists of."""
+        return len(self.cases) * len(self.variants) * self.spec.repeat
 
     # ------------------------------------------------------------ checking
 
@@ -90,6 +98,26 @@ class Evaluation:
                         f"{self.spec.dataset} line {case.line}: the input `{missing[0]}` of {prepared.name} is missing",
                         hint=f"the line has {known}; a value for all cases is set by input.{missing[0]} = ...",
                     )
+
+    async def _check_names(self) -> None:
+        """Assertions are about names that there are. Raises `UsageError`."""
+        case = next(case for case in self.cases if not case.broken)
+        names = [*case.columns, *NAMES]
+        for prepared in self.variants:
+            start = Start(self._directory, prepared.name, language=prepared.language)
+            chosen = replace(prepared.settings, provider="replay", cassette_mode="replay")
+            workspace = Workspace(chosen, start, asker=Quiet())
+            try:
+                for number, one in enumerate(self.spec.assertions):
+                    about = (one.expression,) if one.expression else rules.subjects(one.rule)
+                    for text in about:
+                        wrong = prepared.misread(workspace, text, names)
+                        if wrong is not None:
+                            of = f" (variant {prepared.variant.name})" if len(self.variants) > 1 else ""
+                            key = ("assert", number, one.kind)
+                            raise self.spec.mistake(key, f"{one.text}: {wrong.message}{of}", wrong.hint)
+            finally:
+                await workspace.close()
 
     def _notes(self) -> Sequence[str]:
         """What is odd about the evaluation, and no error."""
@@ -123,6 +151,7 @@ class Evaluation:
 
     async def run(self) -> Summary:
         """Run what has no result yet. An interruption (`interrupt`, or cancellation) gives what came until then."""
+        await self._check_names()
         items = self.items()
         file = ResultsFile(self._directory / ".prose" / DIRECTORY / f"{self.spec.stem}.jsonl")
         keys = {item.key for item in items}
@@ -190,6 +219,7 @@ class Evaluation:
             with budget.open() if budget is not None else nullcontext():
                 await self._finished(workers)
         finally:
+            self.used = recordings.used()
             recordings.end()
 
     async def _finished(self, workers: Sequence[asyncio.Future[None]]) -> None:

@@ -101,6 +101,13 @@ class LiveProviders:
             found = self._sessions[choice] = self._model(choice)
         return found
 
+    async def prepare(self, choice: Choice) -> None:
+        """Load what a model needs; nobody is called. Raises `ProviderError` if it is unavailable."""
+        self._check(choice)
+        if choice.kind == "model":
+            servers = self._model_servers()
+            await servers.prepare(servers.chain(choice.name, None, choice.model)[0])
+
     def judge(self, choice: Choice, model: str | None) -> Judge:
         """Return the judge for `choice`; `model` overrides its model."""
         self._check(choice)

@@ -26,6 +26,7 @@ from prose_kernel.runtime.events import (
 from prose_kernel.runtime.ports import SessionResult, Usage
 from prose_kernel.telemetry.conventions import (
     OWN_MODELS,
+    asked_with,
     consumed,
     message,
     parts,
@@ -88,6 +89,8 @@ class Spans(Outline):
         attempt.attributes["prose.attempt"] = number
         if request.model:
             attempt.attributes |= {"gen_ai.request.model": request.model, "prose.model": request.model}
+        if request.output is not None:
+            attempt.attributes["gen_ai.output.type"] = "json"
         if request.system:
             self._say(attempt, "gen_ai.system_instructions", parts(request.system))
         self._say(attempt, "gen_ai.input.messages", message("user", request.task))
@@ -134,6 +137,7 @@ class Spans(Outline):
             if model := str(result.details.get("model") or ""):
                 attempt.name = f"chat {model}"
                 attempt.attributes |= {"gen_ai.request.model": model, "gen_ai.response.model": model}
+            attempt.attributes |= asked_with(result.details.get("sampling"))
         else:
             attempt.name = "attempt"
         if result.usage is not None and not result.replayed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -334,3 +335,56 @@ def test_a_vvm_call_that_fails_is_told_though_it_is_a_value(prose: Prose, here: 
     (here / "s.yaml").write_text('sessions: {"q": [{error: "busy"}, {error: "no"}]}\n')
     done = prose("run", "p.vvm", "--provider", "scripted", "--script", "s.yaml")
     assert (done.returncode, done.stdout, done.stderr) == (0, "x: went on\n", "retry 1 of 1\na: no\n")
+
+
+# ---------------------------------------------------------------- doctor --ask
+
+
+def test_doctor_asks_each_model_the_judge_and_the_agents(
+    here: Path, stub: StubServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "prose.toml").write_text(
+        f'provider = "stub"\n[providers.stub]\nkind = "openai"\nbase_url = "{stub.openai_url}"\n'
+        '[models.stub]\ndefault = "ok-1"\nsonnet = "ok-1"\nopus = "err-529"\nhaiku = "hang"\n'
+        '[models.stub.fast]\nmodel = "ok-2"\nfallback = ["opus", "other:fast"]\n'
+        f'[providers.other]\nkind = "openai"\nbase_url = "{stub.openai_url}"\nkey = "OTHER_KEY"\n'
+        '[models.other]\nfast = "ok-3"\n[judge]\nmodel = "json-0-yes"\n'
+        f'[agents.stub]\ncommand = ["{sys.executable}", "-m", "stubs.acp_agent"]\n'
+        f'env = {{ PYTHONPATH = "{Path(__file__).parents[1]}" }}\n[agents.gone]\ncommand = ["no-such-agent"]\n'
+    )
+    monkeypatch.setattr(doctor, "examine", lambda start: iter(()))
+    monkeypatch.delenv("OTHER_KEY", raising=False)
+    assert main(["doctor", "--ask", "--seconds", "8"]) == 1
+    said = capsys.readouterr().out.splitlines()
+    told = {line.partition(": ")[0]: line.partition(": ")[2] for line in said if " ask " in line}
+    assert list(told) == [
+        "ok     ask stub default, sonnet",
+        "broken ask stub opus",
+        "broken ask stub haiku",
+        "ok     ask stub fast",
+        "ok     ask judge",
+        "ok     ask acp:stub",
+    ]
+    assert re.fullmatch(
+        rf'ok-1: "{ANSWER}", \d+\.\d s, \d+ \+ 4 tokens, price not known', told["ok     ask stub default, sonnet"]
+    )
+    assert told["broken ask stub opus"] == "stub: the server is overloaded or down for now"
+    assert told["broken ask stub haiku"] == "no answer within 8 s"
+    assert told["ok     ask stub fast"].startswith("ok-2: ")  # not one of its fallbacks
+    assert told["ok     ask judge"].startswith('json-0-yes: "yes, two is more than one"')
+    assert said[-1] == "2 broken"
+    assert stub.stats.by_model == {"ok-1": 1, "ok-2": 1, "err-529": 1, "hang": 1, "json-0-yes": 1}
+    assert sorted(path.name for path in here.iterdir()) == ["p.prose", "prose.toml"]  # nothing is recorded
+
+
+def test_doctor_asks_nobody_offline_and_nobody_unless_told_to(
+    here: Path, stub: StubServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PROSE_PROVIDER", "stub")
+    assert any("provider" in finding.subject for finding in doctor._settings())
+    assert stub.stats.requests == 0
+    monkeypatch.setenv("PROSE_OFFLINE", "1")
+    monkeypatch.setattr(doctor, "examine", lambda start: iter(()))
+    assert main(["doctor", "--ask"]) == 1
+    assert "broken ask: the settings say offline" in capsys.readouterr().out
+    assert stub.stats.requests == 0

@@ -171,12 +171,22 @@ async def test_a_key_judges_too_after_the_notice(tmp_path: Path, options: Sessio
 
 
 def test_a_vendor_without_a_model_is_not_detected(tmp_path: Path, options: SessionOptions) -> None:
-    where = somewhere(tmp_path, environment={"OPENAI_API_KEY": "sk-not-a-real-one"})
+    where = somewhere(tmp_path, environment={"OPENROUTER_API_KEY": "sk-not-a-real-one"})
     assert connect(ScriptedPerson(), options, where).detected is None
-    named = replace(options, servers={"openai": ModelServer(model="some")})
+    named = replace(options, servers={"openrouter": ModelServer(model="some")})
     found = connect(ScriptedPerson(), named, where).detected
     assert found is not None
-    assert found.variable == "OPENAI_API_KEY"
+    assert found.variable == "OPENROUTER_API_KEY"
+
+
+@pytest.mark.parametrize(
+    ("variable", "vendor"), [("OPENAI_API_KEY", "openai"), ("DEEPSEEK_API_KEY", "deepseek"), ("ZAI_API_KEY", "zai")]
+)
+def test_a_lone_key_of_a_vendor_with_default_models_is_enough(
+    tmp_path: Path, options: SessionOptions, variable: str, vendor: str
+) -> None:
+    found = connect(ScriptedPerson(), options, somewhere(tmp_path, environment={variable: "k"})).detected
+    assert found is not None and (found.variable, found.choice.name) == (variable, vendor)
 
 
 # ---------------------------------------------------------------- the judge

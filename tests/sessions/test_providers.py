@@ -318,13 +318,22 @@ async def test_a16_with_nothing_configured_the_person_answers_after_one_notice_o
 async def test_a16_the_notice_names_the_true_cause_and_commands_that_work_there() -> None:
     person = ScriptedPerson("a")
     person.magic = ""  # type: ignore[attr-defined]
-    where = Surroundings(".", environment={"OPENAI_API_KEY": "sk-abcdefgh"})
+    where = Surroundings(".", environment={"OPENROUTER_API_KEY": "sk-abcdefgh"})
     await run(Unconfigured(person, options=SessionOptions(), where=where), request())
     first, second = person.transcript[0].splitlines()
     assert first == (
-        "OPENAI_API_KEY is set, but openai has no default model, so you answer this program's sessions yourself."
+        "OPENROUTER_API_KEY is set, but openrouter has no default model, so you answer this program's sessions yourself."
     )
-    assert second.startswith("To use a model: `prose run --provider openai:MODEL FILE`") and "%" not in second
+    assert second.startswith("To use a model: `prose run --provider openrouter:MODEL FILE`") and "%" not in second
+    for variable in ("GEMINI_API_KEY", "MISTRAL_API_KEY", "GROQ_API_KEY"):
+        other = ScriptedPerson("a")
+        where = Surroundings(".", environment={variable: "k"})
+        await run(Unconfigured(other, options=SessionOptions(), where=where), request())
+        told = other.transcript[0]
+        vendor = {"GEMINI_API_KEY": "google"}.get(variable, variable.partition("_")[0].lower())
+        assert f"\nTo use a model: `%provider {vendor}`" in told
+        if "not installed" in told:
+            assert told.endswith(f"(first `%pip install 'pydantic-ai-slim[{vendor}]'`).")
     off = ScriptedPerson("a")
     off.magic = "%prose "  # type: ignore[attr-defined]
     where = Surroundings(".", environment={"ANTHROPIC_API_KEY": "sk-ant-abcdefgh"})

@@ -15,7 +15,7 @@ from prose_kernel.errors import ProviderAuth
 from prose_kernel.runtime.ports import Usage
 from prose_kernel.runtime.session_options import JudgeOutput, ModelOptions, ModelServer, Surroundings
 from prose_kernel.sessions.attachments import Attachment
-from prose_kernel.sessions.providers import load
+from prose_kernel.sessions.providers import load, vendors
 from prose_kernel.sessions.tools.tool import ToolSpec
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Way:
 
     def _key(self) -> str | None:
         """The key; None for a server without one. Its value goes nowhere but to the server."""
-        variable = self.server.key
+        variable = self.server.key or vendors.key_of(self.name, self.server, self._where.environment)
         if not variable:
             return None
         value = self._where.environment.get(variable, "").strip()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from prose_kernel.errors import (
@@ -84,7 +85,10 @@ class ModelServers:
                     if not last and throttle.closed_for > PATIENCE:
                         again = False
                         raise ProviderRateLimit(f"{meant.name}: the server has asked not to be called for now")
-                    async with throttle.slot(), self._limit:
+                    async with AsyncExitStack() as places:
+                        if not meant.options.batch:  # a batch is one call, and may hold any number of requests
+                            await places.enter_async_context(throttle.slot())
+                            await places.enter_async_context(self._limit)
                         link = await way.open(meant.model)
                         return Answered(meant, await call(link, meant, throttle), tuple(failed))
                 except ProviderError as problem:
@@ -99,6 +103,10 @@ class ModelServers:
                     note(f"{problem}; {other.name} {other.model} is asked instead")
                     break
         raise AssertionError("a chain has a last model")
+
+    async def prepare(self, meant: Meant) -> None:
+        """Load what this model needs; nobody is called. Raises `ProviderError`."""
+        await self._way(meant)[0].open(meant.model)
 
     def _tell(self, name: str, throttle: Throttle, note: Callable[[str], object]) -> None:
         if throttle.slowed and name not in self._told:

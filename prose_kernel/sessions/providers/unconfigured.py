@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 
 from prose_kernel.errors import CassetteMiss, NoProvider, StaleRecording
 from prose_kernel.runtime.asker import serial
@@ -23,26 +22,24 @@ def choosing(provider: str, asker: Asker) -> str:
 
 def notice(asker: Asker, options: SessionOptions, where: Surroundings) -> str:
     """Why the person answers, and how to choose a model."""
-    cause, provider, variable = _cause(options, where)
+    why, provider, variable = cause(options, where)
     needs = [f"{variable} must be set"] if variable else []
-    if find_spec("pydantic_ai") is None:
-        needs.append(f"first `{'%' if serial(asker).magic else ''}pip install 'prose_kernel[llm]'`")
+    if package := vendors.install(provider.partition(":")[0]):
+        needs.append(f"first `{'%' if serial(asker).magic else ''}pip install '{package}'`")
     more = f" ({'; '.join(needs)})" if needs else ""
-    return (
-        f"{cause}, so you answer this program's sessions yourself.\nTo use a model: {choosing(provider, asker)}{more}."
-    )
+    return f"{why}, so you answer this program's sessions yourself.\nTo use a model: {choosing(provider, asker)}{more}."
 
 
-def _cause(options: SessionOptions, where: Surroundings) -> tuple[str, str, str]:
+def cause(options: SessionOptions, where: Surroundings) -> tuple[str, str, str]:
     """What is missing, the provider to choose, and the variable of its key unless that is set."""
     for vendor in VENDORS:
         server = vendors.find(vendor, options)
-        if server.key and where.environment.get(server.key, "").strip():
+        if key := vendors.key_of(vendor, server, where.environment):
             if not server.model:
-                return f"{server.key} is set, but {vendor} has no default model", f"{vendor}:MODEL", ""
+                return f"{key} is set, but {vendor} has no default model", f"{vendor}:MODEL", ""
             if not options.autodetect:
-                return f"{server.key} is set, but autodetect is off", vendor, ""
-            return f"{server.key} is set, but the packages for models are not installed", vendor, ""
+                return f"{key} is set, but autodetect is off", vendor, ""
+            return f"{key} is set, but the packages for models are not installed", vendor, ""
     return "No model is configured", VENDORS[0], vendors.find(VENDORS[0], options).key or ""
 
 
@@ -109,8 +106,10 @@ class UnrecordedIsNobody:
 
 # ---------------------------------------------------------------- a key in the environment
 
-VENDORS = ("anthropic", "openai")
-"""The vendors whose keys are looked for, in this order; one without a default model is skipped."""
+_OTHERS = tuple(name for name in vendors.PREFIXES if name not in vendors.SHARED)
+VENDORS = ("anthropic", *vendors.MODELS, "openrouter", *_OTHERS)
+"""The vendors whose keys are looked for, in this order; one without a default model, or without its packages, is
+skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +140,9 @@ def detect(options: SessionOptions, where: Surroundings) -> Detected | None:
         return None
     for vendor in VENDORS:
         server = vendors.find(vendor, options)
-        if server.key and server.model and where.environment.get(server.key, "").strip():
-            return Detected(server.key, Choice("model", vendor)) if find_spec("pydantic_ai") is not None else None
+        key = vendors.key_of(vendor, server, where.environment)
+        if key is not None and server.model and vendors.install(vendor) is None:
+            return Detected(key, Choice("model", vendor))
     return None
 
 

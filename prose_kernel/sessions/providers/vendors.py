@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from importlib.util import find_spec
 
 from prose_kernel.errors import ProviderError, UsageError
 from prose_kernel.language.nearest import Nearest, did_you_mean
@@ -52,6 +53,55 @@ PREFIXES: Mapping[str, str] = {
 }
 
 
+# What the aliases mean at vendors' own addresses, where a table of the user does not say: a middle, a large and a small
+# model of theirs that the library knows. A lone key is enough there.
+MODELS: Mapping[str, Mapping[str, str]] = {
+    "openai": {"sonnet": "gpt-6.1-terra", "opus": "gpt-6.1-sol", "haiku": "gpt-6-luna"},
+    "google": {"sonnet": "gemini-3.8-flash", "opus": "gemini-4-argon", "haiku": "gemini-3.5-flash-lite"},
+    "mistral": {"sonnet": "mistral-medium-latest", "opus": "mistral-large-latest", "haiku": "mistral-small-latest"},
+    "groq": {"sonnet": "openai/gpt-oss-120b", "opus": "openai/gpt-oss-120b", "haiku": "openai/gpt-oss-20b"},
+    "deepseek": {"sonnet": "deepseek-v4-pro", "opus": "deepseek-v4-pro", "haiku": "deepseek-flash"},
+    "xai": {"sonnet": "grok-4.3", "opus": "grok-4.7", "haiku": "grok-4-1-fast-reasoning"},
+    "zai": {"sonnet": "glm-5.3", "opus": "glm-5.3", "haiku": "glm-5.3-flash"},
+}
+
+# The variables of keys that a lone one is looked for in; of the others it is `ModelServer.key`.
+KEYS: Mapping[str, tuple[str, ...]] = {"google": ("GOOGLE_API_KEY", "GEMINI_API_KEY")}
+
+# Those that come before the others, and one whose key people have for other things.
+SHARED = (*MODELS, "huggingface")
+
+# The module of a vendor's own client, and the extra of pydantic-ai that brings it; the others need `prose_kernel[llm]`.
+CLIENTS: Mapping[str, tuple[str, str]] = {
+    "google": ("google.genai", "google"),
+    "mistral": ("mistralai", "mistral"),
+    "groq": ("groq", "groq"),
+    "xai": ("xai_sdk", "xai"),
+    "cohere": ("cohere", "cohere"),
+    "huggingface": ("huggingface_hub", "huggingface"),
+}
+
+
+def key_of(name: str, server: ModelServer, environment: Mapping[str, str]) -> str | None:
+    """The variable with a key for this server that is set; None: none is."""
+    wanted = (server.key,) if server.key else KEYS.get(name, ())
+    return next((variable for variable in wanted if environment.get(variable, "").strip()), None)
+
+
+def install(name: str) -> str | None:
+    """What `pip install` has to bring before this server can be used; None: nothing."""
+    module, extra = CLIENTS.get(name, ("openai", ""))
+    package = f"pydantic-ai-slim[{extra}]" if extra and _is_there("pydantic_ai") else "prose_kernel[llm]"
+    return None if _is_there("pydantic_ai") and _is_there(module) else package
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # the package around it
+        return False
+
+
 def names(options: SessionOptions) -> tuple[str, ...]:
     """All names that `find` knows: the user's, then the built-in ones."""
     return tuple(dict.fromkeys((*options.servers, *BUILT_IN, *PREFIXES)))
@@ -65,6 +115,8 @@ def find(name: str, options: SessionOptions) -> ModelServer:
     """
     built_in = BUILT_IN.get(name) or (ModelServer("", key=PREFIXES[name]) if name in PREFIXES else None)
     own = options.servers.get(name)
+    if built_in is not None and name in MODELS and (own is None or own.base_url is None):
+        built_in = replace(built_in, model="sonnet", aliases=MODELS[name])
     if own is None and built_in is None:
         known = names(options)
         raise UsageError(

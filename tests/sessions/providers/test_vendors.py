@@ -19,7 +19,8 @@ from prose_kernel.errors import NoProvider, ProviderAuth, ProviderError, UsageEr
 from prose_kernel.runtime.session_options import ModelOptions, ModelServer, SessionOptions, Surroundings
 from prose_kernel.sessions import providers as loading
 from prose_kernel.sessions.providers.model_calls import Conversation, Field, Way
-from prose_kernel.sessions.providers.vendors import BUILT_IN, PREFIXES, find, model_id, options_of
+from prose_kernel.sessions.providers.prices import cost_of
+from prose_kernel.sessions.providers.vendors import ALIASES, BUILT_IN, MODELS, PREFIXES, find, model_id, options_of
 
 
 def options(**servers: ModelServer) -> SessionOptions:
@@ -39,13 +40,31 @@ def test_anthropics_aliases_are_the_newest_models_that_the_library_knows() -> No
     assert model_id("anthropic", server, None) == model_id("anthropic", server, "sonnet")
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_the_default_models_of_a_vendor_are_known_to_the_library(name: str) -> None:
+    """A lone key is enough: every alias has a meaning, and the small model is the cheapest of them."""
+    server = find(name, SessionOptions())
+    models = {alias: model_id(name, server, alias) for alias in ALIASES}
+    assert {f"{name}:{model}" for model in models.values()} <= set(known_model_names())
+    assert model_id(name, server, None) == models["sonnet"]
+    prices = {alias: cost_of(name, model, 0, 1_000_000) for alias, model in models.items()}
+    assert prices["haiku"] is not None and all(prices["haiku"] <= (price or 0) for price in prices.values())
+
+
+def test_default_models_are_those_of_the_vendors_own_address() -> None:
+    server = find("openai", options(openai=ModelServer(base_url="http://localhost:1/v1")))
+    assert (server.model, dict(server.aliases)) == (None, {})
+    server = find("openai", options(openai=ModelServer(aliases={"opus": "mine"})))
+    assert server.aliases == {**MODELS["openai"], "opus": "mine"}
+
+
 def test_every_prefix_is_one_of_the_library() -> None:
     for name in PREFIXES:
         with contextlib.suppress(ImportError):  # known, and its client is not installed
             infer_provider_class(name)
 
 
-@pytest.mark.parametrize("name", ["openai", "ollama", "llamacpp", "openrouter", "mistral"])
+@pytest.mark.parametrize("name", ["ollama", "llamacpp", "openrouter", "together"])
 def test_an_alias_without_a_meaning_is_never_guessed(name: str) -> None:
     with pytest.raises(ProviderError) as failed:
         model_id(name, find(name, SessionOptions()), "opus", "some-model")

@@ -1,0 +1,177 @@
+"""`prose doctor --ask`: the smallest question to every model and agent that the settings name, all at once, and what
+came. It costs money, and what it sends leaves this machine: plain `prose doctor` asks nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prose_kernel.cli.doctor_sessions import Finding
+from prose_kernel.errors import ProseError, UsageError
+from prose_kernel.runtime.ports import JudgeRequest, SessionRequest, Usage
+from prose_kernel.runtime.text import one_line
+
+if TYPE_CHECKING:
+    from prose_kernel.runtime.session_options import SessionOptions, Surroundings
+    from prose_kernel.sessions.provider_pool import LiveProviders
+    from prose_kernel.sessions.providers.choice import Choice
+    from prose_kernel.settings import Settings
+
+QUESTION = SessionRequest("session", "Answer with the one word: ready", "doctor/s0")
+CONDITION = JudgeRequest("two is more than one", "doctor/j0")
+SHOWN = 60  # characters of an answer
+
+Came = tuple[str, str, Usage | None]
+"""The model that answered, what it said, and what that consumed."""
+
+
+Ask = Callable[[], Awaitable[Came]]
+
+
+class Nobody:
+    """An `Asker` for questions at which nobody is."""
+
+    available = False
+
+    async def ask(self, prompt: str) -> str:
+        raise AssertionError(prompt)
+
+    def show(self, text: str) -> None:
+        """Nobody looks."""
+
+
+def examine(settings: Settings, cwd: Path, seconds: float) -> Iterator[Finding]:
+    """Ask all that `settings` name, each for at most so many seconds; one finding for each."""
+    from prose_kernel.settings import surroundings
+
+    options = settings.session_options(cwd)
+    if options.offline:
+        yield Finding("broken", "ask", "the settings say offline", "PROSE_OFFLINE=0 lets this command ask")
+        return
+    where = surroundings(cwd, None, settings.state_dir)
+    try:
+        found = asyncio.run(_all(options, where, seconds))
+    except UsageError as problem:
+        found = [Finding("broken", "ask", str(problem), problem.hint)]
+    yield from found or [Finding("note", "ask", "the settings name no model and no agent", "docs/providers.md")]
+
+
+def _alone(options: SessionOptions) -> SessionOptions:
+    """The options without fallbacks: each model answers for itself."""
+    servers = {
+        name: replace(server, options={alias: replace(one, fallback=()) for alias, one in server.options.items()})
+        for name, server in options.servers.items()
+    }
+    return replace(options, servers=servers)
+
+
+async def _all(options: SessionOptions, where: Surroundings, seconds: float) -> list[Finding]:
+    from prose_kernel.commands import Engine
+    from prose_kernel.commands.helpers import Helpers
+    from prose_kernel.permissions.policy import PermissionDesk
+    from prose_kernel.runtime.clock import SystemClock
+    from prose_kernel.sessions.provider_pool import LiveProviders, ProviderContext
+
+    engine, clock = Engine(), SystemClock()
+    context = ProviderContext(_alone(options), where, clock, PermissionDesk(Nobody(), clock), guard=Helpers(engine))
+    live = LiveProviders(context)
+    try:
+        targets = list(_targets(options, where, live))
+        for _, choice, _ in targets:
+            with suppress(ProseError):  # it comes again when it is asked
+                await live.prepare(choice)
+        return await asyncio.gather(*(_asked(f"ask {name}", ask, seconds) for name, _, ask in targets))
+    finally:
+        try:
+            await live.close()
+        finally:
+            await asyncio.to_thread(engine.close)
+
+
+def _targets(options: SessionOptions, where: Surroundings, live: LiveProviders) -> Iterator[tuple[str, Choice, Ask]]:
+    """Each model of the chosen provider, of its fallbacks and of every server with a table, the judge, the agents: what
+    they are called, and how they are asked. What has no key or no command here is left out unless it is chosen."""
+    from prose_kernel.sessions.providers import vendors
+    from prose_kernel.sessions.providers.choice import Choice, choice_of, judge_choice, judge_model
+    from prose_kernel.sessions.providers.unconfigured import detect
+
+    chosen, judge = choice_of(options.provider, options), judge_choice(options)
+    detected = detect(options, where)
+    if chosen.kind == "nobody" and detected is not None:
+        chosen = detected.choice
+    if chosen.model is not None:
+        yield f"{chosen.name}:{chosen.model}", chosen, _session(live, chosen)
+    for name in _servers(options, chosen):
+        server = vendors.find(name, options)
+        if name != chosen.name and server.key and not where.environment.get(server.key, "").strip():
+            continue
+        meant: dict[str, list[str]] = {}
+        for alias in (*([vendors.DEFAULT] if server.model else []), *server.aliases):
+            meant.setdefault(vendors.model_id(name, server, alias), []).append(alias)
+        for aliases in meant.values():
+            choice = Choice("model", name, aliases[0])
+            yield f"{name} {', '.join(aliases)}", choice, _session(live, choice)
+    if judge.live and options.judge.rules != "only":
+        model = judge_model(judge, options)
+        yield "judge", replace(judge, model=model or judge.model), _judgement(live, judge, model)
+    for name, agent in options.agents.items():
+        choice = Choice("agent", name)
+        if choice == chosen or shutil.which(Path(agent.command[0]).expanduser()) is not None:
+            yield f"acp:{name}", choice, _session(live, choice)
+
+
+def _servers(options: SessionOptions, chosen: Choice) -> Iterable[str]:
+    from prose_kernel.sessions.providers import vendors
+
+    named = [chosen.name] if chosen.kind == "model" else []
+    for name, server in options.servers.items():
+        chains = [vendors.chain(name, options, alias) for alias, one in server.options.items() if one.fallback]
+        named += [name, *(meant.name for chain in chains for meant in chain)]
+    return dict.fromkeys(named)
+
+
+def _session(live: LiveProviders, choice: Choice) -> Ask:
+    async def ask() -> Came:
+        result = await live.sessions(choice).run(QUESTION, lambda progress: None)
+        return str(result.details.get("model", "")), result.text or "", result.usage
+
+    return ask
+
+
+def _judgement(live: LiveProviders, choice: Choice, model: str | None) -> Ask:
+    from prose_kernel.sessions.usage import reported
+
+    async def ask() -> Came:
+        verdict = await live.judge(choice, model).decide(CONDITION)
+        said = {True: "yes", False: "no", None: "uncertain"}[verdict.answer]
+        text = f"{said}, {CONDITION.question}"
+        return str(verdict.details.get("model", "")), text, reported(verdict.details.get("usage"))
+
+    return ask
+
+
+async def _asked(subject: str, ask: Ask, seconds: float) -> Finding:
+    began = time.monotonic()
+    try:
+        async with asyncio.timeout(seconds):
+            model, text, usage = await ask()
+    except TimeoutError:
+        return Finding("broken", subject, f"no answer within {seconds:g} s", "is it there? `--seconds` waits longer")
+    except ProseError as problem:
+        return Finding("broken", subject, str(problem), getattr(problem, "hint", None))
+    told = [f'"{one_line(text, SHOWN)}"', f"{time.monotonic() - began:.1f} s", *_consumed(usage)]
+    return Finding("ok", subject, f"{model + ': ' if model else ''}{', '.join(told)}")
+
+
+def _consumed(usage: Usage | None) -> Iterator[str]:
+    if usage is None or not usage.counted or not (usage.tokens_in or usage.tokens_out):
+        yield "tokens not told"
+        return
+    yield f"{usage.tokens_in:,} + {usage.tokens_out:,} tokens"
+    yield "price not known" if usage.cost is None else f"{usage.cost:.6f} usd"
