@@ -92,6 +92,7 @@ class Server:
             *(self._python, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1"),
             *(f"--port={self.port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={self.token}"),
             *(f"--ServerApp.root_dir={self.root}", f"--LabServerApp.workspaces_dir={home / 'workspaces'}"),
+            "--expose-app-in-browser",  # so that a window opens another notebook without being loaded anew
         ]
 
     def url(self, path: str) -> str:
@@ -238,6 +239,18 @@ class Notebook:
         return nbformat.read(self.path, as_version=4)
 
 
+# The window as it is when JupyterLab is loaded: no document, no sign, no dialog, the file browser at the left alone.
+CLEAR = """() => {
+  const {shell, commands} = window.jupyterapp;
+  for (const widget of [...shell.widgets('main')]) widget.dispose();
+  for (const button of document.querySelectorAll('.jp-Dialog .jp-mod-reject')) button.click();
+  shell.activateById('filebrowser');
+  shell.collapseRight();
+  commands.execute('apputils:dismiss-all-notifications').catch(() => null);
+}"""
+OPEN = "path => window.jupyterapp.commands.execute('docmanager:open', {path}).then(() => null)"
+
+
 class Lab:
     """A server and a browser window."""
 
@@ -245,34 +258,56 @@ class Lab:
         self.server = server
         self.page = page
         self.problems: list[str] = []
+        self._loaded = False
         page.set_default_timeout(STEP_MILLISECONDS)
         page.on("dialog", lambda dialog: dialog.accept())
         page.on("pageerror", lambda error: self.problems.append(str(error)))
 
-    def write(self, name: str, cells: Sequence[str], kernel: str = "prose") -> Path:
-        """A notebook of code cells in the server's directory."""
+    def write(self, name: str, cells: Sequence[str], kernel: str = "prose", texts: Sequence[str] = ()) -> Path:
+        """A notebook of code cells, with texts below them, in the server's directory."""
         language = {"prose": "prose", "vvm": "vvm", "python3": "python"}[kernel]
         spec = {"name": kernel, "display_name": kernel, "language": language}
         book = nbformat.v4.new_notebook(
-            cells=[nbformat.v4.new_code_cell(source) for source in cells], metadata={"kernelspec": spec}
+            cells=[*map(nbformat.v4.new_code_cell, cells), *map(nbformat.v4.new_markdown_cell, texts)],
+            metadata={"kernelspec": spec},
         )
         path = self.server.root / name
         nbformat.write(book, path)
         return path
 
+    def show(self, path: Path) -> None:
+        """Open a file alone in the window."""
+        name = path.relative_to(self.server.root).as_posix()
+        if self._loaded:
+            self.page.evaluate(CLEAR)
+            self.page.evaluate(OPEN, name)
+        else:
+            self.page.goto(self.server.url(f"lab/tree/{name}?reset"))
+            self._loaded = True
+
+    def spoil(self) -> None:
+        """This test changes what only a page that is loaded anew has again."""
+        self._loaded = False
+
+    def clear(self) -> None:
+        """Close what is open, then end its kernels: JupyterLab is not to be surprised by their end."""
+        if self._loaded:
+            self.page.evaluate(CLEAR)
+        self.server.end_kernels()
+
     def open(self, path: Path, ready: bool = True) -> Notebook:
-        """Open a notebook in a fresh window and wait for its kernel."""
-        self.page.goto(self.server.url(f"lab/tree/{path.relative_to(self.server.root)}?reset"))
+        """Open a notebook alone in the window and wait for its kernel."""
+        self.show(path)
         notebook = Notebook(self.page, path)
         notebook.panel.locator(".jp-CodeCell").first.wait_for()
         if ready:
             notebook.ready()
         return notebook
 
-    def notebook(self, *cells: str, kernel: str = "prose") -> Notebook:
+    def notebook(self, *cells: str, kernel: str = "prose", texts: Sequence[str] = ()) -> Notebook:
         """A new notebook with these cells, open and ready."""
         number = len(list(self.server.root.glob("cells*.ipynb")))
-        return self.open(self.write(f"cells{number}.ipynb", cells, kernel))
+        return self.open(self.write(f"cells{number}.ipynb", cells, kernel, texts))
 
     def theme(self, name: str) -> None:
         """Choose a theme in the settings menu, and wait until the page has its colours."""

@@ -10,7 +10,8 @@ from evaluation.evaluations import PROGRAM, Model, evaluate, write
 
 from prose_kernel.errors import UsageError
 from prose_kernel.evaluation.report import plain
-from prose_kernel.evaluation.statistics import one_sided, sign_test, wilson
+from prose_kernel.evaluation.statistics import one_sided, sign_test
+from prose_kernel.runtime.intervals import wilson
 
 TEN = [{"id": f"q{number}", "question": f"What is {number}?", "expected": f"{number}"} for number in range(10)]
 LIVE = '[settings]\nprovider = "anthropic:m"\n'
