@@ -62,7 +62,6 @@ def lab(browser_thread: _Browser) -> Iterator[Lab]:
     yield lab
     problems = [*lab.problems]
     browser_thread.thread.submit(lab.clear).result()
-    (lab.server.root / "prose.toml").unlink(missing_ok=True)
     assert problems == []
 
 

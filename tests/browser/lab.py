@@ -16,7 +16,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -252,16 +252,28 @@ OPEN = "path => window.jupyterapp.commands.execute('docmanager:open', {path}).th
 
 
 class Lab:
-    """A server and a browser window."""
+    """A browser window, and a server for who needs one."""
 
-    def __init__(self, server: Server, page: Any) -> None:
-        self.server = server
+    def __init__(self, home: Path, page: Any) -> None:
+        self._home = home
+        self._server: Server | None = None
         self.page = page
         self.problems: list[str] = []
         self._loaded = False
         page.set_default_timeout(STEP_MILLISECONDS)
         page.on("dialog", lambda dialog: dialog.accept())
         page.on("pageerror", lambda error: self.problems.append(str(error)))
+
+    @property
+    def server(self) -> Server:
+        if self._server is None:
+            self._server = Server(self._home)
+            self._server.wait()
+        return self._server
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
 
     def write(self, name: str, cells: Sequence[str], kernel: str = "prose", texts: Sequence[str] = ()) -> Path:
         """A notebook of code cells, with texts below them, in the server's directory."""
@@ -290,10 +302,12 @@ class Lab:
         self._loaded = False
 
     def clear(self) -> None:
-        """Close what is open, then end its kernels: JupyterLab is not to be surprised by their end."""
+        """Close what is open, then end its kernels (JupyterLab is not to be surprised by their end), then its settings."""
         if self._loaded:
             self.page.evaluate(CLEAR)
-        self.server.end_kernels()
+        if self._server is not None:
+            self._server.end_kernels()
+            (self._server.root / "prose.toml").unlink(missing_ok=True)
 
     def open(self, path: Path, ready: bool = True) -> Notebook:
         """Open a notebook alone in the window and wait for its kernel."""
@@ -319,19 +333,16 @@ class Lab:
 
 @contextmanager
 def opened(home: Path) -> Iterator[Lab]:
-    """A server and a browser that end with the block. To be used in one thread."""
+    """A browser, and the server of its window, which end with the block. To be used in one thread."""
     from playwright.sync_api import sync_playwright
 
-    server = Server(home)
-    try:
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(
-                executable_path=needs(*BROWSERS), headless=True, args=list(CHROMIUM_OPTIONS)
-            )
-            try:
-                server.wait()
-                yield Lab(server, browser.new_page(viewport=WINDOW))
-            finally:
-                browser.close()
-    finally:
-        server.close()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=needs(*BROWSERS), headless=True, args=list(CHROMIUM_OPTIONS)
+        )
+        try:
+            lab = Lab(home, browser.new_page(viewport=WINDOW))
+            with closing(lab):
+                yield lab
+        finally:
+            browser.close()

@@ -274,3 +274,25 @@ def test_a_run_that_is_resumed_has_the_answers(
     assert main(["run", "--resume", run]) == 0
     assert "frog" in capsys.readouterr().out
     assert stub.stats.requests == 1
+
+
+TYPED = """
+let review = session "Review it"
+  output:
+    approved: boolean
+    score: number
+    verdict: "approve" or "reject"
+if **review.approved and review is approved and review.score < 100**:
+  let one = "yes"
+if **review.verdict is "reject" or not review.approved**:
+  let two = "yes"
+else:
+  let two = "no"
+"""
+
+
+async def test_a_typed_answer_needs_no_judge(world: World, stub: StubServer) -> None:
+    writer = stub.script("writer", json.dumps({"approved": True, "score": 7, "verdict": "approve"}))
+    found = await world.run(TYPED, PROSE, "err-500", provider=f"stub:{writer}", cassette_mode="off", judge_rules="only")
+    assert (found["one"], found["two"]) == ("yes", "no")
+    assert [one.by for one in world.judged] == ["rules", "rules"] and stub.stats.requests == 1
