@@ -515,6 +515,18 @@ async def test_a_program_from_elsewhere_gets_servers_by_the_persons_consent_alon
     await foreign.pool.close()
 
 
+async def test_the_settings_name_the_servers_of_programs_from_elsewhere(tmp_path: Path, guard: Helpers) -> None:
+    servers = {"weather": STDIO, "secrets": McpServer(("touch", str(tmp_path / "started")))}
+    foreign = Bench(tmp_path, guard, mcp=servers, permissions={"tools": ("weather.token",)})
+    bench = await foreign.of("weather", elsewhere=True)
+    assert await bench.call("weather__token", {}) == "t-1"
+    assert (await bench.call("weather__broken", {})).startswith("refused: the tool weather.broken is not allowed")
+    with pytest.raises(PermissionDenied, match=r"the tool server secrets: the rule is `tools: weather\.token`"):
+        await foreign.of("secrets", elsewhere=True)
+    assert not (tmp_path / "started").exists() and foreign.person.transcript == []
+    await foreign.pool.close()
+
+
 async def test_packages_bring_functions_as_entry_points(
     tmp_path: Path, guard: Helpers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
