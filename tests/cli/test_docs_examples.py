@@ -96,7 +96,9 @@ def test_a_program_has_no_errors(page: str, number: int) -> None:
 VVM = [
     (path.name, codes, text)
     for path in [DOCS.parent / "README.md", *sorted(DOCS.glob("*.md"))]
-    for codes, text in re.findall(r"^```vvm( W\d+)?\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    for codes, text in re.findall(
+        r"^```vvm( W\d+)?\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
 ]
 
 
