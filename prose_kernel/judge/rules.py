@@ -22,8 +22,8 @@ from prose_kernel.runtime.values import Value
 
 Test = Callable[[Value], bool | None]
 
-WEAK = frozenset(("word", "true"))
-"""Rules that decide only with certain values, whatever the words: they do not count as decidable beforehand."""
+WEAK = frozenset(("word", "true", "numbers"))
+"""Rules for words that may be no rule at all (`it is nice`, `more than expected`): the values tell."""
 LONGEST = 2000  # characters of a condition; a longer one is prose, not a rule
 DEEPEST = 20  # nesting of `not` and parentheses
 
@@ -345,9 +345,9 @@ _FORMS = [
     ("number", re.compile(rf"(?P<op>{_SIGNS})\s*{_N}")),
     ("number", re.compile(rf"(?:is|are){_NOTS}{_N}")),
     ("number", re.compile(rf"{_DONTS}(?P<op>equal|exceed)s?\s+{_N}")),
-    ("other", re.compile(rf"(?:is|are){_NOTS}(?P<op>{_WORDS})\s+(?:the\s+)?`?(?P<right>{_PATH})`?")),
-    ("other", re.compile(rf"{_DONTS}(?P<op>equal|exceed)s?\s+(?:the\s+)?`?(?P<right>{_PATH})`?")),
-    ("other", re.compile(rf"(?P<op>>=|<=|≥|≤|>|<)\s*(?:the\s+)?`?(?P<right>{_PATH})`?")),
+    ("numbers", re.compile(rf"(?:is|are){_NOTS}(?P<op>{_WORDS})\s+(?:the\s+)?`?(?P<right>{_PATH})`?")),
+    ("numbers", re.compile(rf"{_DONTS}(?P<op>equal|exceed)s?\s+(?:the\s+)?`?(?P<right>{_PATH})`?")),
+    ("numbers", re.compile(rf"(?P<op>>=|<=|≥|≤|>|<)\s*(?:the\s+)?`?(?P<right>{_PATH})`?")),
     ("number", re.compile(rf"(?:is|are){_NOTS}(?P<zero>zero|non-?zero)")),
     (
         "count",
@@ -398,7 +398,6 @@ def clause(text: str) -> Condition:
             if "exited" in found:
                 name += facts.EXIT_CODE
             other = Other(found["right"], _comparison(_equal_or(found["op"]))) if found.get("right") else None
-            rule = "number" if rule == "other" else rule
             return Clause(name, rule, test, (found.get("not") is not None) != sign, other)
     return Unparsed(text.strip())
 
@@ -536,7 +535,7 @@ _TESTS: dict[str, Callable[[Mapping[str, str | None]], Test | None]] = {
     "equal": _equal,
     "yes-no": _yes_no,
     "word": _word,
-    "other": lambda found: lambda value: None,
+    "numbers": lambda found: lambda value: None,
     "items": lambda found: lambda value: None if (count := facts.count(value, "item")) is None else count > 0,
 }
 

@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import forked
 import nbformat
 import pytest
 from cli.generated import DOCS
@@ -28,7 +29,6 @@ from prose_kernel.workspace import Start, Workspace
 
 PAGES = ("people", "providers", "recordings", "testing-your-workflow", "typed-answers", "what-leaves-your-machine")
 COMMAND_LINE = DOCS / "cli.md"
-PROSE = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -137,8 +137,10 @@ def named_files(page: str) -> list[tuple[str, str]]:
 def printed(command: str, directory: Path, *, remarks: bool = True) -> str:
     """A command and what it shows, as a person sees it; without the lines that differ from run to run."""
     words = shlex.split(command)
-    argv = [*PROSE, *words[1:]] if words[0] == "prose" else words
-    ran = subprocess.run(argv, cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    if words[0] == "prose":
+        ran = forked.prose(*words[1:], cwd=directory)
+    else:
+        ran = subprocess.run(words, cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
     told = [line for line in ran.stderr.splitlines() if remarks and not line.startswith(NOT_SHOWN)]
     status = [f"[exit status {ran.returncode}]"] if ran.returncode else []
     return "\n".join([f"$ {command}", *ran.stdout.splitlines(), *told, *status]) + "\n"

@@ -253,6 +253,11 @@ def test_they_stay_open_whatever_the_values_are(text: str, data: st.DataObject) 
     assert rules.decide(text, VALUES | values).answer is None
 
 
+@pytest.mark.parametrize("text", ["score > threshold", "score is more than expected", "review.approved", "it is done"])
+def test_forms_that_only_the_values_tell_do_not_count_as_decidable(text: str) -> None:
+    assert rules.named(text) and not rules.decidable(text)
+
+
 def test_the_conditions_of_programs_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.prose").write_text(
         'let score = "9"\nif **score >= 5**:\n  session "x"\nif **score >= 5**:\n  session "y"\nif **it rains**:\n  session "z"\n'

@@ -415,10 +415,11 @@ async def test_cells_of_a_notebook_are_one_trace_in_both_languages(tmp_path: Pat
 
 def test_an_attempt_by_a_model_tells_its_tools_and_what_it_consumed(tmp_path: Path) -> None:
     place = events.Place(Source("session", "cell"), ProseSpan(0, 7), 1, kind="session")
-    request = SessionRequest("session", "a secret task", "c1/1/s0", model="sonnet")
+    request = SessionRequest("session", "a secret task", "c1/1/s0", model="sonnet", output={"type": "object"})
     tool = ToolUse("read", "secret.md", "refused", "a secret")
+    details = {"model": "m-1", "sampling": {"temperature": 0.2, "seed": 7, "effort": "high"}}
     usage = Usage(requests=2, tokens_in=10, tokens_out=5, cost=0.25)
-    result = SessionResult("secret", provider="anthropic", origin="model", details={"model": "m-1"}, usage=usage)
+    result = SessionResult("secret", provider="anthropic", origin="model", details=details, usage=usage)
     spans = Spans([LogFile(tmp_path / "log", pytest.fail)])
     for event in (
         events.RunStarted(place, "p.prose"),
@@ -445,6 +446,9 @@ def test_an_attempt_by_a_model_tells_its_tools_and_what_it_consumed(tmp_path: Pa
         "gen_ai.request.model": "m-1",
         "gen_ai.provider.name": "anthropic",
         "gen_ai.response.model": "m-1",
+        "gen_ai.request.temperature": 0.2,
+        "gen_ai.request.seed": 7,
+        "gen_ai.output.type": "json",
         "gen_ai.usage.input_tokens": 10,
         "gen_ai.usage.output_tokens": 5,
         "prose.cost.usd": 0.25,

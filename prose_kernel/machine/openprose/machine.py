@@ -124,7 +124,7 @@ def _known(entry: AgentEntry) -> KnownAgent:
 def _agent_facts(entry: AgentEntry) -> dict[str, str]:
     """Its properties as written; those that it has."""
     found = {item.name.id: _word(item.value) for item in entry.node.properties}
-    facts = {key: found[key] for key in ("model", "persist", "prompt") if found.get(key)}
+    facts = {key: found[key] for key in ("model", "persist", "prompt", "tools") if found.get(key)}
     return {**facts, "memory": "yes"} if persistence(entry.node) is not None else facts
 
 
@@ -136,6 +136,8 @@ def _word(value: object) -> str:
             return value.raw
         case tree.Constant(value=constant):
             return {True: "true", False: "false", None: "null"}[constant]
+        case tree.Array(elements=elements):
+            return ", ".join(_word(element) for element in elements)
         case _:
             return ""
 
