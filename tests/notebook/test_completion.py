@@ -87,6 +87,8 @@ def offers(cells: Cells, text: str) -> set[str]:
         ("%help ex", {"exec"}, set()),
         ("%provider ", {"auto", "human", "dry-run", "scripted", "replay", "anthropic", "ollama"}, {"first"}),
         ("%judge ", {"first", "only", "off", "human", "auto", "anthropic"}, {"scripted", "replay"}),
+        ("%judge c", {"calibrate"}, {"why"}),
+        ("%judge calibrate ", {"--least", "--only"}, {"human"}),
         ("%judge first ", {"human", "anthropic"}, {"only"}),
         ("%cassette ", {"--mode"}, set()),
         ("%cassette night --mode ", {"off", "auto", "record", "replay"}, {"--mode"}),
