@@ -23,6 +23,7 @@ def main() -> None:
         "remote.py",
         "stores.py",
         "telemetry.py",
+        "evaluation.py",
         "tools.py",
     )
     for script in scripts:

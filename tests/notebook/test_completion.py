@@ -98,6 +98,8 @@ ANSWER = 'let a = session "Ask"\n  output: { good: text, list: [{ name: text }] 
         ("%help ex", {"exec"}, set()),
         ("%provider ", {"auto", "human", "dry-run", "scripted", "replay", "anthropic", "ollama"}, {"first"}),
         ("%judge ", {"first", "only", "off", "human", "auto", "anthropic"}, {"scripted", "replay"}),
+        ("%judge c", {"calibrate"}, {"why"}),
+        ("%judge calibrate ", {"--least", "--only"}, {"human"}),
         ("%judge first ", {"human", "anthropic"}, {"only"}),
         ("%cassette ", {"--mode"}, set()),
         ("%cassette night --mode ", {"off", "auto", "record", "replay"}, {"--mode"}),
