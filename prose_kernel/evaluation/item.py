@@ -126,6 +126,7 @@ class Around:
     decisions: Mapping[str, bool]
     seconds: float
     threshold: float | None
+    warnings: set[str]
 
 
 class ItemRun:
@@ -202,6 +203,7 @@ class ItemRun:
             return self._result("error", error=_told(problem), nobody=isinstance(problem, Undecided))
         finally:
             await workspace.close(error)
+            around.warnings.update(one for one in asker.shown if one.startswith("Warning: "))
 
     async def _asked(self, workspace: Workspace) -> Result:
         item, around = self.item, self.around

@@ -37,13 +37,14 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Model:
     [
         ("", "cases.jsonl has no cases"),
         ('{"question": "a"}\n{"question": \n', r"cases.jsonl line 2: not JSON: .*column"),
+        ('{"question": "\\ud800"}\n', "line 1: half of a surrogate pair"),
         ("[1]\n", "cases.jsonl line 1: a case is an object"),
         (
             '{"id": "a", "question": "x"}\n\n{"id": "a", "question": "y"}\n',
             r"line 3: a second case with the id 'a' .line 1",
         ),
         ('{"id": "a"}\n', r"line 1: the input `question` of clerk.prose is missing"),
-        ("[" * 100_000 + "\n", "line 1: not JSON: nested"),
+        ("[" * 100_000 + "\n", "line 1: nested too deeply"),
     ],
 )
 def test_what_is_wrong_with_a_data_set_has_its_line(tmp_path: Path, lines: str, message: str) -> None:
@@ -118,6 +119,7 @@ def test_a_program_with_errors_runs_nothing(tmp_path: Path, model: Model) -> Non
             r"line 4, column 1: assert\[1\]\.expression: .*Undefined variable `answr`",
         ),
         ('[[assert]]\nrule = "answr is empty"\n', "Undefined variable `answr`"),
+        ('[settings]\nprovider = "anthropc"\n' + RIGHT, "anthropc"),
     ],
 )
 def test_a_specification_that_makes_no_sense(tmp_path: Path, model: Model, spec: str, message: str) -> None:
