@@ -14,6 +14,7 @@ from prose_kernel.runtime.csv_text import NotData, numbered_rows
 
 LARGEST_LINE: Final = 10_000_000
 """Characters of one case."""
+LONGEST_ID: Final = 200
 EXPECTED: Final = "expected"
 
 
@@ -125,6 +126,8 @@ def _numbered(cases: Iterator[Case], id_column: str, shown: str) -> Iterator[Cas
             yield Case(f"{name}~{again}" if again else name, case.line, columns)
             continue
         name = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+        if len(name) > LONGEST_ID:
+            raise UsageError(f"{shown} line {case.line}: the id has more than {LONGEST_ID} characters")
         if name in seen:
             raise UsageError(f"{shown} line {case.line}: a second case with the id {name!r} (line {seen[name]})")
         seen[name] = case.line

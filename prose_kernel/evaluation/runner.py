@@ -33,6 +33,8 @@ from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.settings import Settings, budget_limits
 from prose_kernel.workspace import Start, Workspace
 
+WARNINGS: Final = 5
+"""Warnings of runs that are shown."""
 ASKS_NOBODY: Final = ("human", "replay", "dry-run", "auto", None)
 
 
@@ -234,7 +236,9 @@ class Evaluation:
         finally:
             self.used = recordings.used()
             recordings.end()
-            self.notes += sorted(around.warnings)
+            told = sorted(around.warnings)
+            more = [f"… and {len(told) - WARNINGS:,} more warnings"] if len(told) > WARNINGS else []
+            self.notes += [*told[:WARNINGS], *more]
 
     async def _finished(self, workers: Sequence[asyncio.Future[None]]) -> None:
         """Wait until all have ended; when this task is cancelled, until all have given up."""
