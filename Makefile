@@ -53,6 +53,7 @@ lint: .make/lint
 test: .make/test
 	@$(MAKE) --no-print-directory -j 4 -O lint tools agents older-lab
 	$(BIN)/prose test -n 2 examples # the gallery: docs/gallery.md
+	ls examples/*/*.eval.toml | CI=1 xargs -P 2 -n 1 $(BIN)/prose eval --fresh
 	$(BIN)/prose test -n 2 $(NOTEBOOKS) # sees what nbval below does not: order, errors that do not come, unused records
 	$(BIN)/python -m pytest -q -m "timing or browser" --reruns 2 tests $(PYTEST_ARGS) || test $$? = 5 # 5: there is no such test
 	$(BIN)/python -m pytest -m "not timing and not browser" $(WORKERS) tests $(NBVAL) $(NOTEBOOKS) $(PYTEST_ARGS)

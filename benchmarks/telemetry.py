@@ -2,7 +2,8 @@
 
 Three texts: many passes of a loop, many statements, and many sessions that a script answers. Each runs unwatched (the
 floor), with OpenTelemetry whose spans a collector in this process takes and forgets, and with a log; in turn. Figures
-are processor time of this process, with what is sent at the end. The import of the SDK is outside.
+are processor time of this process, with what is sent at the end. The import of the SDK is outside. The floor of a span
+is what the SDK alone needs for one with five attributes, made, ended and sent.
 
 `python benchmarks/telemetry.py [--json] [--quick]`.
 """
@@ -61,6 +62,24 @@ async def once(text: str, how: str) -> float:
         return time.process_time() - began
 
 
+def alone(count: int) -> float:
+    """Processor seconds that the SDK needs for one span."""
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    tracer = provider.get_tracer("floor")
+    began = time.process_time()
+    for number in range(count):
+        span = tracer.start_span("let", attributes={"prose.statement": number})
+        span.set_attributes({"code.line.number": 1, "code.column.number": 1, "prose.kind": "let", "prose.name": "a"})
+        span.end()
+    provider.shutdown()
+    return (time.process_time() - began) / count
+
+
 def measured(rounds: int, count: int) -> dict[str, dict[str, float]]:
     texts = {
         "loop passes": (20 * count, f"let n = 0\nrepeat {20 * count}:\n  n = n + 1\n"),
@@ -80,6 +99,9 @@ def measured(rounds: int, count: int) -> dict[str, dict[str, float]]:
         for how in ("otel", "log"):
             found[name][f"{how}_over_off"] = best[how] / best["off"]
             found[name][f"{how}_microseconds_each"] = (best[how] - best["off"]) / size * 1e6
+    floor = statistics.median(alone(count) for _ in range(rounds)) * 1e6
+    each = found["statements"]["otel_microseconds_each"]
+    found["a span"] = {"sdk_alone_microseconds": floor, "statement_over_sdk_alone": each / floor}
     return found
 
 

@@ -4,11 +4,13 @@
 
 The answers of `NAME/x.prose` stand in `NAME/answers/x.yaml` (the form: notebooks/record.py). The inputs and decisions
 of each case are read from `x.prose.expected.md`. The recording becomes `NAME/cassettes/x.jsonl`, `origin: authored`
-in every record. Edit the program or the answers, run this, look at the difference, and commit all of it.
+in every record; what its evaluation alone asks becomes `NAME/cassettes/x.eval.jsonl`. Edit the program or the
+answers, run this, look at the difference, and commit all of it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -20,27 +22,22 @@ sys.path.insert(0, str(HERE.parent / "notebooks"))
 
 import record as by_hand  # noqa: E402
 
-from prose_kernel import session_services  # noqa: E402
 from prose_kernel.cli.main import main as prose  # noqa: E402
-from prose_kernel.sessions.provider_pool import LiveProviders, ProviderContext  # noqa: E402
-from prose_kernel.sessions.providers.choice import Choice  # noqa: E402
 
 
 def record(program: Path, answers: by_hand.Answers) -> None:
-    """Run every case of a program with the answers written by hand in the place of model servers."""
+    """Run every case of a program, or the notebook, with the answers written by hand; then its evaluation, which adds
+    what only its data set asks."""
+    by_hand.answer_with(answers)
+    if program.suffix == ".ipynb":
+        asyncio.run(by_hand.record(program, answers))
+    else:
+        run_cases(program)
+    for spec in program.parent.glob("*.eval.toml"):
+        prose(["eval", "--fresh", "--provider=anthropic", "--judge=anthropic", "--cassette-mode=auto", spec.name])
 
-    class Authored(LiveProviders):
-        def __init__(self, context: ProviderContext) -> None:
-            super().__init__(context)
-            self._context = context
 
-        def sessions(self, choice: Choice) -> by_hand.AuthoredSessions:
-            return by_hand.AuthoredSessions(answers, self._context)
-
-        def judge(self, choice: Choice, model: str | None) -> by_hand.AuthoredJudge:
-            return by_hand.AuthoredJudge(answers)
-
-    session_services.LiveProviders = Authored  # type: ignore[misc]
+def run_cases(program: Path) -> None:
     for options in cases(program):
         given = [f"--input={name}={value}" for name, value in options.get("input", {}).items()]
         given += [f"--yes={gate}" for gate in options.get("yes", ())]
@@ -60,17 +57,16 @@ def remake(directory: Path) -> None:
         (target,) = (
             path for path in directory.glob(f"{written.stem}.*") if path.suffix in (".prose", ".vvm", ".ipynb")
         )
-        if target.suffix == ".ipynb":
-            subprocess.run([sys.executable, by_hand.__file__, "--no-outputs", str(target)], check=True)
-        else:
-            answers = by_hand.Answers(written)
-            cassette = directory / "cassettes" / f"{written.stem}.jsonl"
-            with by_hand._without_a_trace(directory):
-                cassette.unlink(missing_ok=True)
-                record(target, answers)
+        answers = by_hand.Answers(written)
+        cassettes = directory / "cassettes"
+        with by_hand._without_a_trace(directory):
+            for former in cassettes.glob("*.jsonl"):
+                former.unlink()
+            record(target, answers)
+        for cassette in sorted(cassettes.glob("*.jsonl")):
             print(f"{cassette.name}: records: {by_hand.settle(cassette, answers)}")
-            if unused := answers.unused():
-                sys.exit(f"{written}: answers that nothing asked for: {', '.join(unused)}")
+        if unused := answers.unused():
+            sys.exit(f"{written}: answers that nothing asked for: {', '.join(unused)}")
         subprocess.run([Path(sys.executable).with_name("prose"), "test", "--update", str(target)], check=False)
 
 

@@ -199,8 +199,8 @@ class Nowhere:
         raise EOFError
 
 
-async def record(notebook: Path, answers: Answers) -> None:
-    """Run the cells with the answers written by hand in the place of model servers."""
+def answer_with(answers: Answers) -> None:
+    """From now on the answers written by hand stand in the place of model servers."""
 
     class Authored(LiveProviders):
         def __init__(self, context: ProviderContext) -> None:
@@ -214,6 +214,11 @@ async def record(notebook: Path, answers: Answers) -> None:
             return AuthoredJudge(answers)
 
     connect.LiveProviders = Authored  # type: ignore[misc]
+
+
+async def record(notebook: Path, answers: Answers) -> None:
+    """Run the cells with the answers written by hand."""
+    answer_with(answers)
     nowhere = Nowhere()
     texts, language = read_cells(str(notebook))
     cells = Cells(notebook.parent, nowhere, language)

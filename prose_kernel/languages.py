@@ -128,6 +128,7 @@ class Language:
     line without an error: in a cell they end the cell alone. `change_directory` is the statement that does what `%cd`
     does, "" where there is none.
 
+    `computing` is what stands before an expression to make a statement of it, one way after the other.
     `constants` are the names that a program binds at its top to a value, with where the value stands, `agents` the
     names of its agents; `with_constants` and `with_agent` are the edits that give it other values and properties.
 
@@ -165,6 +166,7 @@ class Language:
     merged: Callable[[Any], Iterable[Edit]] = field(repr=False, default=lambda compiled: ())
     ends: Callable[[Any], Iterable[Span]] = field(repr=False, default=lambda program: ())
     change_directory: Callable[[str], str] = field(repr=False, default=lambda directory: "")
+    computing: tuple[str, ...]
     constants: Callable[[Any], Mapping[str, Span]] = field(repr=False)
     agents: Callable[[Any], tuple[str, ...]] = field(repr=False)
     with_constants: Callable[[Any, Mapping[str, object]], Iterable[Edit]] = field(repr=False)
@@ -228,6 +230,7 @@ OPENPROSE: Final = Language(
     mode="text/x-yaml",
     sample='exec "true"\n',
     delimiters=("***", "**"),
+    computing=("let computed_value = ", "assert "),
     elsewhere=True,
     has_inputs=True,
     declared={"let": "let", "const": "const", "output": "output", "input": "input"},
@@ -285,6 +288,7 @@ VVM: Final = Language(
     mode="text/x-python",
     sample="x = 1\n",
     delimiters=("`",),
+    computing=("computed_value = ",),
     declared={"output": "export"},
     state="vvm_state",
     at_home=True,

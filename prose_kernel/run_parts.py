@@ -200,7 +200,7 @@ def watch(settings: Settings, cwd: Path, run: Path | None, warn: Callable[[str],
             hint = "install it with: pip install 'prose_kernel[otel]'"
             raise UsageError("OpenTelemetry is not installed", hint=hint) from None
         recorders.append(Tracer(os.environ, warn))
-    if settings.telemetry_log is not None:
+    if settings.telemetry_log:
         from prose_kernel.telemetry.log import LogFile
 
         recorders.append(LogFile(cwd / settings.telemetry_log, warn))

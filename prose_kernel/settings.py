@@ -147,7 +147,7 @@ class Settings:
     - `notify`: how a terminal calls the person when a question waits and the run has been busy for ten seconds: `bell`,
       `desktop` (a notification, where the terminal knows OSC 9), or `off`. JupyterLab has a setting of its own.
     - `telemetry_otel`: whether runs are watched through OpenTelemetry; the `OTEL_` variables say where spans go.
-    - `telemetry_log`: the file that gets the same as lines of JSON, relative to the working directory.
+    - `telemetry_log`: the file that gets the same as lines of JSON, relative to the working directory; "": none.
     - `telemetry_content`: whether prompts, answers, commands, questions and messages of errors are in both, too.
     - `telemetry_commands`: whether commands get the context of their span (`TRACEPARENT`) while runs are watched.
     - `vvm_state`: where agents of VVM put their results: `in-context` (they are the values), or `filesystem` (files
@@ -247,7 +247,7 @@ class Settings:
     @property
     def watched(self) -> bool:
         """Whether somebody watches runs from outside; nobody watches a dry run."""
-        return (self.telemetry_otel or self.telemetry_log is not None) and self.provider != "dry-run"
+        return (self.telemetry_otel or bool(self.telemetry_log)) and self.provider != "dry-run"
 
     def session_options(self, cwd: Path) -> SessionOptions:
         """Return the options that concern sessions; file names are relative to `cwd`."""

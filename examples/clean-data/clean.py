@@ -1,7 +1,7 @@
-"""Clean customers: `python3 clean.py IN.csv OUT.csv REJECTED.csv < countries.json`.
+"""Clean customers: `python3 clean.py IN.csv OUT.csv REJECTED.csv < codes.json`.
 
 Everything that has a rule is done here. What the spellings of countries mean is no rule; it comes on standard input, as
-one JSON object from spelling to ISO 3166 code.
+JSON: spellings with their ISO 3166 codes.
 """
 
 import csv
@@ -10,7 +10,7 @@ import re
 import sys
 
 source, target, refused = sys.argv[1:]
-codes = json.load(sys.stdin)
+codes = {found["spelling"]: found["code"] for found in json.load(sys.stdin)["codes"]}
 seen, good, bad = set(), [], []
 
 with open(source, newline="", encoding="utf-8") as file:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from prose_kernel.cells import (
     data_magics,
+    evaluation_magics,
     export_magics,
     freshness_magics,
     history_magics,
@@ -51,6 +52,7 @@ __all__ = [
     "MAGICS",
     "cell_magics",
     "data_magics",
+    "evaluation_magics",
     "export_magics",
     "find",
     "freshness_magics",

@@ -155,10 +155,10 @@ def _database(subject: str, url: str, place: str, wanted: bool) -> Finding:
 
 def watching(current: Settings) -> Finding:
     """Whether runs are watched from outside, and whether that can work. Nothing is sent."""
-    told = ["OpenTelemetry"] * current.telemetry_otel + ["a log"] * (current.telemetry_log is not None)
+    told = ["OpenTelemetry"] * current.telemetry_otel + ["a log"] * bool(current.telemetry_log)
     if not told:
         return Finding("ok", "telemetry", "off; docs/watching.md says how runs are watched")
-    if current.telemetry_log is not None:
+    if current.telemetry_log:
         file = Path.cwd() / current.telemetry_log
         if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
             fix = "set [telemetry] log to a file in a directory that you may write to"

@@ -100,7 +100,7 @@ def _numbered(cases: Iterator[Case], id_column: str, shown: str) -> Iterator[Cas
             yield Case(f"line {case.line}", case.line, broken=case.broken)
             continue
         columns = dict(case.columns)
-        given = columns.pop(id_column, None)
+        given = columns.get(id_column)
         if given is None or given == "":
             name = _digest(columns)
             again = seen.get(name, 0)

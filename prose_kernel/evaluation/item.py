@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from prose_kernel.errors import BudgetSpent, CompileError, NobodyToAsk, ProseError, RunError, Undecided
 from prose_kernel.evaluation.assertions import Assertions, Ran
-from prose_kernel.evaluation.dataset import Case
+from prose_kernel.evaluation.dataset import EXPECTED, Case
 from prose_kernel.evaluation.programs import Prepared
 from prose_kernel.evaluation.results import Check, Result, Status
 from prose_kernel.recordings.library import SharedCassettes
@@ -26,6 +26,8 @@ from prose_kernel.runtime.text import one_line
 from prose_kernel.runtime.values import Value, full_text
 from prose_kernel.workspace import Start, Workspace, stay
 
+NAMES: Final = (EXPECTED, "case", "result")
+"""Names that assertions may use beside those of the program and the columns."""
 SHOWN: Final = 2_000
 """Characters of an output that a result holds, for the page."""
 
@@ -211,7 +213,8 @@ class ItemRun:
         for text in prepared.texts(item.case):
             value = await workspace.run(prepared.compiled(workspace, text), language=text.language)
         outputs = {name: given for name, (given, _) in workspace.outputs().items()}
-        known: dict[str, Value] = {"case": dict(item.case.columns), **item.case.columns, "result": value}
+        own: dict[str, Value] = dict(item.case.columns)
+        known = own | dict(zip(NAMES, (own.get(EXPECTED), own, value), strict=True))
         for name, given in known.items():
             if name not in workspace.bindings():
                 machine.adopt(name, given)

@@ -13,6 +13,7 @@ from prose_kernel import languages, settings
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.evaluation.dataset import EXPECTED, Case
 from prose_kernel.evaluation.spec import Key, Spec, Variant
+from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.fixes import replaced
 from prose_kernel.language.source import Source
 from prose_kernel.languages import Compiled, Language
@@ -106,6 +107,23 @@ class Prepared:
             for name, value in {**self.given, **case.columns}.items():
                 if name not in self.constants and name != EXPECTED:
                     workspace.machine_of(language).adopt(name, value)
+
+    def misread(self, workspace: Workspace, expression: str, names: Sequence[str]) -> Diagnostic | None:
+        """What is wrong with an expression below the program, whose names and `names` it may use; None for nothing."""
+        language = self.source[-1].language
+        machine = workspace.machine_of(language)
+        for name in names:
+            machine.adopt(name, "")
+        text = "\n".join(one.text for one in self.source if one.language is language)
+        errors: list[Diagnostic] = []
+        for before in language.computing:
+            probed = Source.of(f"{text}\n{before}{expression.strip()}\n", self.name)
+            found = language.compile(probed, known=machine.known(), cell=True).diagnostics
+            wrong = [one for one in found if one.severity == "error" and one.span.start > len(text)]
+            if not wrong:
+                return None
+            errors = errors or wrong
+        return errors[0]
 
     def compiled(self, workspace: Workspace, text: Text) -> Compiled:
         """A text that is ready to run. Raises `CompileError`."""
@@ -215,13 +233,14 @@ class Preparing:
 
     def _settings(self, variant: Variant, key: Key) -> Settings:
         """The settings of prose.toml beside the specification, then those of the specification, those of the variant,
-        and those of the command line; runs live in memory, and keep no journal."""
+        and those of the command line; runs live in memory, keep no journal, and nobody watches them."""
         chosen = settings.load(self._directory)
         for table, at in ((self._spec.settings, ("settings",)), (variant.settings, (*key, "settings"))):
             chosen = self._changed(chosen, table, at)
         chosen = replace(chosen, **self._overrides)
-        budgetless = replace(chosen, state="in-context", vvm_state="in-context", journal="off", budget=None)
-        return replace(budgetless, cassette=chosen.cassette or self._spec.cassette or self._spec.stem)
+        chosen = replace(chosen, state="in-context", vvm_state="in-context", journal="off", budget=None)
+        chosen = replace(chosen, telemetry_otel=False, telemetry_log=None)
+        return replace(chosen, cassette=chosen.cassette or self._spec.cassette or self._spec.path.stem)
 
     def _changed(self, chosen: Settings, table: Mapping[str, Any], at: Key) -> Settings:
         """Settings with a table in the shape of prose.toml laid over them."""

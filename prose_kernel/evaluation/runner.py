@@ -13,7 +13,7 @@ from typing import Any, Final
 from prose_kernel.errors import BudgetSpent, UsageError
 from prose_kernel.evaluation import dataset
 from prose_kernel.evaluation.assertions import Assertions
-from prose_kernel.evaluation.item import EVALUATION, Around, Item, ItemRun, Meter
+from prose_kernel.evaluation.item import EVALUATION, NAMES, Around, Item, ItemRun, Meter, Quiet
 from prose_kernel.evaluation.programs import Prepared, Preparing, ReadNotebook
 from prose_kernel.evaluation.results import DIRECTORY, Result, ResultsFile, key_of
 from prose_kernel.evaluation.spec import Spec
@@ -25,11 +25,13 @@ from prose_kernel.evaluation.summary import (
     read_baseline,
     summary_of,
 )
+from prose_kernel.judge import rules
 from prose_kernel.recordings.library import SharedCassettes
 from prose_kernel.recordings.matching import scope
 from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.settings import Settings, budget_limits
+from prose_kernel.workspace import Start, Workspace
 
 ASKS_NOBODY: Final = ("human", "replay", "dry-run", "auto", None)
 
@@ -91,6 +93,26 @@ class Evaluation:
                         hint=f"the line has {known}; a value for all cases is set by input.{missing[0]} = ...",
                     )
 
+    async def _check_names(self) -> None:
+        """Assertions are about names that there are. Raises `UsageError`."""
+        case = next(case for case in self.cases if not case.broken)
+        names = [*case.columns, *NAMES]
+        for prepared in self.variants:
+            start = Start(self._directory, prepared.name, language=prepared.language)
+            chosen = replace(prepared.settings, provider="replay", cassette_mode="replay")
+            workspace = Workspace(chosen, start, asker=Quiet())
+            try:
+                for number, one in enumerate(self.spec.assertions):
+                    about = (one.expression,) if one.expression else rules.subjects(one.rule)
+                    for text in about:
+                        wrong = prepared.misread(workspace, text, names)
+                        if wrong is not None:
+                            of = f" (variant {prepared.variant.name})" if len(self.variants) > 1 else ""
+                            key = ("assert", number, one.kind)
+                            raise self.spec.mistake(key, f"{one.text}: {wrong.message}{of}", wrong.hint)
+            finally:
+                await workspace.close()
+
     def _notes(self) -> Sequence[str]:
         """What is odd about the evaluation, and no error."""
         found = []
@@ -123,6 +145,7 @@ class Evaluation:
 
     async def run(self) -> Summary:
         """Run what has no result yet. An interruption (`interrupt`, or cancellation) gives what came until then."""
+        await self._check_names()
         items = self.items()
         file = ResultsFile(self._directory / ".prose" / DIRECTORY / f"{self.spec.stem}.jsonl")
         keys = {item.key for item in items}

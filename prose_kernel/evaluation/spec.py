@@ -88,7 +88,8 @@ class Spec:
 
     @property
     def stem(self) -> str:
-        return self.path.name.removesuffix(".toml").removesuffix(".eval")
+        """Its name without `.toml`: `triage.eval`."""
+        return self.path.name.removesuffix(".toml")
 
     def mistake(self, key: Key, text: str, hint: str | None = None) -> UsageError:
         """An error about one key of the file."""

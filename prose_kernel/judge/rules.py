@@ -17,6 +17,7 @@ from functools import lru_cache
 from prose_kernel.errors import ProseError
 from prose_kernel.judge import facts
 from prose_kernel.runtime.content import preview
+from prose_kernel.runtime.text import NAME
 from prose_kernel.runtime.values import Value
 
 Test = Callable[[Value], bool | None]
@@ -154,6 +155,24 @@ def decidable(text: str) -> bool:
                 return False
 
     return decides(parse(text))
+
+
+def subjects(text: str) -> tuple[str, ...]:
+    """The bindings that a condition is about, each once."""
+
+    def names(condition: Condition) -> list[str]:
+        match condition:
+            case Clause(subject=subject):
+                found = NAME.match(subject)
+                return [found[0]] if found is not None else []
+            case Negation(operand=operand):
+                return names(operand)
+            case Combination(operands=operands):
+                return [name for operand in operands for name in names(operand)]
+            case _:
+                return []
+
+    return tuple(dict.fromkeys(names(parse(text))))
 
 
 def named(text: str) -> tuple[str, ...]:

@@ -88,6 +88,8 @@ class Spans(Outline):
         attempt.attributes["prose.attempt"] = number
         if request.model:
             attempt.attributes |= {"gen_ai.request.model": request.model, "prose.model": request.model}
+        if request.output is not None:
+            attempt.attributes["gen_ai.output.type"] = "json"
         if request.system:
             self._say(attempt, "gen_ai.system_instructions", parts(request.system))
         self._say(attempt, "gen_ai.input.messages", message("user", request.task))

@@ -25,5 +25,6 @@ class Options:
 
     @property
     def overrides(self) -> Mapping[str, Any]:
-        """The settings of a run under test. A live one records what it is answered."""
-        return {"cassette_mode": "auto"} if self.live else {"offline": True}
+        """The settings of a run under test, which nobody watches. A live one records what it is answered."""
+        answers = {"cassette_mode": "auto"} if self.live else {"offline": True}
+        return {**answers, "telemetry_otel": False, "telemetry_log": ""}

@@ -1,6 +1,7 @@
-"""Each example of the gallery is whole: program, recording that says who wrote it, test, budget, README, a row of the page.
+"""Each example of the gallery is whole: program, recordings that say who wrote them, test, evaluation, budget, README, a row
+of the page.
 
-That they give what is committed is the work of `prose test examples` in `make test`.
+That they give what is committed is the work of `prose test examples` and `prose eval` in `make test`.
 """
 
 from __future__ import annotations
@@ -32,15 +33,28 @@ def test_there_are_ten_in_both_languages() -> None:
 @pytest.mark.parametrize("example", DIRECTORIES, ids=lambda path: path.name)
 def test_an_example_is_whole(example: Path) -> None:
     program = program_of(example)
-    records = (example / "cassettes" / f"{program.stem}.jsonl").read_text(encoding="utf-8").splitlines()[1:]
-    assert records
-    assert {json.loads(record)["meta"]["origin"] for record in records} == {"authored"}
+    assert (example / "cassettes" / f"{program.stem}.jsonl").exists()
+    for cassette in example.glob("cassettes/*.jsonl"):
+        records = cassette.read_text(encoding="utf-8").splitlines()[1:]
+        assert records
+        assert {json.loads(record)["meta"]["origin"] for record in records} == {"authored"}
     if program.suffix == ".ipynb":
         cells = json.loads(program.read_text(encoding="utf-8"))["cells"]
         assert any(cell.get("outputs") for cell in cells), "prose test --update saves what the notebook shows"
     else:
         assert "Exit status: 0" in (example / f"{program.name}.expected.md").read_text(encoding="utf-8")
     assert f"(../examples/{example.name}/{program.name})" in (DOCS / "gallery.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("example", DIRECTORIES, ids=lambda path: path.name)
+def test_an_example_has_an_evaluation_that_all_of_its_cases_must_pass(example: Path) -> None:
+    program = program_of(example)
+    spec = tomllib.loads((example / f"{program.stem}.eval.toml").read_text(encoding="utf-8"))
+    assert (spec["program"], spec["pass_rate"]) == (program.name, 1.0)
+    assert len(spec["assert"]) >= 2
+    cases = [json.loads(line) for line in (example / spec["dataset"]).read_text(encoding="utf-8").splitlines()]
+    assert all(case["id"] and case["expected"] for case in cases if "question" not in case)
+    assert f"prose eval {program.stem}.eval.toml" in (example / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("example", DIRECTORIES, ids=lambda path: path.name)

@@ -387,6 +387,17 @@ def test_prose_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collector: C
     assert [line["name"] for line in ended(tmp_path / "log", "run")] == ["invoke_workflow program.prose"]
 
 
+def test_tests_are_not_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collector: Collector) -> None:
+    from prose_kernel.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prose.toml").write_text('[telemetry]\nlog = "log"\notel = true\n')
+    (tmp_path / "program.prose").write_text('output a = "x"\n')
+    assert main(["test", "--update", "program.prose"]) == 0
+    assert collector.spans == []
+    assert not (tmp_path / "log").exists()
+
+
 async def test_cells_of_a_notebook_are_one_trace_in_both_languages(tmp_path: Path) -> None:
     (tmp_path / "prose.toml").write_text('[telemetry]\nlog = "log"\n')
     cells = Cells(tmp_path, Person())

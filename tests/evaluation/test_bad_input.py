@@ -1,0 +1,268 @@
+"""Data sets, assertions and functions that are wrong, and evaluations that do not come to their end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+from evaluation.evaluations import PROGRAM, Model, evaluate, write
+
+from prose_kernel.cells.evaluation_notebooks import read_notebook
+from prose_kernel.errors import CompileError, UsageError
+from prose_kernel.evaluation import dataset
+from prose_kernel.evaluation.report import plain
+from prose_kernel.evaluation.runner import Evaluation, Options
+from prose_kernel.evaluation.spec import read
+
+LIVE = '[settings]\nprovider = "anthropic:m"\n'
+RIGHT = '[[assert]]\nname = "right"\nexpression = "answer == expected"\n'
+CASES = [{"id": f"q{number}", "question": f"What is {number}?", "expected": "5"} for number in range(6)]
+
+
+@pytest.fixture(autouse=True)
+def model(monkeypatch: pytest.MonkeyPatch) -> Model:
+    monkeypatch.delenv("CI", raising=False)
+    made = Model(lambda request: "5")
+    made.plug_in(monkeypatch)
+    return made
+
+
+# ---------------------------------------------------------------- data sets
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("", "cases.jsonl has no cases"),
+        ('{"question": "a"}\n{"question": \n', r"cases.jsonl line 2: not JSON: .*column"),
+        ("[1]\n", "cases.jsonl line 1: a case is an object"),
+        (
+            '{"id": "a", "question": "x"}\n\n{"id": "a", "question": "y"}\n',
+            r"line 3: a second case with the id 'a' .line 1",
+        ),
+        ('{"id": "a"}\n', r"line 1: the input `question` of clerk.prose is missing"),
+        ("[" * 100_000 + "\n", "line 1: not JSON: nested"),
+    ],
+)
+def test_what_is_wrong_with_a_data_set_has_its_line(tmp_path: Path, lines: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        evaluate(write(tmp_path, LIVE + RIGHT, lines))
+
+
+def test_broken_lines_may_count_as_errors(tmp_path: Path) -> None:
+    lines = '{"id": "a", "question": "x", "expected": "5"}\n{oops\n[]\n'
+    summary = evaluate(write(tmp_path, 'broken_lines = "count"\n' + LIVE + RIGHT, lines))
+    assert [(one.case, one.status) for one in summary.results] == [
+        ("a", "passed"),
+        ("line 2", "error"),
+        ("line 3", "error"),
+    ]
+    assert summary.status == 1
+    (tmp_path / "cases.csv").write_text("question,expected\nx,5\nx\n\ny,5\n")
+    spec = tmp_path / "t.eval.toml"
+    spec.write_text(spec.read_text().replace("cases.jsonl", "cases.csv"))
+    summary = evaluate(spec)
+    assert [one.status for one in summary.results] == ["passed", "error", "passed"]
+    assert summary.results[1].error == "1 value for 2 columns"
+
+
+def test_a_line_of_100_mb_is_refused_and_not_read_whole(tmp_path: Path) -> None:
+    path = tmp_path / "huge.jsonl"
+    with path.open("w") as file:
+        file.write('{"question": "')
+        for _ in range(100):
+            file.write("x" * 1_000_000)
+        file.write('"}\n{"question": "y"}\n')
+    with pytest.raises(UsageError, match="line 1: longer than 10,000,000 characters"):
+        dataset.read(path, "huge.jsonl", "id")
+    broken, whole = dataset.read(path, "huge.jsonl", "id", count_broken=True)
+    assert broken.broken and (whole.line, whole.columns) == (2, {"question": "y"})
+
+
+def test_a_case_without_an_id_keeps_its_name_wherever_it_stands(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_text('{"q": "a", "expected": 1}\n{"q": "b"}\n{"q": "a", "expected": 2}\n')
+    first, other, again = dataset.read(path, "d.jsonl", "id")
+    path.write_text('{"q": "b"}\n{"q": "a", "expected": 7}\n')
+    assert [one.id for one in dataset.read(path, "d.jsonl", "id")] == [other.id, first.id]
+    assert again.id == f"{first.id}~1"
+
+
+# ---------------------------------------------------------------- programs and specifications
+
+
+def test_a_program_with_errors_runs_nothing(tmp_path: Path, model: Model) -> None:
+    with pytest.raises(CompileError):
+        evaluate(write(tmp_path, LIVE + RIGHT, CASES, PROGRAM + "output x = nobody\n"))
+    assert model.asked == 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("repeat = 0\n" + RIGHT, "line 3, column 1: repeat: a number above 0, not 0"),
+        ('repeat = "3"\n' + RIGHT, "repeat: expected `int`, got `str`"),
+        ("", r"there is no \[\[assert\]\]"),
+        ("assert = 3\n", r"tables \[\[assert\]\]"),
+        ('[[assert]]\nname = "x"\n', r"line 3, column 3: assert\[1\]: an assertion is one of expression, rule"),
+        ('[[assert]]\nrule = "a > 1"\njudge = "good"\n', "rule and judge together"),
+        ('[[assert]]\nrule = "it is rather nice"\n', "no rule reads `it is rather nice`"),
+        ('[[assert]]\npython = "checks.py"\n', "FILE.py:FUNCTION"),
+        (RIGHT + RIGHT, "a second one with the name 'right'"),
+        ('budget = "2 bananas"\n' + RIGHT, "budget: not a limit"),
+        ("repeat = \n", "is not TOML"),
+        (
+            '[[assert]]\nexpression = "answr == 1"\n',
+            r"line 4, column 1: assert\[1\]\.expression: .*Undefined variable `answr`",
+        ),
+        ('[[assert]]\nrule = "answr is empty"\n', "Undefined variable `answr`"),
+    ],
+)
+def test_a_specification_that_makes_no_sense(tmp_path: Path, model: Model, spec: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        evaluate(write(tmp_path, spec, CASES))
+    assert model.asked == 0
+
+
+# ---------------------------------------------------------------- Python functions and the judge
+
+
+def test_python_functions_give_scores_and_reasons(tmp_path: Path) -> None:
+    (tmp_path / "checks.py").write_text(
+        "def share(output, case):\n    return 0.25, f'{output} of {case[\"id\"]}'\n"
+        "def fails(**all):\n    raise KeyError('gone')\n"
+        "def leaves():\n    raise SystemExit(3)\n"
+        "def odd(): return 'yes'\n"
+    )
+    asserts = "".join(
+        f'[[assert]]\nname = "{n}"\npython = "checks.py:{n}"\n' for n in ("share", "fails", "leaves", "odd")
+    )
+    summary = evaluate(write(tmp_path, LIVE + asserts, CASES[:1]))
+    share, fails, leaves, odd = summary.results[0].checks
+    assert (share.score, share.passed, share.reason) == (0.25, False, "5 of q0")
+    assert (fails.error, fails.reason) == (True, "fails raised KeyError: 'gone'")
+    assert leaves.reason == "leaves raised SystemExit: 3"
+    assert odd.reason.startswith("odd gave 'yes': a boolean or a number is wanted")
+    assert summary.status == 1
+
+
+def test_a_function_that_blocks_is_given_up_once(tmp_path: Path) -> None:
+    (tmp_path / "checks.py").write_text("import threading\ndef waits():\n    threading.Event().wait(600)\n")
+    summary = evaluate(
+        write(tmp_path, LIVE + '[[assert]]\npython = "checks.py:waits"\nseconds = 0.05\n', CASES), parallel=1
+    )
+    said = [one.checks[0].reason for one in summary.results]
+    assert said[0] == "waits has not ended within 0.05 s"
+    assert set(said[1:]) == {"waits has not ended before, and is not called again"}
+    assert sum(one.name == "assertion waits" for one in threading.enumerate()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def other(): return True", "checks.py has no function check"),
+        ("def check(output, colour): return True", "check wants `colour`"),
+        ("import nowhere_at_all", "checks.py cannot be loaded: ModuleNotFoundError"),
+        ("def check(:", "checks.py cannot be loaded: SyntaxError"),
+    ],
+)
+def test_a_function_that_cannot_be_called(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "checks.py").write_text(text + "\n")
+    with pytest.raises(UsageError, match=message):
+        evaluate(write(tmp_path, '[[assert]]\npython = "checks.py:check"\n', CASES))
+
+
+def test_the_judge_says_why_and_is_recorded_for_each_run(
+    tmp_path: Path, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model.judged = lambda request: "q1" not in request.at
+    spec = write(tmp_path, LIVE + '[[assert]]\njudge = "the answer is polite"\n', CASES[:3])
+    summary = evaluate(spec)
+    assert [one.status for one in summary.results] == ["passed", "failed", "passed"]
+    assert "q1: the answer is polite: because" in plain(summary)
+    asked = model.asked
+    monkeypatch.setenv("CI", "true")
+    again = evaluate(spec, parallel=6)
+    assert [one.checks for one in again.results] == [one.checks for one in summary.results]
+    assert model.asked == asked
+
+
+def test_weights_and_thresholds(tmp_path: Path) -> None:
+    asserts = '[[assert]]\nrule = "answer is 5"\nweight = 3\n[[assert]]\nrule = "answer is 6"\n'
+    (result,) = evaluate(write(tmp_path, LIVE + asserts, CASES[:1])).results
+    assert (result.score, result.status) == (0.75, "failed")
+    (result,) = evaluate(write(tmp_path, "threshold = 0.7\n" + LIVE + asserts, CASES[:1])).results
+    assert result.status == "passed"
+    assert evaluate(write(tmp_path, "pass_rate = 0.5\n" + LIVE + asserts, CASES[:1])).status == 1
+
+
+# ---------------------------------------------------------------- the end before the end
+
+
+def test_an_interrupted_evaluation_goes_on(tmp_path: Path, model: Model) -> None:
+    spec = write(tmp_path, "parallel = 1\n" + LIVE + '[settings.cassette]\nmode = "off"\n' + RIGHT, CASES)
+
+    async def interrupted() -> None:
+        def stop(result: object, done: int, planned: int) -> None:
+            if done == 2:
+                evaluation.interrupt()
+
+        evaluation = Evaluation(read(spec), Options(), read_notebook, stop)
+        summary = await evaluation.run()
+        assert (summary.status, len(summary.results)) == (130, 2)
+        assert "interrupted: 2 of 6 results are there; the same command goes on with the rest" in plain(summary)
+
+    asyncio.run(interrupted())
+    file = tmp_path / ".prose" / "evaluations" / "t.eval.jsonl"
+    with file.open("ab") as torn:
+        torn.write(b'{"key":"half')
+    asked = model.asked
+    summary = evaluate(spec)
+    assert model.asked == asked + 4
+    assert len(summary.results) == 6
+    assert "2 of 6 results were there; --fresh begins anew" in plain(summary)
+    evaluate(spec)
+    assert model.asked == asked + 10, "one that has ended begins anew"
+
+
+def test_the_cell_of_an_evaluation_can_be_interrupted_while_it_waits(tmp_path: Path, model: Model) -> None:
+    spec = write(tmp_path, LIVE + RIGHT, CASES)
+
+    async def cancelled() -> None:
+        waits = asyncio.Event()
+
+        async def forever(request: object, on_progress: object) -> object:
+            waits.set()
+            await asyncio.Event().wait()
+            return None
+
+        model.run = forever  # type: ignore[method-assign]
+        task = asyncio.ensure_future(Evaluation(read(spec), Options(), read_notebook).run())
+        await waits.wait()
+        task.cancel()
+        summary = await task
+        assert (summary.stopped, summary.results) == ("interrupted", [])
+
+    asyncio.run(cancelled())
+
+
+def test_a_run_that_does_not_end_in_time_is_an_error(tmp_path: Path, model: Model) -> None:
+    async def forever(request: object, on_progress: object) -> object:
+        await asyncio.Event().wait()
+        return None
+
+    model.run = forever  # type: ignore[method-assign]
+    summary = evaluate(write(tmp_path, "seconds = 0.2\n" + LIVE + RIGHT, CASES[:2]))
+    assert [one.error for one in summary.results] == ["it did not end within 0.2 s"] * 2
+
+
+def test_a_budget_is_that_of_the_whole_evaluation(tmp_path: Path, model: Model) -> None:
+    spec = write(tmp_path, 'parallel = 1\nbudget = "3 sessions"\n' + LIVE + RIGHT, CASES)
+    summary = evaluate(spec)
+    assert len(summary.results) == 3
+    assert summary.status == 1
+    assert "the budget of the evaluation is spent (3 sessions)" in summary.stopped
+    assert len(evaluate(spec, budget="100 sessions").results) == 6
+    assert model.asked == 6

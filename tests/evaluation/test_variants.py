@@ -1,0 +1,169 @@
+"""Variants side by side, baselines, both languages, notebooks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from evaluation.evaluations import PROGRAM, Model, evaluate, write
+
+from prose_kernel.errors import UsageError
+from prose_kernel.evaluation.report import plain
+from prose_kernel.evaluation.statistics import one_sided, sign_test, wilson
+
+TEN = [{"id": f"q{number}", "question": f"What is {number}?", "expected": f"{number}"} for number in range(10)]
+LIVE = '[settings]\nprovider = "anthropic:m"\n'
+RIGHT = '[[assert]]\nname = "right"\nexpression = "answer == expected"\n'
+TWO = """
+[[variant]]
+name = "vague"
+
+[[variant]]
+name = "exact"
+agent.clerk.prompt = "Answer with the number, \\"as it is\\"."
+"""
+
+
+@pytest.fixture(autouse=True)
+def _nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CI", raising=False)
+
+
+def by_prompt(request) -> str:
+    exact = 'Answer with the number, "as it is".' in (request.system or "")
+    number = request.task.removeprefix("What is ").removesuffix("?")
+    return number if exact or int(number) < 2 else f"It is {number}."
+
+
+def test_the_statistics() -> None:
+    assert [round(end, 4) for end in wilson(8, 10)] == [0.4902, 0.9433]
+    assert wilson(0, 4)[0] == 0 and wilson(4, 4)[1] == 1
+    assert sign_test(8, 0) == 2 / 256
+    assert sign_test(5, 5) == sign_test(0, 0) == 1
+    assert one_sided(0, 5) == 1 / 32
+    assert sign_test(600, 400) < 1e-9, "large numbers are no problem"
+
+
+def test_two_prompts_side_by_side_and_whether_the_difference_is_chance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Model(by_prompt).plug_in(monkeypatch)
+    summary = evaluate(write(tmp_path, LIVE + TWO + RIGHT, TEN))
+    assert [one.passed for one in summary.variants] == [2, 10]
+    (difference,) = summary.differences
+    assert (difference.better, difference.worse, difference.same) == (8, 0, 2)
+    text = plain(summary)
+    assert (
+        "exact against vague: better in 8 cases, worse in 0, the same in 2; p = 0.008 (sign test), significant" in text
+    )
+
+
+def test_a_regression_against_a_baseline_is_exit_status_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Model(lambda request: request.task.removeprefix("What is ").removesuffix("?"))
+    model.plug_in(monkeypatch)
+    baseline = tmp_path / "base.json"
+    spec = write(tmp_path, LIVE + RIGHT, TEN)
+    assert evaluate(spec, save_baseline=baseline).status == 0
+    assert json.loads(baseline.read_text())["variants"]["default"]["q1"] == [1, 1]
+    assert evaluate(spec, baseline=baseline).status == 0
+    model.answer = lambda request: "no idea" if "9" in request.task else by_prompt(request)
+    changed = write(tmp_path, "regression = 'any'\n" + LIVE + RIGHT, TEN, PROGRAM.replace("one word", "a sentence"))
+    summary = evaluate(changed, baseline=baseline)
+    assert summary.status == 1
+    (found,) = summary.regressions
+    assert (found.better, found.worse) == (0, 8)
+    assert "default against the baseline base.json: 100 % then, 20 % now" in plain(summary)
+    with pytest.raises(UsageError, match="cannot read gone"):
+        evaluate(changed, baseline=tmp_path / "gone.json")
+    (tmp_path / "bad.json").write_text("[]")
+    with pytest.raises(UsageError, match="is no baseline"):
+        evaluate(changed, baseline=tmp_path / "bad.json")
+
+
+def test_a_variant_that_changes_nothing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Model(by_prompt).plug_in(monkeypatch)
+    same = '[[variant]]\nname = "a"\n[[variant]]\nname = "b"\nagent.clerk.prompt = "Answer in one word."\n'
+    summary = evaluate(write(tmp_path, LIVE + same + RIGHT, TEN[:2]))
+    assert "variant b is the same as a: the difference is nothing but chance" in plain(summary)
+
+
+@pytest.mark.parametrize(
+    ("variant", "message"),
+    [
+        ('agent.clrk.prompt = "x"', "clerk.prose has no agent `clrk`"),
+        ('input.tone = "x"', "the program clerk.prose has no input and no constant `tone`"),
+        ('program = "other.prose"', "there is no file other.prose"),
+        ('settings.providr = "x"', "there is no such setting"),
+        ("pass_rate = 90", "a number from 0 to 1, not 90"),
+    ],
+)
+def test_what_a_variant_cannot_change(tmp_path: Path, variant: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        evaluate(write(tmp_path, f'[[variant]]\nname = "v"\n{variant}\n{RIGHT}', TEN))
+
+
+def test_other_settings_for_a_variant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Model(by_prompt)
+    model.plug_in(monkeypatch)
+    (tmp_path / "prose.toml").write_text('[models.anthropic]\ndefault = "m"\nsonnet = "s-1"\n')
+    servers = '[[variant]]\nname = "b"\n[variant.settings.models.anthropic]\nsonnet = "s-2"\n'
+    spec = write(tmp_path, LIVE + '[[variant]]\nname = "a"\n' + servers + RIGHT, TEN[:1])
+    summary = evaluate(spec)
+    assert model.asked == 2, "the same request to another model is another recording"
+    assert not summary.notes
+
+
+# ---------------------------------------------------------------- languages and notebooks
+
+
+def test_vvm_gets_columns_as_constants_and_as_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Model(lambda request: "9").plug_in(monkeypatch)
+    program = (
+        'agent clerk(model="sonnet", prompt="Be short.")\n'
+        'question = "What is 1?"\n'
+        "answer = @clerk `{question} {hint}`(())\n"
+        "export answer\n"
+    )
+    (tmp_path / "clerk.vvm").write_text(program.replace("`{question} {hint}`(())", "`{question}`(hint)"))
+    cases = [{"id": n, "question": f"What is {n}?", "hint": "please", "expected": "9"} for n in ("8", "9")]
+    spec = write(tmp_path, 'program = "clerk.vvm"\n' + LIVE + RIGHT, cases)
+    summary = evaluate(spec)
+    assert [one.status for one in summary.results] == ["passed", "passed"], plain(summary)
+    recorded = (tmp_path / "cassettes" / "t.eval.jsonl").read_text()
+    assert "What is 8?" in recorded and "please" in recorded and "What is 1?" not in recorded
+
+
+def test_a_notebook_of_both_languages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Model(by_prompt).plug_in(monkeypatch)
+    texts = ["%provider human\n" + PROGRAM, "%%vvm\nloud = answer\n"]
+    cells = [{"cell_type": "code", "source": text, "metadata": {}, "outputs": []} for text in texts]
+    book = {"cells": cells, "metadata": {"kernelspec": {"language": "prose"}}, "nbformat": 4, "nbformat_minor": 5}
+    (tmp_path / "clerk.ipynb").write_text(json.dumps(book))
+    assertions = '[[assert]]\nrule = "answer is 1"\n[[assert]]\npython = "checks.py:same"\n'
+    (tmp_path / "checks.py").write_text("def same(bindings, expected):\n    return bindings['loud'] == expected, 'x'\n")
+    summary = evaluate(write(tmp_path, 'program = "clerk.ipynb"\n' + LIVE + assertions, TEN[1:2]))
+    assert summary.variants[0].passed == 1, plain(summary)
+
+
+# ---------------------------------------------------------------- the magic
+
+
+async def test_the_magic_shows_the_same_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from prose_kernel import languages
+    from prose_kernel.cells.runner import Cells
+    from prose_kernel.testing.notebook_run import CapturedOutput, Nobody, Statements
+
+    Model(by_prompt).plug_in(monkeypatch)
+    write(tmp_path, LIVE + TWO + RIGHT, TEN)
+    cells = Cells(tmp_path, Nobody(), languages.default())
+    output = CapturedOutput(languages.default(), Statements())
+    try:
+        assert await cells.run("%eval t.eval.toml -n 3 --html page.html", output, live=False) is None
+        (shown,) = output.outputs
+        assert "| <code>exact</code> | 100 % (72 % to 100 %) | 10 |" in shown["data"]["text/markdown"]
+        assert "Evaluation: t.eval.toml" in (tmp_path / "page.html").read_text()
+        problem = await cells.run("%eval t.eval.toml --freshh", output, live=False)
+        assert problem is not None and "--freshh is not understood" in problem.evalue
+    finally:
+        await cells.close()
