@@ -11,6 +11,7 @@ WORKERS ?= -n $$(( $$(nproc) < 4 ? $$(nproc) + 1 : 5 )) --dist loadscope
 # Notebooks are tests too: each cell must show what is committed.
 NBVAL := $(if $(NOTEBOOKS),--nbval $(addprefix --nbval-sanitize-with ,$(wildcard notebooks/sanitize.cfg)))
 PYTEST_ARGS ?=
+TIMING = $(shell grep -rl --include 'test_*.py' 'mark\.timing' tests) # to read all tests takes longer than these
 # Tests start hundreds of kernels and commands. Without byte code each of them would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 # What a notebook shows does not depend on where it is tested: with CI set, prose asks nobody and updates nothing.
@@ -48,15 +49,15 @@ lint: .make/lint
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Linters compute while tools and agents are fetched. Tests that measure time, or look at a browser, run first, alone, and may try
-# twice more, because the machine may disturb them; then all others, side by side.
+# Linters compute while tools and agents are fetched. Tests that measure time run first, alone, and may try twice more, because
+# the machine may disturb them; then all others, side by side, those of the browser as one of the first modules.
 test: .make/test
 	@$(MAKE) --no-print-directory -j 4 -O lint tools agents older-lab
 	$(BIN)/prose test -n 2 examples # the gallery: docs/gallery.md
 	ls examples/*/*.eval.toml | CI=1 xargs -P 2 -n 1 $(BIN)/prose eval --fresh
 	$(BIN)/prose test -n 2 $(NOTEBOOKS) # sees what nbval below does not: order, errors that do not come, unused records
-	$(BIN)/python -m pytest -q -m "timing or browser" --reruns 2 tests $(PYTEST_ARGS) || test $$? = 5 # 5: there is no such test
-	$(BIN)/python -m pytest -m "not timing and not browser" $(WORKERS) tests $(NBVAL) $(NOTEBOOKS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -q -m timing --reruns 2 $(TIMING) $(PYTEST_ARGS) || test $$? = 5 # 5: there is no such test
+	$(BIN)/python -m pytest -m "not timing" $(WORKERS) tests $(NBVAL) $(NOTEBOOKS) $(PYTEST_ARGS)
 	@$(MAKE) --no-print-directory posix
 
 # Commands, tasks and the kernel with Linux's facilities switched off, as on other systems (docs/reliability.md): how they
@@ -144,12 +145,12 @@ PACKAGE := .make/venv pyproject.toml $(wildcard kernelspec/*/* labextension/* la
 INSTALL := $(if $(UV),$(BIN)/uv pip install -q --python $(BIN)/python,$(BIN)/python -m pip install -q --disable-pip-version-check)
 
 .make/package: $(PACKAGE)
-	$(INSTALL) -e '.[llm,acp,lsp]'
+	$(INSTALL) -e '.[llm,acp,lsp,mcp]'
 	@touch $@
 
 # All that `make test` needs, with one call of pip.
 .make/test: $(PACKAGE)
-	$(INSTALL) -e '.[llm,acp,lsp]' --group lint --group test --group browser
+	$(INSTALL) -e '.[llm,acp,lsp,mcp]' --group lint --group test --group browser
 	@touch .make/package .make/lint .make/browser $@
 
 .make/lint .make/demo .make/lab .make/browser .make/docs: .make/%: .make/package

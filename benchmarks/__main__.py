@@ -22,6 +22,7 @@ def main() -> None:
         "remote.py",
         "stores.py",
         "telemetry.py",
+        "tools.py",
     )
     for script in scripts:
         print(f"\n# {script}\n", flush=True)

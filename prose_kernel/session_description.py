@@ -144,7 +144,7 @@ def describe(request: SessionRequest, services: SessionServices) -> Description:
         request.system or None,
         Assembled(tuple(part for part in message.parts if part.section != "system")),
         tuple(_size(item, means.where) for item in request.context or ()),
-        tools,
+        tuple(name.removeprefix("tools:") for name in tools),
         permissions,
         mode,
         looked_up(services.cassettes.shelf, request) if recorded and mode != "off" else None,

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import forked
 import pexpect
 import pytest
 from notebook.kernels import kernel
@@ -22,7 +21,6 @@ from stubs.model_server import ANSWER, StubServer
 
 COLUMNS = ("jupyter", "nbval", "tty", "pipe", "ci")
 SOMEBODY = {"jupyter": True, "nbval": False, "tty": True, "pipe": False, "ci": False}
-CLI = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
 NOBODY = 3
 
 SESSION = 'let said = session "Say something"\noutput whole = "<{said}>"\n'
@@ -86,23 +84,13 @@ def _in_a_kernel(directory: Path, program: str, answers: list[str], somebody: bo
 
 
 def _piped(directory: Path) -> Outcome:
-    ran = subprocess.run(
-        [*CLI, "run", "p.prose"], cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
-    )
+    ran = forked.prose("run", "p.prose", cwd=directory)
     return Outcome(ran.stdout + ran.stderr, ran.returncode)
 
 
 def _at_a_terminal(directory: Path, dialogue: Dialogue, *, ci: bool) -> Outcome:
-    child = pexpect.spawn(
-        CLI[0],
-        [*CLI[1:], "run", "p.prose"],
-        cwd=str(directory),
-        encoding="utf-8",
-        timeout=30,
-        dimensions=(50, 200),
-        env={**os.environ, **({"CI": "true"} if ci else {})},
-    )
-    seen = ""
+    child = forked.Terminal("run", "p.prose", cwd=directory, env={**os.environ, **({"CI": "true"} if ci else {})})
+    seen, status = "", None
     try:
         for prompt, answer in () if ci else dialogue:
             child.expect_exact(prompt)
@@ -110,10 +98,9 @@ def _at_a_terminal(directory: Path, dialogue: Dialogue, *, ci: bool) -> Outcome:
             child.sendline(answer)
         child.expect(pexpect.EOF)
         seen += child.before
-        child.wait()
     finally:
-        child.close(force=True)
-    return Outcome(seen.replace("\r\n", "\n"), child.exitstatus if child.exitstatus is not None else 128)
+        status = child.end()
+    return Outcome(seen.replace("\r\n", "\n"), status if status is not None else 128)
 
 
 def failed(outcome: Outcome, column: str) -> bool:

@@ -51,9 +51,12 @@ async def evaluate(call: Call) -> None:
             call.output.update(paragraph(f"{done:,} of {planned:,} runs"), progress)
 
     evaluation = Evaluation(read(below(call.cells, words[0]).resolve()), options, read_notebook, count)
-    call.output.display(paragraph("Runs begin."), progress)
+    call.output.display(paragraph(f"{evaluation.planned:,} runs"), progress)
     summary = await evaluation.run()
-    call.output.update(display(summary), progress)
+    call.output.update(paragraph(f"{evaluation.planned:,} runs"), progress)
+    call.show(display(summary))
+    if evaluation.used:
+        call.cells.workspace.services.cassettes.note_used(evaluation.used)
     if (path := paths["--html"]) is not None:
         write_page(path, html_page(summary), force=False)
 

@@ -96,13 +96,12 @@ def _exec_lines(value: ExecText) -> tuple[list[str], dict[str, object]]:
 
 def agents(cells: Cells) -> Display:
     """The table of `%agents`."""
-    rows = []
-    for agent in (one.definition for one in _defined(cells, "agent")):
-        model, persist, prompt = (agent.facts.get(key, "") for key in ("model", "persist", "prompt"))
-        rows.append((agent.name, model, persist, clip(prompt, 60)))
-    if not rows:
+    found = [one.definition for one in _defined(cells, "agent")]
+    if not found:
         return paragraph("No agents yet.")
-    return table(("agent", "model", "persist", "prompt"), rows)
+    keys = ["model", "persist", "prompt"] + ["tools"] * any("tools" in agent.facts for agent in found)
+    rows = [(agent.name, *(clip(agent.facts.get(key, ""), 60) for key in keys)) for agent in found]
+    return table(("agent", *keys), rows)
 
 
 def blocks(cells: Cells) -> Display:

@@ -54,4 +54,8 @@ def _why(condition: Condition, criteria: bool) -> str:
         return "rules decide criteria only with [vvm] rules = true"
     if condition.choice:
         return "a choice: a rule picks only what a binding it names is"
+    if "numbers" in condition.forms:
+        return "a rule decides it if both values are numbers"
+    if "true" in condition.forms:
+        return "a rule decides it if the value is true or false"
     return "a rule could only say yes to it" if condition.forms else "no rule reads it"

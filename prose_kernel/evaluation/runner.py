@@ -65,7 +65,8 @@ class Evaluation:
         self._directory = spec.path.parent
         self._running: dict[ItemRun, None] = {}
         self._stopped = ""
-        self._killed = False
+        self.used: frozenset[tuple[str, bytes]] = frozenset()
+        """The lines of recordings that the runs have used, each with the path of its cassette."""
         count_broken = spec.broken_lines == "count"
         self.cases = dataset.read(self._directory / spec.dataset, spec.dataset, spec.id, count_broken=count_broken)
         self.variants = tuple(
@@ -76,6 +77,11 @@ class Evaluation:
         self._check_columns()
         self._baseline = read_baseline(options.baseline, options.baseline.name) if options.baseline else None
         self.notes = list(self._notes())
+
+    @property
+    def planned(self) -> int:
+        """How many runs it consists of."""
+        return len(self.cases) * len(self.variants) * self.spec.repeat
 
     # ------------------------------------------------------------ checking
 
@@ -213,6 +219,7 @@ class Evaluation:
             with budget.open() if budget is not None else nullcontext():
                 await self._finished(workers)
         finally:
+            self.used = recordings.used()
             recordings.end()
 
     async def _finished(self, workers: Sequence[asyncio.Future[None]]) -> None:

@@ -13,7 +13,8 @@ from typing import Any, Final
 from prose_kernel.errors import UsageError
 from prose_kernel.evaluation.results import Result
 from prose_kernel.evaluation.spec import Spec
-from prose_kernel.evaluation.statistics import SIGNIFICANT, one_sided, sign_test, wilson
+from prose_kernel.evaluation.statistics import SIGNIFICANT, one_sided, sign_test
+from prose_kernel.runtime.intervals import wilson
 
 VERSION: Final = 1
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from prose_kernel.errors import ProviderError, Undecided, UsageError
+from prose_kernel.runtime.intervals import wilson
 from prose_kernel.runtime.ports import Judge, JudgeRequest, Usage, Verdict
 from prose_kernel.runtime.text import one_line
 from prose_kernel.runtime.values import Value, full_text
@@ -91,12 +92,7 @@ class Share:
 
     @property
     def interval(self) -> tuple[float, float]:
-        if not self.of:
-            return 0.0, 1.0
-        z, n, p = 1.959964, self.of, self.share
-        middle = (p + z * z / (2 * n)) / (1 + z * z / n)
-        reach = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-        return max(0.0, middle - reach), min(1.0, middle + reach)
+        return wilson(self.count, self.of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +144,12 @@ class Calibration:
                     None if cost is None or found.cost is None else found.cost + cost,
                 )
         return found
+
+    @property
+    def models(self) -> Counter[str]:
+        """Which models have answered how often: a chain of fallbacks may have more than one."""
+        said = (str(a.verdict.details.get("model", "")) for a in self.answers if a.verdict is not None)
+        return Counter(name for name in said if name)
 
     @property
     def replayed(self) -> int:

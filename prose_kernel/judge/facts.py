@@ -253,6 +253,21 @@ def _items(value: Value) -> int | None:
     return len(data) if isinstance(data, list) else None
 
 
+def field(value: Value, words: str) -> bool | None:
+    """What an object says by a boolean field with this name (`ready to ship` is `ready_to_ship`); None without one.
+
+    A text counts only if it is such an object as a whole: one in the middle of a text may be about anything.
+    """
+    data: object = value
+    if isinstance(value, str | Reference) and (said := (text(value) or "").strip())[:1] == "{":
+        data = json_in(said) if said[-1:] == "}" else None
+    if not isinstance(data, dict):
+        return None
+    names = {words, words.replace(" ", "_"), words.replace(" ", "-")}
+    found = {said for name, said in data.items() if name in names and isinstance(said, bool)}
+    return found.pop() if len(found) == 1 else None
+
+
 def affordable(pattern: str, length: int) -> bool:
     """Whether a regular expression surely ends soon on a text of that length.
 

@@ -22,6 +22,8 @@ from prose_kernel.runtime.values import Value
 
 Test = Callable[[Value], bool | None]
 
+WEAK = frozenset(("word", "true", "numbers"))
+"""Rules for words that may be no rule at all (`it is nice`, `more than expected`): the values tell."""
 LONGEST = 2000  # characters of a condition; a longer one is prose, not a rule
 DEEPEST = 20  # nesting of `not` and parentheses
 
@@ -36,6 +38,18 @@ class Ruling:
 
 
 @dataclass(frozen=True, slots=True)
+class Other:
+    """The number of another binding, which a number is compared with."""
+
+    subject: str
+    sign: Callable[[float, float], bool]
+
+    def compare(self, value: Value, bindings: Mapping[str, Value]) -> bool | None:
+        found, other = facts.resolve(self.subject, bindings)
+        return _compared(value, self.sign, facts.number(other)) if found else None
+
+
+@dataclass(frozen=True, slots=True)
 class Clause:
     """One condition of a known form about one binding."""
 
@@ -43,15 +57,18 @@ class Clause:
     rule: str
     test: Test
     negated: bool = False
+    other: Other | None = None
 
     def decide(self, bindings: Mapping[str, Value]) -> Ruling:
         try:
             found, value = facts.resolve(self.subject, bindings)
             answer = self.test(value) if found else None
+            if found and self.other is not None and answer is None:
+                answer = self.other.compare(value, bindings)
         except ProseError:  # a binding that cannot be read decides nothing
             return Ruling(None, self.rule, f"{self.subject} cannot be read")
-        if not found and self.rule == "word":  # "it is nice" is no rule about a binding `it`
-            return Ruling(None, "", "no rule reads it")
+        if self.rule in WEAK and (not found or (self.rule != "word" and answer is None)):
+            return Ruling(None, "", "no rule reads it")  # "it is nice" is no rule about a binding `it`
         if not found:
             return Ruling(None, self.rule, f"there is no {self.subject} to go by")
         why = f"{self.subject} is {preview(value)}"
@@ -146,7 +163,7 @@ def decidable(text: str) -> bool:
     def decides(condition: Condition) -> bool:
         match condition:
             case Clause(rule=rule):
-                return rule != "word"
+                return rule not in WEAK
             case Negation(operand=operand):
                 return decides(operand)
             case Combination(operands=operands):
@@ -197,7 +214,8 @@ def named(text: str) -> tuple[str, ...]:
 
 _LITERAL = r'"(?:\\.|[^"\\])*"|“[^”]*”|`[^`]*`'
 _TOKEN = re.compile(
-    rf"{_LITERAL}|(?<=matches )\s*/(?:\\.|[^/\\\n])+/|(?<=match )\s*/(?:\\.|[^/\\\n])+/|[()]|\b(?:and|or)\b"
+    rf"{_LITERAL}|(?<=matches )\s*/(?:\\.|[^/\\\n])+/|(?<=match )\s*/(?:\\.|[^/\\\n])+/|[()]"
+    r"|\band\b|\bor\b(?!\s+equal\s+to\b)"
 )
 _SCOPE_WORDS = re.compile(
     r"\b(?:unless|if|except|but|when|while|although|neither|nor|without|because|only|either|both)\b"
@@ -283,7 +301,8 @@ _NAME = r"[^\W\d]\w*(?:-\w+)*"
 _PATH = rf"{_NAME}(?:\.{_NAME}|\[\d+\])*"
 _EXIT = r"exit[ -](?:code|status)"
 _SUBJECT = re.compile(
-    rf"(?:(?:[Tt]he|[Tt]his|[Tt]hat)\s+)?(?:(?P<of>{_EXIT}\s+of\s+(?:the\s+)?)?`?(?P<path>{_PATH})`?"
+    rf"(?:(?P<all>[Aa]ll\s+(?:(?:of\s+)?the\s+)?)|(?:[Tt]he|[Tt]his|[Tt]hat)\s+)?"
+    rf"(?:(?P<of>{_EXIT}\s+of\s+(?:the\s+)?|(?P<number_of>number\s+of\s+))?`?(?P<path>{_PATH})`?"
     rf"(?P<exit>(?:'s|’s)?\s+{_EXIT})?|(?P<number>[-+]?\d+(?:\.\d+)?))(?=[\s=<>!≥≤≠])\s*"
 )
 _NOTS = r"(?P<not>\s+not|n't|n’t)?\s+"
@@ -292,22 +311,43 @@ _N = r"(?P<n>[-+]?\d+(?:,\d{3})*(?:\.\d+)?%?)"
 _COMPARE = {
     "at least": operator.ge, "at most": operator.le, "less than": operator.lt, "fewer than": operator.lt,
     "more than": operator.gt, "greater than": operator.gt, "exactly": operator.eq,
+    "greater than or equal to": operator.ge, "less than or equal to": operator.le,
+    "equal to": operator.eq, "equal": operator.eq, "exceed": operator.gt,
+    "longer than": operator.gt, "shorter than": operator.lt,
     ">=": operator.ge, "≥": operator.ge, "<=": operator.le, "≤": operator.le, ">": operator.gt, "<": operator.lt,
     "==": operator.eq, "=": operator.eq, "!=": operator.ne, "≠": operator.ne,
 }  # fmt: skip
-_WORDS = "|".join(word.replace(" ", r"\s+") for word in _COMPARE if word[0].isalpha())
+_LENGTHS = r"longer\s+than|shorter\s+than"
+_WORDS = "|".join(
+    word.replace(" ", r"\s+")
+    for word in sorted(_COMPARE, key=len, reverse=True)
+    if word[0].isalpha() and word not in ("equal", "exceed", "longer than", "shorter than")
+)
 _SIGNS = r"==|!=|>=|<=|≥|≤|≠|>|<|="
+
+_TRUE = re.compile(rf"(?:[Tt]he\s+)?`?(?P<path>{_NAME}(?:\.{_NAME}|\[\d+\])+)`?")
 
 _FORMS = [
     ("empty", re.compile(rf"(?:is|are){_NOTS}empty")),
-    ("given", re.compile(rf"(?:is|are){_NOTS}(?:specified|given|set)")),
+    ("empty", re.compile(r"(?P<not>(?:is|are)\s+non-?empty)")),
+    ("given", re.compile(rf"(?:is|are|was|were){_NOTS}(?:specified|given|set|provided|supplied)")),
     ("exit", re.compile(rf"{_DONTS}(?P<word>succeed|pass|fail)")),
     ("exit", re.compile(r"(?:(?:has|have)(?P<not>\s+not|n't|n’t)?\s+)?(?P<word>succeed|pass|fail)(?:s|es|ed)?")),
+    ("exit", re.compile(rf"(?:is|are){_NOTS}(?P<word>successful|passing|failing)")),
+    ("exit", re.compile(rf"(?:was|were){_NOTS}(?P<word>successful)")),
+    (
+        "number",
+        re.compile(rf"exit(?:ed|s)\s+with\s+(?:(?:code|status)\s+)?(?P<exited>)(?:{_N}|(?P<zero>zero|non-?zero))"),
+    ),
     ("text", re.compile(rf"{_DONTS}(?:(?P<how>contain)s?|(?P<at>start|end)s?\s+with)\s+(?P<lit>{_LITERAL}|'[^']*')")),
     ("pattern", re.compile(rf"{_DONTS}match(?:es)?\s+/(?P<re>(?:\\.|[^/\\\n])+)/")),
     ("number", re.compile(rf"(?:is|are){_NOTS}(?P<op>{_WORDS}|{_SIGNS})\s*{_N}")),
     ("number", re.compile(rf"(?P<op>{_SIGNS})\s*{_N}")),
     ("number", re.compile(rf"(?:is|are){_NOTS}{_N}")),
+    ("number", re.compile(rf"{_DONTS}(?P<op>equal|exceed)s?\s+{_N}")),
+    ("numbers", re.compile(rf"(?:is|are){_NOTS}(?P<op>{_WORDS})\s+(?:the\s+)?`?(?P<right>{_PATH})`?")),
+    ("numbers", re.compile(rf"{_DONTS}(?P<op>equal|exceed)s?\s+(?:the\s+)?`?(?P<right>{_PATH})`?")),
+    ("numbers", re.compile(rf"(?P<op>>=|<=|≥|≤|>|<)\s*(?:the\s+)?`?(?P<right>{_PATH})`?")),
     ("number", re.compile(rf"(?:is|are){_NOTS}(?P<zero>zero|non-?zero)")),
     (
         "count",
@@ -316,23 +356,32 @@ _FORMS = [
             r"(?P<unit>word|line|character|item)s?"
         ),
     ),
+    (
+        "count",
+        re.compile(rf"(?:is|are){_NOTS}(?P<op>{_LENGTHS}|{_WORDS})\s+{_N}\s+(?P<unit>word|line|character)s?(?:\s+long)?"),
+    ),
+    ("items", re.compile(r"(?:has|have|contains?)\s+(?P<not>no)\s+(?:items|entries|elements)")),
     ("equal", re.compile(rf"(?:is|are){_NOTS}(?P<lit>{_LITERAL}|'[^']*')")),
     ("equal", re.compile(rf"(?P<op>==|!=|≠|=)\s*(?P<lit>{_LITERAL}|'[^']*')")),
     ("yes-no", re.compile(rf"(?:is|are){_NOTS}(?P<yes>yes|no|true|false)")),
     ("yes-no", re.compile(r"(?P<op>==|!=|≠|=)\s*(?P<yes>yes|no|true|false)")),
     ("word", re.compile(rf"(?:is|are){_NOTS}(?P<words>[^\W\d][\w -]{{0,60}})")),
-    ("word", re.compile(r"(?P<op>==|!=|≠|=)\s*(?P<words>[^\W\d][\w-]{0,60})")),
+    ("word", re.compile(rf"(?P<op>==|!=|≠|=)\s*(?P<words>(?P<right>{_PATH}))")),
 ]  # fmt: skip
 
 
 def clause(text: str) -> Condition:
     """One condition without `and`, `or` and a leading `not`."""
     words = text.strip(" \t\n.,;!?")
+    if match := _TRUE.fullmatch(words):
+        return Clause(match["path"], "true", _true)
     subject = _SUBJECT.match(words)
     if subject is None:
         return Unparsed(text.strip())
     name = subject["path"] or subject["number"]
-    if subject["of"] or subject["exit"]:
+    if subject["number_of"]:
+        name += ".count"
+    elif subject["of"] or subject["exit"]:
         name += facts.EXIT_CODE
     rest = words[subject.end() :]
     for rule, form in _FORMS:
@@ -340,14 +389,27 @@ def clause(text: str) -> Condition:
             found = match.groupdict()
             sign = found.get("op") in ("!=", "≠")
             test = _TESTS[rule](found)
-            if test is None or (subject["number"] and rule != "number"):
+            if (
+                test is None
+                or (subject["number"] and rule != "number")
+                or (subject["all"] and not _of_all(rule, found))
+            ):
                 break
-            return Clause(name, rule, test, (found.get("not") is not None) != sign)
+            if "exited" in found:
+                name += facts.EXIT_CODE
+            other = Other(found["right"], _comparison(_equal_or(found["op"]))) if found.get("right") else None
+            return Clause(name, rule, test, (found.get("not") is not None) != sign, other)
     return Unparsed(text.strip())
 
 
+def _of_all(rule: str, found: Mapping[str, str | None]) -> bool:
+    """Whether `all tests ...` says what the command `tests` says: that it passed. One that failed may not have failed
+    in all it does."""
+    return rule == "exit" and found["not"] is None and not (found["word"] or "").startswith("fail")
+
+
 def _exit(found: Mapping[str, str | None]) -> Test:
-    wanted = found["word"] != "fail"
+    wanted = found["word"] not in ("fail", "failing")
 
     def test(value: Value) -> bool | None:
         code = facts.exit_code(value)
@@ -443,8 +505,23 @@ def _yes_no(found: Mapping[str, str | None]) -> Test:
 
 def _word(found: Mapping[str, str | None]) -> Test:
     words = " ".join((found["words"] or "").split()).casefold()
-    # met: True; not met: nobody knows, another word may mean the same
-    return lambda value: True if (facts.short(value) or "").casefold() == words else None
+
+    def test(value: Value) -> bool | None:
+        if (said := facts.field(value, words)) is not None:
+            return said  # an object that says so itself: {"approved": false}
+        # met: True; not met: nobody knows, another word may mean the same
+        return True if (facts.short(value) or "").casefold() == words else None
+
+    return test
+
+
+def _true(value: Value) -> bool | None:
+    """A path alone: the value is a boolean. What a text means is for others to say."""
+    return value if isinstance(value, bool) else None
+
+
+def _equal_or(sign: str | None) -> str:
+    return "==" if sign in ("!=", "≠", "=", None) else sign
 
 
 _TESTS: dict[str, Callable[[Mapping[str, str | None]], Test | None]] = {
@@ -458,6 +535,8 @@ _TESTS: dict[str, Callable[[Mapping[str, str | None]], Test | None]] = {
     "equal": _equal,
     "yes-no": _yes_no,
     "word": _word,
+    "numbers": lambda found: lambda value: None,
+    "items": lambda found: lambda value: None if (count := facts.count(value, "item")) is None else count > 0,
 }
 
 

@@ -16,14 +16,24 @@ LARGEST: Final = 64_000
 MOST_FIELDS: Final = 500
 DEEPEST: Final = 10
 
+FILE: Final = "schema:"
+"""What stands in front of the path of a schema where programs are loaded by their paths."""
+
 WORDS: Final[dict[str, str]] = {"text": "string", "number": "number", "integer": "integer", "boolean": "boolean"}
 """The words for types, and their names in JSON Schema."""
 
-_SCHEMAS: Final = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_REFERENCES: Final = ("$ref", "$dynamicRef")
+_DEFINITIONS: Final = ("$defs", "definitions")
+_ANNOTATIONS: Final = {"title", "description", "default", "examples", "deprecated", "$comment"}
+_GROUPS: Final = ("properties", "patternProperties", "dependentSchemas")
 _LISTS: Final = ("anyOf", "allOf", "oneOf", "prefixItems")
-_SINGLE: Final = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
+_SINGLE: Final = (
+    *("items", "contains", "additionalProperties", "propertyNames", "not", "if", "then", "else"),
+    *("unevaluatedItems", "unevaluatedProperties", "contentSchema"),
+)
 _BOUNDS: Final = (
     ("minimum", "maximum"),
+    ("exclusiveMinimum", "exclusiveMaximum"),
     ("minLength", "maxLength"),
     ("minItems", "maxItems"),
     ("minProperties", "maxProperties"),
@@ -39,8 +49,9 @@ _PYTHON: Final[dict[str, tuple[type, ...]]] = {
 }
 
 
-def read(text: str) -> Schema:
-    """The schema in the text of a file. Raises `ValueError`, with a sentence for people."""
+def read(text: str) -> dict[str, Any]:
+    """The schema in the text of a file; what it refers to stands in place of the reference. Raises `ValueError`, with a
+    sentence for people."""
     if len(text) > LARGEST:
         raise ValueError(f"the schema has {len(text):,} characters; at most {LARGEST:,} are sent with each request")
     try:
@@ -49,8 +60,32 @@ def read(text: str) -> Schema:
         raise ValueError("the file is not JSON") from None
     if not isinstance(data, dict):
         raise ValueError("a schema is a JSON object")
-    require_usable(data)
-    return data
+    return usable(data)
+
+
+def usable(schema: Schema) -> dict[str, Any]:
+    """A schema without references. Raises `ValueError` for one that is no use."""
+    require_usable(schema)
+    whole: dict[str, Any] = _inlined(schema, schema)
+    return whole
+
+
+def _inlined(root: Schema, part: Any) -> Any:
+    """A part of a usable schema without references and definitions."""
+    if not isinstance(part, dict):
+        return part
+    beside = {key: value for key, value in part.items() if key not in (*_REFERENCES, *_DEFINITIONS)}
+    for key, value in beside.items():
+        if key in _GROUPS and isinstance(value, dict):
+            beside[key] = {name: _inlined(root, one) for name, one in value.items()}
+        elif key in _LISTS and isinstance(value, list):
+            beside[key] = [_inlined(root, one) for one in value]
+        elif key in _SINGLE:
+            beside[key] = _inlined(root, value)
+    if not any(key in part for key in _REFERENCES):
+        return beside
+    found = _inlined(root, resolved(root, part))
+    return {**found, **beside} if beside.keys() <= _ANNOTATIONS else {"allOf": [found, beside]}
 
 
 def require_usable(schema: Schema) -> None:
@@ -94,7 +129,7 @@ def resolved(root: Schema, part: Schema) -> Schema:
 
 
 def _parts(part: Schema) -> Iterator[Schema]:
-    for name in _SCHEMAS[:2] + _SCHEMAS[4:]:  # definitions count where they are used
+    for name in _GROUPS:  # definitions count where they are used
         group = part.get(name)
         if isinstance(group, Mapping):
             yield from (inner for inner in group.values() if isinstance(inner, Mapping))
@@ -114,19 +149,49 @@ def _agrees(part: Schema) -> None:
         least, most = part.get(low), part.get(high)
         if isinstance(least, int | float) and isinstance(most, int | float) and least > most:
             raise ValueError(f"the schema contradicts itself: `{low}` is above `{high}`")
-    options, kinds = part.get("enum"), part.get("type")
+    options = part.get("enum", [part["const"]] if "const" in part else None)
     if options is not None and (not isinstance(options, list) or not options):
         raise ValueError("the schema contradicts itself: an `enum` without values")
-    if options is not None and kinds is not None:
-        listed = kinds if isinstance(kinds, list) else [kinds]
-        known = tuple(kind for name in listed for kind in _PYTHON.get(name, ()) if isinstance(name, str))
-        if known and not any(isinstance(option, known) for option in options):
-            raise ValueError("the schema contradicts itself: no value of an `enum` has its `type`")
-    properties, required = part.get("properties"), part.get("required")
-    if part.get("additionalProperties") is False and isinstance(required, list):
-        for name in required:
-            if name not in (properties or {}) and not part.get("patternProperties"):
-                raise ValueError(f"the schema contradicts itself: `{name}` is required but not allowed")
+    kinds = _kinds(part)
+    if options is not None and kinds is not None and not any(_is_of(option, kinds) for option in options):
+        raise ValueError("the schema contradicts itself: no value of an `enum` has its `type`")
+    every = part.get("allOf")
+    for one in every if isinstance(every, list) else ():
+        others = _kinds(one) if isinstance(one, Mapping) else None
+        if kinds is not None and others is not None:
+            kinds &= others
+            if not kinds:
+                raise ValueError("the schema contradicts itself: its `allOf` wants several types at once")
+        kinds = others if kinds is None else kinds
+    _agrees_on_fields(part)
+
+
+def _agrees_on_fields(part: Schema) -> None:
+    properties, required = part.get("properties") or {}, part.get("required")
+    if not isinstance(required, list) or not isinstance(properties, Mapping):
+        return
+    closed = part.get("additionalProperties") is False and not part.get("patternProperties")
+    for name in required:
+        if properties.get(name, not closed) is False:
+            raise ValueError(f"the schema contradicts itself: `{name}` is required but not allowed")
+
+
+def _kinds(part: Schema) -> set[str] | None:
+    """The types that a value may have; None: any. An integer is a number, too."""
+    kinds = part.get("type")
+    if isinstance(kinds, str):
+        kinds = [kinds]
+    if not isinstance(kinds, list) or not all(isinstance(kind, str) and kind in _PYTHON for kind in kinds):
+        return None
+    return {*kinds, "integer"} if "number" in kinds else set(kinds)
+
+
+def _is_of(value: object, kinds: set[str]) -> bool:
+    if isinstance(value, bool):
+        return "boolean" in kinds
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return isinstance(value, tuple(kind for name in kinds for kind in _PYTHON[name]))
 
 
 # ---------------------------------------------------------------- making one

@@ -44,6 +44,8 @@ def consumed(found: Calibration) -> str:
         parts.append(f"{usage.requests:,} requests, {tokens}, {cost}")
     if found.replayed:
         parts.append(f"{found.replayed:,} answers from the recording")
+    if len(models := found.models) > 1:
+        parts.append("answered by " + ", ".join(f"{name} ({count:,})" for name, count in models.most_common()))
     return "; ".join(parts) or "nothing was consumed"
 
 
@@ -86,6 +88,7 @@ def as_json(found: Calibration) -> dict[str, object]:
         "leads_right": round(found.leads_right.share, 4),
         "confusion": found.confusion,
         "categories": {name: {"right": one.count, "of": one.of} for name, one in found.categories.items()},
+        "models": found.models,
         "misses": [
             {
                 "id": answer.item.name,

@@ -148,6 +148,13 @@ class CassetteStore:
         if self.on_use is not None:
             self.on_use(at, records.part(entry.record.meta, Meta))
 
+    def note_used(self, lines: frozenset[tuple[str, bytes]]) -> None:
+        for found in self.cassettes:
+            for entry in found.entries:
+                if (str(found.path), entry.raw) in lines:
+                    entry.used = True
+                    self._touched.add(entry.file)
+
     def again(self, at: str, key: str, recorded_at: str, attempt: int) -> None:
         """Count a record as used by the request at this path, as an earlier process of the run did."""
         take = self._index.take(key, recorded_at)

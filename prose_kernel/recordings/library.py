@@ -132,6 +132,11 @@ class Cassettes:
             return frozenset()
         return frozenset((str(c.path), entry.raw) for c in self._opened.cassettes for entry in c.entries if entry.used)
 
+    def note_used(self, lines: frozenset[tuple[str, bytes]]) -> None:
+        """Something beside the program has used these lines, as `used` gives them."""
+        if lines:
+            self.shelf.note_used(lines)
+
     def take_warnings(self) -> tuple[str, ...]:
         """What went wrong with recordings since the last call, one line each; `RecordedSessions` shows them itself."""
         taken = tuple(self._warnings)
@@ -180,9 +185,9 @@ class SharedCassettes:
         self._made.append(made)
         return made
 
-    def unused(self) -> tuple[Unused, ...]:
-        """Records that no run has needed, of the cassettes that were used."""
-        return tuple(record for one in self._made for record in one.unused())
+    def used(self) -> frozenset[tuple[str, bytes]]:
+        """The lines that the runs have used, each with the path of its cassette."""
+        return frozenset().union(*(one.used() for one in self._made))
 
     def end(self) -> None:
         """All runs are over. A second call does nothing."""

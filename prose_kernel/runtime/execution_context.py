@@ -225,11 +225,12 @@ class Run:
 
     # ------------------------------------------------------------ session values
 
-    def refer(self, key: Key, summary: str, text: str | None) -> Reference:
-        """The value of a session whose binding is at `key`. `text` is its answer, None when it wrote the binding."""
+    def refer(self, key: Key, summary: str, text: str | None, schema: Mapping[str, Any] | None = None) -> Reference:
+        """The value of a session whose binding is at `key`. `text` is its answer, None when it wrote the binding;
+        `schema` is what a typed one fits."""
         held = HeldText(self.store, key, text)
         self.progress.held[key] = held
-        return Reference(key, held.read, self.store.location(key), summary)
+        return Reference(key, held.read, self.store.location(key), summary, schema)
 
     def secure_former(self, key: Key) -> None:
         """A session may write `key`: what it holds now is read, if a value still refers to it."""

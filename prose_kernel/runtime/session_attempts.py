@@ -18,6 +18,7 @@ from prose_kernel.runtime.budgets import Budget, pause
 from prose_kernel.runtime.events import Retried, SessionFinished, SessionProgressed, SessionStarted
 from prose_kernel.runtime.execution_context import ExecutionContext, Node
 from prose_kernel.runtime.ports import Key, SessionProgress, SessionRequest, SessionResult, Target, Wait
+from prose_kernel.runtime.typed_answers import WrongAnswer, taken
 from prose_kernel.runtime.values import Value
 
 T = TypeVar("T")
@@ -113,6 +114,19 @@ class SessionAttempts:
     def retries_after(self, failure: ProviderError) -> bool:
         """Whether another attempt may help."""
         return failure.retryable
+
+    def typed(self, result: SessionResult) -> str | None:
+        """The text of an answer; of a typed one as it is kept. Raises E201, and the next attempt is told what was
+        wrong."""
+        schema = self.request.output
+        if schema is None or result.origin == "dry-run":
+            return result.text
+        try:
+            return taken(result.text, schema, typed_by_hand=result.origin == "human")
+        except WrongAnswer as problem:
+            self.request = structs.replace(self.request, correction=str(problem))
+            message = f"the answer does not fit `output`: {problem}"
+            raise SessionError(message, details={"kind": "answer"}) from None
 
     def keep(self, result: SessionResult) -> Value:
         """The value of an answer, kept. A `SessionError` raised here is a failed attempt like any other."""

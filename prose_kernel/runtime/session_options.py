@@ -74,6 +74,8 @@ class ModelServer:
     - `judge_output`: how a verdict is asked for; None is what works for the kind (`tool` for anthropic, else `native`).
     - `tools`: whether models here can call tools; without, context is passed by value and replies are the answers.
     - `timeout`: seconds that the server may stay silent; `max_tokens` the limit of one reply.
+    - `batch_size`, `batch_wait`: a batch has so many requests at most, and its first one waits so many seconds for
+      others; `batch_poll`: seconds until it is asked whether it has ended, longer each time.
     """
 
     kind: Literal["anthropic", "openai", ""] = ""
@@ -86,6 +88,9 @@ class ModelServer:
     tools: bool = True
     timeout: float = 300.0
     max_tokens: int | None = None
+    batch_size: int = 1000
+    batch_wait: float = 5.0
+    batch_poll: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from prose_kernel.runtime.values import LanguageValue, Value
 
@@ -28,7 +28,8 @@ class Asked:
     that will take the answer.
 
     `retries` are allowed after a failure, with waits that are `none`, always the same (`linear`) or doubled
-    (`exponential`). `timeout` is the limit of each attempt as written (`30s`), `model` stands in for the agent's own.
+    (`exponential`). `timeout` is the limit of each attempt as written (`30s`), `model` and
+    `output`, the JSON Schema of the answer, stand in for the agent's own.
     """
 
     task: str
@@ -38,6 +39,7 @@ class Asked:
     backoff: str = "none"
     timeout: str = ""
     model: str | None = None
+    output: Mapping[str, Any] | None = None
 
 
 class Function(LanguageValue):

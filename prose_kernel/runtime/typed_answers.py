@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from prose_kernel.language.typed_answers import Schema, resolved, without_null
+from prose_kernel.language.typed_answers import Schema, without_null
 from prose_kernel.runtime.json_text import json_text
 from prose_kernel.runtime.structured_text import json_in
 
@@ -27,13 +27,15 @@ def asked_for(schema: Schema, correction: str = "") -> str:
     return f"{text}\n\nYour last answer did not fit: {correction}. Give a corrected one." if correction else text
 
 
-def taken(text: str, schema: Schema, *, typed_by_hand: bool = False) -> str:
+def taken(text: str | None, schema: Schema, *, typed_by_hand: bool = False) -> str:
     """The answer as JSON on one line, fields that may be null filled in. Raises `WrongAnswer`.
 
     A person may also give one line `field: value` for each field.
     """
     from jsonschema import Draft202012Validator  # only where an answer is typed
 
+    if text is None:
+        raise WrongAnswer("it is a confirmation, not a JSON object")
     data = json_in(text)
     if data is None and typed_by_hand:
         data = _from_lines(text, schema)
@@ -125,22 +127,21 @@ def _typed(value: str, part: Schema) -> object:
 
 def filled_in(schema: Schema, text: str) -> str:
     """An answer of this shape as JSON, for a run in which nobody answers: `text` in the place of texts."""
-    return json_text(_example(schema, schema, text))
+    return json_text(_example(schema, text))
 
 
-def _example(root: Schema, part: Schema, text: str) -> object:
-    part = resolved(root, part)
+def _example(part: Schema, text: str) -> object:
     if part.get("enum"):
         return part["enum"][0]
     for either in ("anyOf", "oneOf"):
         if part.get(either):
-            return _example(root, part[either][0], text)
+            return _example(part[either][0], text)
     kind = part.get("type")
     match kind[0] if isinstance(kind, list) and kind else kind:
         case "object":
-            return {name: _example(root, one, text) for name, one in part.get("properties", {}).items()}
+            return {name: _example(one, text) for name, one in part.get("properties", {}).items()}
         case "array":
-            return [_example(root, part["items"], text)] if isinstance(part.get("items"), Mapping) else []
+            return [_example(part["items"], text)] if isinstance(part.get("items"), Mapping) else []
         case "integer" | "number":
             return part.get("minimum", 0)
         case "boolean":

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from prose_kernel.errors import RunError
 from prose_kernel.runtime.json_text import int_text, json_text, mapped, too_large
@@ -34,12 +34,14 @@ class ExecText:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The value of a session: where its binding lives. `run` names the store that holds it (see `Machine`)."""
+    """The value of a session: where its binding lives. `run` names the store that holds it (see `Machine`). Of a typed
+    answer `schema` is what it fits."""
 
     key: Key
     read: Callable[[], str] = field(compare=False, repr=False)
     location: str = ""
     summary: str = ""
+    schema: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ def kind_of(value: Value) -> str:
         case ExecText():
             return "text from exec"
         case Reference():
-            return "text from session"
+            return "text from session" if value.schema is None else "object from session"
         case ErrorValue():
             return "error"
         case LanguageValue():

@@ -7,17 +7,19 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from prose_kernel.errors import CompileError, ImportProgramError
+from prose_kernel.language import typed_answers
 from prose_kernel.language.diagnostics import has_errors
 from prose_kernel.language.source import Source
+from prose_kernel.language.typed_answers import Schema
 from prose_kernel.language.vvm.contract import contract
 from prose_kernel.language.vvm.diagnostics import Finding
 from prose_kernel.language.vvm.modules import Module, execution_order, names_file
 from prose_kernel.language.vvm.tree import Program
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
-from prose_kernel.state import program_files
+from prose_kernel.state import program_files, schema_files
 
 
 class _File(NamedTuple):
@@ -60,11 +62,18 @@ class LocalModules:
 
     # ------------------------------------------------------------ the two calls
 
-    def load_contract(self, path: str) -> Module:
-        """Return the module at an import path of the root; errors in it are among the findings of the modules.
+    def load_contract(self, path: str) -> Module | Schema:
+        """Return the module at an import path of the root; errors in it are among the findings of the modules. Of a
+        JSON Schema what it says.
 
-        Raises `ImportProgramError`: E090 if there is no such file, E201 if it is the root itself.
+        Raises `ImportProgramError`: E090 if there is no such file, E201 if it is the root itself, E224 for a schema
+        that is no use.
         """
+        if path.startswith(typed_answers.FILE):
+            return self._schema(path, self._root)[0]
+        return self._load(path)
+
+    def _load(self, path: str) -> Module:
         file = self._resolve(path, self._root)
         if file.path == self._root.path:
             raise _cycle((self._root, file))
@@ -76,7 +85,10 @@ class LocalModules:
         Raises `ImportProgramError` as `load_contract` does, and if the module or one below it has errors.
         """
         self._given = request.texts or {}
-        module = await asyncio.to_thread(self.load_contract, request.path)
+        if request.path.startswith(typed_answers.FILE):
+            schema, found = await asyncio.to_thread(self._schema, request.path, self._root)
+            return LoadedProgram(schema, request.importer, "", "", texts=found)
+        module = await asyncio.to_thread(self._load, request.path)
         for one in execution_order([module]):
             if has_errors(one.findings):
                 raise _broken(one)
@@ -92,9 +104,21 @@ class LocalModules:
 
     # ------------------------------------------------------------ reading
 
+    def _schema(self, path: str, importer: _File) -> tuple[dict[str, Any], dict[str, str]]:
+        """A JSON Schema, and the texts that were read for it. Raises `ImportProgramError`."""
+        path = path.removeprefix(typed_answers.FILE)
+        if "://" in path or not path.isprintable():
+            raise schema_files.unusable(path, "a schema is a file; nothing is fetched for it")
+        file = self._place(path, importer)
+        schema, text = schema_files.read(file.path, file.shown, self._given)
+        return schema, {file.path: text}
+
     def _resolve(self, path: str, importer: _File) -> _File:
         if not names_file(path) or not path.isprintable():
             raise ImportProgramError(f"Module not found: {path}", code="E090", hint="no file can be called so")
+        return self._place(path, importer)
+
+    def _place(self, path: str, importer: _File) -> _File:
         is_root = importer is self._root
         directory = self._directory if is_root else os.path.dirname(importer.path)  # noqa: PTH120
         above = self._shown_from if is_root else os.path.dirname(importer.shown)  # noqa: PTH120
@@ -172,7 +196,11 @@ class LocalModules:
         known = self._modules.get(text.file.path)
         if known is not None and known[0] is text and _same(known[1].imports, load):
             return known[1]
-        findings, imports = check_module(text.program, text.source, load, text.findings)
+
+        def find(path: str) -> Module | Schema:
+            return self._schema(path, text.file)[0] if path.startswith(typed_answers.FILE) else load(path)
+
+        findings, imports = check_module(text.program, text.source, find, text.findings)
         module = Module(
             text.file.path,
             text.source,

@@ -12,17 +12,18 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from prose_kernel.errors import CompileError, ImportProgramError
+from prose_kernel.language import typed_answers
 from prose_kernel.language.diagnostics import Diagnostic, Profile
 from prose_kernel.language.openprose.contract import abilities, contract, place_of
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.openprose.tree import Program, Use
 from prose_kernel.language.source import Source
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
-from prose_kernel.state import program_files
+from prose_kernel.state import program_files, schema_files
 from prose_kernel.state.registry import urls
 from prose_kernel.state.registry.consent import Candidate, Fetched
 
@@ -135,8 +136,11 @@ class LocalPrograms:
     def load_contract(self, path: str) -> Contract | None:
         """Return the contract of the program at a `use` path of the root; None for a remote program that is not cached.
 
-        Raises `ImportProgramError`: E215 if it is missing or has errors, E112 for a cycle.
+        Raises `ImportProgramError`: E215 if it is missing or has errors, E112 for a cycle; E224 for a JSON Schema that
+        is no use.
         """
+        if path.startswith(typed_answers.FILE):
+            return Contract(schema=self._schema(path, self._root)[0])
         where = self.resolve(path)
         text = self._read(where)
         return None if text is None else self._check(text, (self._root,)).contract
@@ -149,6 +153,12 @@ class LocalPrograms:
         path, source = request.path, request.importer
         held, self._given = self._given, request.texts or {}
         _, chain = self._loaded.get(id(source), (source, (self._root,)))
+        if path.startswith(typed_answers.FILE):
+            try:
+                schema, texts = await asyncio.to_thread(self._schema, path, chain[-1])
+            finally:
+                self._given = held
+            return LoadedProgram(schema, source, "", "", texts=texts)
         where = self.resolve(path, chain[-1])
         if where in chain:
             raise _cycle((*chain[chain.index(where) :], where))
@@ -331,6 +341,17 @@ class LocalPrograms:
 
     # ------------------------------------------------------------ reading
 
+    def _schema(self, path: str, importer: Where) -> tuple[dict[str, Any], dict[str, str]]:
+        """A JSON Schema that a program names, and the texts that were read for it. Raises `ImportProgramError`."""
+        path = path.removeprefix(typed_answers.FILE)
+        if importer.remote:
+            raise schema_files.unusable(path, "a program from elsewhere reads no files")
+        if "://" in path:
+            raise schema_files.unusable(path, "a schema is a file; nothing is fetched for it")
+        where = self._file(path, importer)
+        schema, text = schema_files.read(where.address, where.shown, self._given)
+        return schema, {where.address: text}
+
     def _read(self, where: Where) -> _Text | None:
         """Return the parsed program at `where`, cached if unchanged; None if a remote program is unavailable."""
         known = self._texts.get(where)
@@ -422,6 +443,8 @@ class LocalPrograms:
             return found
 
         def load(path: str) -> Contract | None:
+            if path.startswith(typed_answers.FILE):
+                return Contract(schema=self._schema(path, text.where)[0])
             found = find(path)
             return None if found is None else found.contract
 

@@ -27,6 +27,7 @@ _PROVIDERS: Final[Mapping[str, str]] = {
     "mistral": "mistral_ai",
     "xai": "x_ai",
 }
+_SAMPLING: Final = ("max_tokens", "temperature", "top_p", "seed", "frequency_penalty", "presence_penalty")
 _TOOL: Final = re.compile(r"[\w.:/-]{1,100}")
 
 
@@ -39,6 +40,12 @@ def provider_name(provider: str) -> str:
 def tool_name(name: str) -> str:
     """The name of a tool. A model may call what there is not, by any text: that is content, and told to nobody."""
     return name if _TOOL.fullmatch(name) else "unknown"
+
+
+def asked_with(sampling: object) -> dict[str, Attribute]:
+    """What a model was asked with, as the details of an answer tell it."""
+    told = sampling if isinstance(sampling, Mapping) else {}
+    return {f"gen_ai.request.{name}": told[name] for name in _SAMPLING if name in told}
 
 
 def consumed(usage: Usage) -> dict[str, Attribute]:

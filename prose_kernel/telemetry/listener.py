@@ -26,6 +26,7 @@ from prose_kernel.runtime.events import (
 from prose_kernel.runtime.ports import SessionResult, Usage
 from prose_kernel.telemetry.conventions import (
     OWN_MODELS,
+    asked_with,
     consumed,
     message,
     parts,
@@ -136,6 +137,7 @@ class Spans(Outline):
             if model := str(result.details.get("model") or ""):
                 attempt.name = f"chat {model}"
                 attempt.attributes |= {"gen_ai.request.model": model, "gen_ai.response.model": model}
+            attempt.attributes |= asked_with(result.details.get("sampling"))
         else:
             attempt.name = "attempt"
         if result.usage is not None and not result.replayed:

@@ -16,7 +16,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +92,7 @@ class Server:
             *(self._python, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1"),
             *(f"--port={self.port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={self.token}"),
             *(f"--ServerApp.root_dir={self.root}", f"--LabServerApp.workspaces_dir={home / 'workspaces'}"),
+            "--expose-app-in-browser",  # so that a window opens another notebook without being loaded anew
         ]
 
     def url(self, path: str) -> str:
@@ -238,41 +239,89 @@ class Notebook:
         return nbformat.read(self.path, as_version=4)
 
 
-class Lab:
-    """A server and a browser window."""
+# The window as it is when JupyterLab is loaded: no document, no sign, no dialog, the file browser at the left alone.
+CLEAR = """() => {
+  const {shell, commands} = window.jupyterapp;
+  for (const widget of [...shell.widgets('main')]) widget.dispose();
+  for (const button of document.querySelectorAll('.jp-Dialog .jp-mod-reject')) button.click();
+  shell.activateById('filebrowser');
+  shell.collapseRight();
+  commands.execute('apputils:dismiss-all-notifications').catch(() => null);
+}"""
+OPEN = "path => window.jupyterapp.commands.execute('docmanager:open', {path}).then(() => null)"
 
-    def __init__(self, server: Server, page: Any) -> None:
-        self.server = server
+
+class Lab:
+    """A browser window, and a server for who needs one."""
+
+    def __init__(self, home: Path, page: Any) -> None:
+        self._home = home
+        self._server: Server | None = None
         self.page = page
         self.problems: list[str] = []
+        self._loaded = False
         page.set_default_timeout(STEP_MILLISECONDS)
         page.on("dialog", lambda dialog: dialog.accept())
         page.on("pageerror", lambda error: self.problems.append(str(error)))
 
-    def write(self, name: str, cells: Sequence[str], kernel: str = "prose") -> Path:
-        """A notebook of code cells in the server's directory."""
+    @property
+    def server(self) -> Server:
+        if self._server is None:
+            self._server = Server(self._home)
+            self._server.wait()
+        return self._server
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    def write(self, name: str, cells: Sequence[str], kernel: str = "prose", texts: Sequence[str] = ()) -> Path:
+        """A notebook of code cells, with texts below them, in the server's directory."""
         language = {"prose": "prose", "vvm": "vvm", "python3": "python"}[kernel]
         spec = {"name": kernel, "display_name": kernel, "language": language}
         book = nbformat.v4.new_notebook(
-            cells=[nbformat.v4.new_code_cell(source) for source in cells], metadata={"kernelspec": spec}
+            cells=[*map(nbformat.v4.new_code_cell, cells), *map(nbformat.v4.new_markdown_cell, texts)],
+            metadata={"kernelspec": spec},
         )
         path = self.server.root / name
         nbformat.write(book, path)
         return path
 
+    def show(self, path: Path) -> None:
+        """Open a file alone in the window."""
+        name = path.relative_to(self.server.root).as_posix()
+        if self._loaded:
+            self.page.evaluate(CLEAR)
+            self.page.evaluate(OPEN, name)
+        else:
+            self.page.goto(self.server.url(f"lab/tree/{name}?reset"))
+            self._loaded = True
+
+    def spoil(self) -> None:
+        """This test changes what only a page that is loaded anew has again."""
+        self._loaded = False
+
+    def clear(self) -> None:
+        """Close what is open, then end its kernels (JupyterLab is not to be surprised by their end), then its settings."""
+        if self._loaded:
+            self.page.evaluate(CLEAR)
+        if self._server is not None:
+            self._server.end_kernels()
+            (self._server.root / "prose.toml").unlink(missing_ok=True)
+
     def open(self, path: Path, ready: bool = True) -> Notebook:
-        """Open a notebook in a fresh window and wait for its kernel."""
-        self.page.goto(self.server.url(f"lab/tree/{path.relative_to(self.server.root)}?reset"))
+        """Open a notebook alone in the window and wait for its kernel."""
+        self.show(path)
         notebook = Notebook(self.page, path)
         notebook.panel.locator(".jp-CodeCell").first.wait_for()
         if ready:
             notebook.ready()
         return notebook
 
-    def notebook(self, *cells: str, kernel: str = "prose") -> Notebook:
+    def notebook(self, *cells: str, kernel: str = "prose", texts: Sequence[str] = ()) -> Notebook:
         """A new notebook with these cells, open and ready."""
         number = len(list(self.server.root.glob("cells*.ipynb")))
-        return self.open(self.write(f"cells{number}.ipynb", cells, kernel))
+        return self.open(self.write(f"cells{number}.ipynb", cells, kernel, texts))
 
     def theme(self, name: str) -> None:
         """Choose a theme in the settings menu, and wait until the page has its colours."""
@@ -284,19 +333,16 @@ class Lab:
 
 @contextmanager
 def opened(home: Path) -> Iterator[Lab]:
-    """A server and a browser that end with the block. To be used in one thread."""
+    """A browser, and the server of its window, which end with the block. To be used in one thread."""
     from playwright.sync_api import sync_playwright
 
-    server = Server(home)
-    try:
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(
-                executable_path=needs(*BROWSERS), headless=True, args=list(CHROMIUM_OPTIONS)
-            )
-            try:
-                server.wait()
-                yield Lab(server, browser.new_page(viewport=WINDOW))
-            finally:
-                browser.close()
-    finally:
-        server.close()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=needs(*BROWSERS), headless=True, args=list(CHROMIUM_OPTIONS)
+        )
+        try:
+            lab = Lab(home, browser.new_page(viewport=WINDOW))
+            with closing(lab):
+                yield lab
+        finally:
+            browser.close()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import nbformat
-from browser.lab import PANEL, Lab, Notebook
+from browser.lab import Lab, Notebook
 
 PROGRAM = '''agent writer:
   model: opus
@@ -122,117 +121,84 @@ def type_into(notebook: Notebook, number: int, *keys: str) -> None:
             notebook.page.keyboard.type(key)
 
 
-def test_a_prose_notebook_has_colours(lab: Lab) -> None:
-    notebook = lab.notebook(PROGRAM)
-    wait_for_colours(notebook.editor(0))
-    assert shown(lab, notebook.editor(0)) == EXPECTED
+def fence(panel: Any, number: int) -> Any:
+    part = panel.locator(".jp-RenderedMarkdown pre").nth(number)
+    part.locator("span", has_text="agent").first.wait_for()
+    return part
 
 
-def test_a_prose_cell_of_a_python_notebook_has_colours_as_long_as_it_is_one(lab: Lab) -> None:
-    notebook = lab.notebook(f"%%prose\n{PROGRAM}", "import os\nagent = None", kernel="python3")
-    wait_for_colours(notebook.editor(0))
-    assert shown(lab, notebook.editor(0)) == EXPECTED
-    python = notebook.editor(1)
+def test_a_prose_notebook_has_colours_and_indents(lab: Lab) -> None:
+    """Its cells of both languages, the fences of its texts, and what is typed."""
+    fences = (f"```prose\n{PROGRAM}\n```", f"```vvm\n{VVM}\n```")
+    notebook = lab.notebook(PROGRAM, f"%%vvm\n{VVM}", "", texts=fences)
+    for number, expected in enumerate((EXPECTED, VVM_EXPECTED)):
+        wait_for_colours(notebook.editor(number))
+        assert shown(lab, notebook.editor(number), expected) == expected
+        assert shown(lab, fence(notebook.panel, number), expected) == expected
+    notebook.cell(2).locator(".cm-content[data-language='prose']").wait_for()
+    type_into(notebook, 2, "if x:", "Enter", 'exec "a"')
+    assert text_of(notebook, 2) == ["if x:", '  exec "a"']
+
+
+def test_cells_of_a_python_notebook_have_colours_as_long_as_they_are_ours(lab: Lab) -> None:
+    notebook = lab.notebook(
+        f"%%prose\n{PROGRAM}", f"%%vvm\n{VVM}", "import os\nagent = None", "%%prose", kernel="python3"
+    )
+    for number, expected in enumerate((EXPECTED, VVM_EXPECTED)):
+        wait_for_colours(notebook.editor(number))
+        assert shown(lab, notebook.editor(number), expected) == expected
+    python = notebook.editor(2)
     python.locator(".cm-line span", has_text="import").wait_for()
     assert "agent" not in {
         text for text, colour, _ in python.evaluate(PIECES) if colour == lab.page.evaluate(THEME, "keyword")
     }
-    type_into(notebook, 1, "Control+a", "Delete", "%%prose", "Enter", 'agent "writer": ')
+    type_into(notebook, 2, "Control+a", "Delete", "%%prose", "Enter", 'agent "writer": ')
     python.locator(".cm-line span", has_text="%%prose").wait_for()
-    type_into(notebook, 1, "Control+a", "Delete", "import os", "Enter", "agent = None")
+    type_into(notebook, 2, "Control+a", "Delete", "import os", "Enter", "agent = None")
     python.locator(".cm-line span", has_text="import").wait_for()
-
-
-def test_a_file_has_colours(lab: Lab) -> None:
-    (lab.server.root / "program.prose").write_text(PROGRAM)
-    lab.page.goto(lab.server.url("lab/tree/program.prose?reset"))
-    editor = lab.page.locator(".jp-FileEditor:not(.lm-mod-hidden) .cm-content")
-    wait_for_colours(editor)
-    assert shown(lab, editor) == EXPECTED
-
-
-def test_a_fence_has_colours(lab: Lab) -> None:
-    cells = [nbformat.v4.new_markdown_cell(f"```prose\n{PROGRAM}\n```"), nbformat.v4.new_code_cell("")]
-    spec = {"name": "prose", "display_name": "Prose", "language": "prose"}
-    path = lab.server.root / "fence.ipynb"
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": spec}), path)
-    fence = lab.open(path).panel.locator(".jp-RenderedMarkdown pre")
-    fence.locator("span", has_text="agent").first.wait_for()
-    assert shown(lab, fence) == EXPECTED
-
-
-def test_enter_after_a_colon_indents_and_else_goes_back(lab: Lab) -> None:
-    notebook = lab.notebook("", "%%prose", kernel="python3")
-    type_into(notebook, 1, "Enter", "if x:", "Enter", 'exec "a"', "Enter", "else:", "Enter", "b", "Control+/")
-    assert [line.rstrip() for line in text_of(notebook, 1)] == [
+    type_into(notebook, 3, "Enter", "if x:", "Enter", 'exec "a"', "Enter", "else:", "Enter", "b", "Control+/")
+    assert [line.rstrip() for line in text_of(notebook, 3)] == [
         "%%prose",
         "if x:",
         '  exec "a"',
         "else:",
         "  # b",
     ]
-    prose = lab.notebook("")
-    lab.page.locator(f"{PANEL} .cm-content[data-language='prose']").wait_for()
-    type_into(prose, 0, "if x:", "Enter", 'exec "a"')
-    assert text_of(prose, 0) == ["if x:", '  exec "a"']
 
 
-# ---------------------------------------------------------------- VVM
-
-
-def test_a_vvm_notebook_and_its_prose_cells_have_colours(lab: Lab) -> None:
-    notebook = lab.notebook(VVM, f"%%prose\n{PROGRAM}", kernel="vvm")
-    for number in (0, 1):
+def test_a_vvm_notebook_has_colours_indents_and_can_be_read_in_light_and_dark(lab: Lab) -> None:
+    """Clauses go where they belong. Colours are those of the theme, whose brackets alone are paler than this, in every
+    language."""
+    contrast = (Path(__file__).parent / "contrast.js").read_text()
+    notebook = lab.notebook(VVM, f"%%prose\n{PROGRAM}", "", kernel="vvm")
+    for number, expected in enumerate((VVM_EXPECTED, EXPECTED)):
         wait_for_colours(notebook.editor(number))
-    assert shown(lab, notebook.editor(0), VVM_EXPECTED) == VVM_EXPECTED
-    assert shown(lab, notebook.editor(1)) == EXPECTED
-
-
-def test_vvm_cells_of_other_notebooks_have_colours(lab: Lab) -> None:
-    for kernel in ("prose", "python3"):
-        notebook = lab.notebook(f"%%vvm\n{VVM}", kernel=kernel)
-        wait_for_colours(notebook.editor(0))
-        assert shown(lab, notebook.editor(0), VVM_EXPECTED) == VVM_EXPECTED
-
-
-def test_a_vvm_file_and_a_fence_have_colours(lab: Lab) -> None:
-    (lab.server.root / "program.vvm").write_text(VVM)
-    lab.page.goto(lab.server.url("lab/tree/program.vvm?reset"))
-    editor = lab.page.locator(".jp-FileEditor:not(.lm-mod-hidden) .cm-content")
-    wait_for_colours(editor)
-    assert shown(lab, editor, VVM_EXPECTED) == VVM_EXPECTED
-    cells = [nbformat.v4.new_markdown_cell(f"```vvm\n{VVM}\n```"), nbformat.v4.new_code_cell("")]
-    spec = {"name": "vvm", "display_name": "VVM", "language": "vvm"}
-    path = lab.server.root / "vvm-fence.ipynb"
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": spec}), path)
-    fence = lab.open(path).panel.locator(".jp-RenderedMarkdown pre")
-    fence.locator("span", has_text="agent").first.wait_for()
-    assert shown(lab, fence, VVM_EXPECTED) == VVM_EXPECTED
-
-
-def test_clauses_of_vvm_go_where_they_belong(lab: Lab) -> None:
-    notebook = lab.notebook("", kernel="vvm")
-    lab.page.locator(f"{PANEL} .cm-content[data-language='vvm']").wait_for()
-    type_into(notebook, 0, "match x:", "Enter", "case _:", "Enter", "pass", "Enter", "case error(_):", "Enter", "y")
-    assert [line.rstrip() for line in text_of(notebook, 0)] == [
+        assert shown(lab, notebook.editor(number), expected) == expected
+    notebook.cell(2).locator(".cm-content[data-language='vvm']").wait_for()
+    type_into(notebook, 2, "match x:", "Enter", "case _:", "Enter", "pass", "Enter", "case error(_):", "Enter", "y")
+    assert [line.rstrip() for line in text_of(notebook, 2)] == [
         "match x:",
         "  case _:",
         "    pass",
         "  case error(_):",
         "    y",
     ]
-
-
-def test_vvm_can_be_read_in_light_and_dark(lab: Lab) -> None:
-    """Colours are those of the theme, whose brackets alone are paler than this, in every language."""
-    contrast = (Path(__file__).parent / "contrast.js").read_text()
-    notebook = lab.notebook(VVM, kernel="vvm")
     try:
         for theme in ("JupyterLab Dark", "JupyterLab Light"):
             lab.theme(theme)
             wait_for_colours(notebook.editor(0))
-            pieces = lab.page.evaluate(contrast, ".jp-CodeCell .cm-line")
+            pieces = lab.page.evaluate(contrast, ".jp-CodeCell:first-child .cm-line")
             assert len(pieces) > len(VVM_EXPECTED)
             assert [piece for piece in pieces if piece["contrast"] < 3 and piece["text"].strip("()[]{}")] == []
     finally:
         lab.theme("JupyterLab Light")
+
+
+def test_files_have_colours(lab: Lab) -> None:
+    for name, program, expected in (("program.prose", PROGRAM, EXPECTED), ("program.vvm", VVM, VVM_EXPECTED)):
+        path = lab.server.root / name
+        path.write_text(program)
+        lab.show(path)
+        editor = lab.page.locator(".jp-FileEditor:not(.lm-mod-hidden) .cm-content")
+        wait_for_colours(editor)
+        assert shown(lab, editor, expected) == expected

@@ -27,6 +27,7 @@ def test_questions_are_forms_that_leave_what_the_input_box_leaves(lab: Lab, pict
         'output still = "here"',
     )
     lab.page.evaluate(NOTIFICATIONS)
+    lab.spoil()
     notebook.start(0)
     form = notebook.question(0, "gate publish")
     expect(form).to_have_attribute("role", "group")

@@ -9,7 +9,7 @@ from typing import Any
 import nbformat
 import pytest
 from browser.conftest import Pictures
-from browser.lab import WINDOW, Lab, Notebook
+from browser.lab import WINDOW, Lab, Notebook, expect
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
@@ -54,6 +54,8 @@ def _picture(lab: Lab, notebook: Notebook, pictures: Pictures) -> None:
 def test_an_untrusted_tour_shows_the_same_without_running(lab: Lab, tour: Path) -> None:
     """What a stranger sees who opens the file: JupyterLab sanitises outputs that it has not made itself."""
     notebook = lab.open(tour)
+    cells = sum(cell.cell_type == "code" for cell in nbformat.read(tour, as_version=4).cells)
+    expect(notebook.panel.locator(".jp-CodeCell")).to_have_count(cells)  # cells that are not seen come later
     lab.page.wait_for_selector(".jp-StatusItem-trust[title^='Notebook not trusted']")
     untrusted = _shown(notebook)
     styles = _styles(notebook)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import forked
 import nbformat
 import pytest
 from waiting import until
@@ -57,7 +58,7 @@ class Place:
 
     def killed(self, *arguments: str) -> Ran:
         """`prose` in a process of its own, which does not live to its end."""
-        done = subprocess.run([*PROSE, *arguments], cwd=self.path, capture_output=True, text=True, timeout=60)
+        done = forked.prose(*arguments, cwd=self.path)
         return Ran(done.returncode, done.stdout, done.stderr)
 
     @property

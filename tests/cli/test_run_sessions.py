@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import forked
 import nbformat
 import pexpect
 import pytest
@@ -45,19 +46,7 @@ def here(tmp_path: Path, stub: StubServer, monkeypatch: pytest.MonkeyPatch) -> P
 @pytest.fixture
 def prose(here: Path) -> Prose:
     """The command, in a process of its own."""
-
-    def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*CLI, *arguments],
-            cwd=here,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env={**os.environ, **environment},
-        )
-
-    return run
+    return lambda *arguments, **environment: forked.prose(*arguments, cwd=here, env={**os.environ, **environment})
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +56,7 @@ def cassette(stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> byte
     table = f'[providers.stub]\nkind = "openai"\nbase_url = "{stub.openai_url}"\nmodel = "ok-1"\n'
     (directory / "prose.toml").write_text(table)
     (directory / "p.prose").write_text(PROGRAM)
-    subprocess.run([*CLI, "run", "p.prose", *RECORD], cwd=directory, check=True, capture_output=True, timeout=60)
+    forked.prose("run", "p.prose", *RECORD, cwd=directory).check_returncode()
     return (directory / "cassettes" / "session.jsonl").read_bytes()
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import forked
 import pytest
 
 CASES = Path(__file__).parent / "compile"
@@ -24,8 +24,7 @@ def programs() -> list[Path]:
 
 
 def prose(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [str(Path(sys.executable).with_name("prose")), *arguments]
-    return subprocess.run(command, capture_output=True, encoding="utf-8", cwd=CASES, check=False)
+    return forked.prose(*arguments, cwd=CASES)
 
 
 def compile_all(profile: str, files: Sequence[Path]) -> subprocess.CompletedProcess[str]:

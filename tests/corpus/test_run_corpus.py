@@ -18,13 +18,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 
 from prose_kernel.cli.main import main
@@ -35,7 +34,6 @@ KEYS = {
     *("why", "args", "env", "script", "files", "exit", "outputs", "bindings", "unbound", "error", "codes", "stderr"),
     *("stderr_lacks", "trace", "kept", "listing", "left", "nothing"),
 }
-COMMAND = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
 STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 RUN_ID = r"\d{8}-\d{6}-[a-z0-9]{6}"
 
@@ -155,16 +153,9 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Future[tuple
 
     def start(path: Path) -> tuple[Case, int, str, str]:
         case = lay_out(path, place / path.stem)
-        done = subprocess.run(
-            [*COMMAND, *case.arguments],
-            cwd=case.place,
-            env={**clean, **case.environment, "NO_COLOR": "1", "LC_ALL": "C.UTF-8"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=50,
-            check=False,
-        )
-        return case, done.returncode, done.stdout.decode(), done.stderr.decode()
+        environment = {**clean, **case.environment, "NO_COLOR": "1", "LC_ALL": "C.UTF-8"}
+        done = forked.prose(*case.arguments, cwd=case.place, env=environment)
+        return case, done.returncode, done.stdout, done.stderr
 
     with ThreadPoolExecutor(4) as pool:
         return {path.stem: pool.submit(start, path) for path in SAMPLE}

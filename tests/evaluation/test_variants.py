@@ -10,7 +10,8 @@ from evaluation.evaluations import PROGRAM, Model, evaluate, write
 
 from prose_kernel.errors import UsageError
 from prose_kernel.evaluation.report import plain
-from prose_kernel.evaluation.statistics import one_sided, sign_test, wilson
+from prose_kernel.evaluation.statistics import one_sided, sign_test
+from prose_kernel.runtime.intervals import wilson
 
 TEN = [{"id": f"q{number}", "question": f"What is {number}?", "expected": f"{number}"} for number in range(10)]
 LIVE = '[settings]\nprovider = "anthropic:m"\n'
@@ -160,7 +161,8 @@ async def test_the_magic_shows_the_same_table(tmp_path: Path, monkeypatch: pytes
     output = CapturedOutput(languages.default(), Statements())
     try:
         assert await cells.run("%eval t.eval.toml -n 3 --html page.html", output, live=False) is None
-        (shown,) = output.outputs
+        counted, shown = output.outputs
+        assert counted["data"]["text/plain"] == "20 runs"
         assert "| <code>exact</code> | 100 % (72 % to 100 %) | 10 |" in shown["data"]["text/markdown"]
         assert "Evaluation: t.eval.toml" in (tmp_path / "page.html").read_text()
         problem = await cells.run("%eval t.eval.toml --freshh", output, live=False)

@@ -12,6 +12,7 @@ from sessions.people import ScriptedPerson
 from stubs.model_server import StubServer
 
 from prose_kernel import languages
+from prose_kernel.cli.main import main
 from prose_kernel.errors import RunError
 from prose_kernel.runtime.events import Event, Judged
 from prose_kernel.runtime.session_options import ModelServer
@@ -252,3 +253,46 @@ async def test_one_request_counts_once_for_a_budget(world: World, stub: StubServ
         CONSTRAIN, VVM, stub.script("all", said("yes", "yes", "yes")), cassette_mode="off", budget=f"{once + 1} tokens"
     )
     assert found["draft"] == "A short text about frogs."
+
+
+def test_a_run_that_is_resumed_has_the_answers(
+    world: World, stub: StubServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each condition is in the journal for itself, whichever request has answered it."""
+    model = stub.script("chain", said("no", "no", "yes"))
+    (world.directory / "prose.toml").write_text(
+        f'[judge]\nprovider = "stub:{model}"\nbatch = "ahead"\n[cassette]\nmode = "off"\n'
+        f'[providers.stub]\nkind = "openai"\nbase_url = "{stub.openai_url}"\nkey = ""\n'
+    )
+    (world.directory / "p.prose").write_text(CHAIN + 'exec "test -f go"\noutput found = animal\n')
+    monkeypatch.chdir(world.directory)
+    assert main(["run", "p.prose"]) == 1
+    assert stub.stats.requests == 1
+    (world.directory / "go").touch()
+    (run,) = [path.name for path in (world.directory / ".prose" / "runs").iterdir()]
+    capsys.readouterr()
+    assert main(["run", "--resume", run]) == 0
+    assert "frog" in capsys.readouterr().out
+    assert stub.stats.requests == 1
+
+
+TYPED = """
+let review = session "Review it"
+  output:
+    approved: boolean
+    score: number
+    verdict: "approve" or "reject"
+if **review.approved and review is approved and review.score < 100**:
+  let one = "yes"
+if **review.verdict is "reject" or not review.approved**:
+  let two = "yes"
+else:
+  let two = "no"
+"""
+
+
+async def test_a_typed_answer_needs_no_judge(world: World, stub: StubServer) -> None:
+    writer = stub.script("writer", json.dumps({"approved": True, "score": 7, "verdict": "approve"}))
+    found = await world.run(TYPED, PROSE, "err-500", provider=f"stub:{writer}", cassette_mode="off", judge_rules="only")
+    assert (found["one"], found["two"]) == ("yes", "no")
+    assert [one.by for one in world.judged] == ["rules", "rules"] and stub.stats.requests == 1

@@ -268,4 +268,4 @@ def test_cost_is_linear(line):
         program = parse(source, "default").program
         return lambda: check(program, source)
 
-    assert_linear(work, 1_000)
+    assert_linear(work, 500)

@@ -14,7 +14,7 @@ from prose_kernel.language.openprose.completion import completeness, expected
 from prose_kernel.language.openprose.lexer import tokenize
 from prose_kernel.language.source import Source
 
-QUICK = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=2 * settings().max_examples, deadline=None, suppress_health_check=list(HealthCheck))
 
 WORDS = st.sampled_from(
     [

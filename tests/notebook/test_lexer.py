@@ -133,7 +133,7 @@ def test_pygments_reads_programs_as_the_language_does() -> None:
     assert {name: wrong for name, text in found if (wrong := misfits(text))} == {}
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=settings().max_examples // 3, deadline=None)
 @given(programs.map(format_program).flatmap(commented))
 def test_pygments_reads_every_program_as_the_language_does(text: str) -> None:
     assert misfits(text) == []

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 from cli.test_docs_examples import blocks, commands, printed
 from needs import needs_module
@@ -68,14 +69,7 @@ def two(tcp: Cluster) -> Cluster:
 
 
 def run(directory: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*PROSE, "run", *arguments],
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, **environment},
-    )
+    return forked.prose("run", *arguments, cwd=directory, env={**os.environ, **environment})
 
 
 def kept(directory: Path) -> dict[str, str]:

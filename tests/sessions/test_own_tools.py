@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 from sessions.people import ScriptedPerson
+from stubs.http_server import hang, response, running
 from stubs.model_server import StubServer
 from waiting import until
 
@@ -233,6 +234,31 @@ async def test_a_server_over_http(tmp_path: Path, guard: Helpers) -> None:
         serving.wait()
 
 
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        (response(b"<html>Welcome</html>", "text/html"), "cannot be used: Unexpected content type: text/html"),
+        (response(b"no", status="401 Unauthorized"), "cannot be used: Server returned an error response (HTTP 401)"),
+        (hang, "did not say hello within 1 seconds"),
+        (None, "cannot be used: Not Found (HTTP 404)"),
+    ],
+)
+async def test_an_address_that_is_no_server_of_tools(
+    tmp_path: Path, guard: Helpers, page: Any, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if page is hang:
+        monkeypatch.setattr(mcp_server, "START", 1.0)
+    with running() as server:
+        if page is not None:
+            server.pages["/mcp"] = page
+        address = f"http://127.0.0.1:{server.port}/mcp"
+        bench = Bench(tmp_path, guard, mcp={"far": McpServer(url=address)})
+        with pytest.raises(ProviderError) as caught:
+            await bench.of("far")
+        await bench.pool.close()
+    assert str(caught.value) == f"the tool 'far' cannot be had: the tool server far {said}"
+
+
 def _listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
@@ -404,6 +430,14 @@ async def test_functions_are_tools_with_schemas_from_their_hints(functions: Benc
     assert "invalid arguments" in await bench.call("word_count", {"text": "a", "unit": "inches"})
 
 
+async def test_the_function_of_the_page_works(tmp_path: Path, guard: Helpers) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "tools.md").read_text()
+    (tmp_path / "prose_tools.py").write_text(page.partition("```python\n")[2].partition("```")[0])
+    bench = Bench(tmp_path, guard)
+    assert await (await bench.of("word_count")).call("word_count", {"text": "a\nb", "unit": "lines"}) == "2"
+    await bench.pool.close()
+
+
 async def test_functions_that_raise_and_that_say_too_much(functions: Bench) -> None:
     bench = await functions.of("raises", "long")
     assert await bench.call("raises", {}) == "failed: ValueError: not today"
@@ -432,7 +466,7 @@ async def test_a_call_that_is_cancelled_ends_no_other_call(tmp_path: Path, guard
         "    return 'went'\n"
     )
     functions = Bench(tmp_path, guard, function_seconds=30)
-    notes = [str(tmp_path / name) for name in ("one", "other")]
+    notes = [str(tmp_path / f"note{number}") for number in range(10)]
     benches = [await functions.of("waits") for _ in notes]
     calls = [
         asyncio.ensure_future(bench.call("waits", {"note": note})) for bench, note in zip(benches, notes, strict=True)
@@ -440,12 +474,11 @@ async def test_a_call_that_is_cancelled_ends_no_other_call(tmp_path: Path, guard
     await asyncio.to_thread(until, lambda: all(Path(note).exists() for note in notes))
     calls[0].cancel()
     await asyncio.gather(calls[0], return_exceptions=True)
-    Path(notes[1] + ".go").touch()
-    assert await calls[1] == "went"
-    assert [told.get("error") for event, told in functions.audit if event == "tool.call.finished"] == [
-        "cancelled",
-        None,
-    ]
+    for note in notes[1:]:
+        Path(note + ".go").touch()
+    assert await asyncio.gather(*calls[1:]) == ["went"] * 9
+    finished = [told.get("error") for event, told in functions.audit if event == "tool.call.finished"]
+    assert finished == ["cancelled", *[None] * 9]
     await functions.pool.close()
 
 
@@ -480,6 +513,37 @@ async def test_a_program_from_elsewhere_gets_servers_by_the_persons_consent_alon
     assert "the tool server weather" in "\n".join(foreign.person.transcript)
     assert [spec.name for spec in (await foreign.of("weather", rule="deny", elsewhere=True)).specs][4:] == []
     await foreign.pool.close()
+
+
+async def test_the_settings_name_the_servers_of_programs_from_elsewhere(tmp_path: Path, guard: Helpers) -> None:
+    servers = {"weather": STDIO, "secrets": McpServer(("touch", str(tmp_path / "started")))}
+    foreign = Bench(tmp_path, guard, mcp=servers, permissions={"tools": ("weather.token",)})
+    bench = await foreign.of("weather", elsewhere=True)
+    assert await bench.call("weather__token", {}) == "t-1"
+    assert (await bench.call("weather__broken", {})).startswith("refused: the tool weather.broken is not allowed")
+    with pytest.raises(PermissionDenied, match=r"the tool server secrets: the rule is `tools: weather\.token`"):
+        await foreign.of("secrets", elsewhere=True)
+    assert not (tmp_path / "started").exists() and foreign.person.transcript == []
+    await foreign.pool.close()
+
+
+async def test_packages_bring_functions_as_entry_points(
+    tmp_path: Path, guard: Helpers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "site" / "brings-1.0.dist-info"
+    package.mkdir(parents=True)
+    package.joinpath("METADATA").write_text("Metadata-Version: 2.1\nName: brings\nVersion: 1.0\n")
+    package.joinpath("entry_points.txt").write_text("[prose_kernel.tools]\nshout = brings:shout\ngone = brings:gone\n")
+    package.with_name("brings.py").write_text("def shout(text: str) -> str:\n    return text.upper()\n")
+    monkeypatch.setenv("PYTHONPATH", str(package.parent))
+    bench = Bench(tmp_path, guard)
+    assert await (await bench.of("shout")).call("shout", {"text": "hi"}) == "HI"
+    with pytest.raises(ProviderError, match="the tool 'gone' cannot be had: AttributeError: "):
+        await bench.of("gone")
+    foreign = Bench(tmp_path, guard)
+    foreign.person = ScriptedPerson("y", "y")
+    assert await (await foreign.of("shout", elsewhere=True)).call("shout", {"text": "hi"}) == "HI"
+    await asyncio.gather(bench.pool.close(), foreign.pool.close())
 
 
 async def test_a_file_of_functions_that_is_wrong_says_so(tmp_path: Path, guard: Helpers) -> None:

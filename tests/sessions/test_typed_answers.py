@@ -11,6 +11,7 @@ from sessions.people import ScriptedPerson
 from sessions.test_runs_resumed import runs, workspace
 
 from prose_kernel.cli.main import main
+from prose_kernel.errors import ImportProgramError, SessionError
 from prose_kernel.language.typed_answers import object_of, optional, read
 from prose_kernel.recordings.keys import Identity
 from prose_kernel.recordings.redaction import Redaction
@@ -18,6 +19,7 @@ from prose_kernel.runtime.ports import SessionRequest
 from prose_kernel.runtime.session_options import Surroundings
 from prose_kernel.runtime.typed_answers import WrongAnswer, taken
 from prose_kernel.sessions.providers.human import HumanSessions
+from prose_kernel.state.programs import LocalPrograms
 
 PROGRAM = """\
 agent critic:
@@ -104,7 +106,7 @@ def test_a_schema_of_no_use_is_one_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], schema: str, problem: str
 ) -> None:
     (tmp_path / "schema.json").write_text(schema)
-    assert run(tmp_path, monkeypatch, 'session "Ask"\n  output: "schema.json"\n', Ask="{}") == 1
+    assert run(tmp_path, monkeypatch, 'session "Ask"\n  output: "schema.json"\n', Ask="{}") == 2
     said = capsys.readouterr().err
     assert problem in said
     assert "[E224]" in said
@@ -114,7 +116,10 @@ def test_a_schema_of_no_use_is_one_error(
 def test_a_definition_may_be_used_twice() -> None:
     part = {"$ref": "#/$defs/p"}
     schema = {"type": "object", "properties": {"a": part, "b": part}, "$defs": {"p": {"type": "string"}}}
-    assert read(json.dumps(schema)) == schema
+    assert read(json.dumps(schema)) == {
+        "type": "object",
+        "properties": {"a": {"type": "string"}, "b": {"type": "string"}},
+    }
 
 
 @pytest.mark.parametrize(
@@ -222,7 +227,25 @@ async def test_a_resumed_run_has_the_same_object(tmp_path: Path, monkeypatch: py
     await runs(tmp_path, PROGRAM)()
     Path("script.yaml").write_text(json.dumps({"sessions": {"nothing": "at all"}}))
     here = workspace(tmp_path)
-    await here.execute(PROGRAM, "p.prose")
+    assert await here.execute(PROGRAM, "p.prose") == {"done": 2.5}
+    await here.close()
+    monkeypatch.chdir(tmp_path)
+    alone = workspace(tmp_path, how=None, journal="off")
+    with pytest.raises(SessionError):  # without the journal nobody answers
+        await alone.execute(PROGRAM, "p.prose")
+    await alone.close()
+
+
+async def test_a_resumed_run_has_the_schema_that_it_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    schema = tmp_path / "schema.json"
+    schema.write_text(json.dumps(object_of({"ok": {"type": "boolean"}})))
+    Path("script.yaml").write_text(json.dumps({"sessions": {"Ask": '{"ok": true}'}}))
+    program = 'let a = session "Ask"\n  output: "schema.json"\nlet b = exec "true"\noutput done = a.ok\n'
+    await runs(tmp_path, program)()
+    schema.write_text(json.dumps(object_of({"ok": {"type": "boolean"}, "more": {"type": "string"}})))
+    here = workspace(tmp_path)
+    assert await here.execute(program, "p.prose") == {"done": True}
     await here.close()
 
 
@@ -233,3 +256,119 @@ def test_a_recording_answers_the_same_question_alone(tmp_path: Path) -> None:
     again = structs.replace(typed, correction="it is not a JSON object")
     assert "output" not in keys.session(plain)
     assert len({json.dumps(keys.session(one), sort_keys=True) for one in (plain, typed, again)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ('{"type": "object", "properties": {"a": {"type": "string", "const": 1}}}', "no value of an `enum`"),
+        ('{"type": "object", "properties": {"a": {"enum": []}}}', "an `enum` without values"),
+        ('{"type": "object", "properties": {"a": {"allOf": [{"type": "string"}, {"type": "number"}]}}}', "`allOf`"),
+        ('{"type": "object", "properties": {"a": false}, "required": ["a"]}', "`a` is required but not allowed"),
+        ('{"type": "object", "properties": {"a": {"pattern": "("}}}', "not a JSON Schema"),
+    ],
+)
+def test_a_schema_that_nothing_can_fit(schema: str, problem: str, tmp_path: Path) -> None:
+    (tmp_path / "schema.json").write_text(schema)
+    with pytest.raises(ImportProgramError, match=problem) as raised:
+        LocalPrograms(tmp_path).load_contract("schema:schema.json")
+    assert raised.value.code == "E224"
+
+
+def test_fields_that_are_called_like_keywords_of_schemas_stay() -> None:
+    fields = {"definitions": {"type": "string"}, "$ref": {"type": "string"}, "items": {"type": "string"}}
+    assert read(json.dumps(object_of(fields))) == object_of(fields)
+
+
+def test_a_schema_is_found_beside_the_text_that_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lib" / "schemas").mkdir(parents=True)
+    (tmp_path / "lib" / "schemas" / "ok.json").write_text(json.dumps(object_of({"ok": {"type": "boolean"}})))
+    asks = 'let a = session "Ask"\n  output: "schemas/ok.json"\noutput done = a.ok\n'
+    (tmp_path / "lib" / "inner.prose").write_text(asks)
+    assert (
+        run(tmp_path, monkeypatch, 'use "./lib/inner.prose" as inner\noutput done = inner().done\n', Ask="ok: 1") == 1
+    )
+    assert "it is not a JSON object" in capsys.readouterr().err
+    assert run(tmp_path, monkeypatch, 'use "./lib/inner.prose" as inner\noutput r = inner()\n', Ask='{"ok": true}') == 0
+    assert '"done":true' in capsys.readouterr().out
+    assert main(["check", "lib/inner.prose"]) == 0
+    (tmp_path / "lib" / "inner.prose").write_text(asks.replace("a.ok", "a.okay"))
+    assert main(["check", "lib/inner.prose"]) == 1
+    assert "E187" in "".join(capsys.readouterr())
+
+
+def test_nothing_is_fetched_for_a_schema(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check(tmp_path, monkeypatch, 'session "Ask"\n  output: "https://example.com/schema.json"\n') == 1
+    assert "nothing is fetched for it" in "".join(capsys.readouterr())
+
+
+async def test_the_checker_knows_the_fields_of_earlier_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("script.yaml").write_text(json.dumps({"sessions": {"*": '{"good": "x", "list": []}'}}))
+    here = workspace(tmp_path, notebook=True)
+    await here.execute(f'agent critic:\n  prompt: "Be"\n  output: {{ good: text }}\n{FIELDS}let b = 1\n')
+    for cell, wrong in [
+        ("output b = a.god", True),
+        ("output b = a.good", False),
+        ('let c = session: critic\n  prompt: "Ask"\noutput b = c.god', True),
+        ('a = session "Other"\noutput d = a.god', False),
+        ("a = 1", False),
+        ("output d = b.god", False),
+    ]:
+        codes = [one.code for one in here.compile(cell).diagnostics]
+        assert ("E187" in codes) is wrong, cell
+    await here.close()
+
+
+@pytest.mark.parametrize(
+    ("program", "wrong"),
+    [
+        ('block ask():\n  session "Ask"\n    output: { good: text }\nlet r = do ask()\noutput b = r.god', True),
+        (
+            'block ask(x):\n  if x == 1:\n    return 2\n  session "Ask"\n    output: { good: text }\n'
+            "let r = do ask(1)\noutput b = r.god",
+            False,
+        ),
+        (f'{FIELDS}let r = a.list | map:\n  session "See {{item.nam}}"', True),
+        (f'{FIELDS}let r = a.list | filter:\n  item.name is "x"\nfor x in r:\n  output b = x.nam', True),
+        (
+            f'{FIELDS}let r = a.list | map:\n  session "See {{item.name}}"\n    output: {{ n: number }}\nlet s = r[0].m',
+            True,
+        ),
+        (f'{FIELDS}let r = a.list | map:\n  session "See {{item.name}}"\nlet s = r[0].m', False),
+        ('parallel:\n  p = session "Ask"\n    output: { good: text }\n  q = session "Two"\noutput b = p.god', True),
+    ],
+)
+def test_the_checker_follows_answers_through_a_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], program: str, wrong: bool
+) -> None:
+    status = check(tmp_path, monkeypatch, f"{program}\n")
+    said = "".join(capsys.readouterr())
+    assert ("E187" in said) is wrong, said
+    assert wrong or not status, said
+
+
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        ("review.score >= 7", True),
+        ("review.score < 7", False),
+        ("review.verdict is reject", True),
+        ("review.places is empty", True),
+        ("review.ok is true", True),
+    ],
+)
+def test_a_condition_about_a_field_needs_no_judge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], condition: str, holds: bool
+) -> None:
+    program = (
+        'let review = session "Review"\n  output: { score: number, verdict: text, places: [text], ok: boolean }\n'
+        f"let found = 0\nif **{condition}**:\n  found = 1\noutput done = found\n"
+    )
+    answer = '{"score": 8, "verdict": "reject", "places": [], "ok": true}'
+    assert run(tmp_path, monkeypatch, program, "--judge", "off", Review=answer) == 0, capsys.readouterr().err
+    assert f"done: {int(holds)}" in capsys.readouterr().out

@@ -267,6 +267,51 @@ async def test_a_collector_can_be_switched_off_by_its_own_variable(
     assert (collector.spans, person.shown) == ([], [])
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [
+        ("OTEL_EXPORTER_OTLP_HEADERS", "key-that-nobody-may-see-" * 20, "Header format invalid!"),
+        ("OTEL_TRACES_SAMPLER", "most", "Couldn't recognize sampler most."),
+        ("OTEL_BSP_SCHEDULE_DELAY", "soon", "Unable to parse value"),
+    ],
+)
+async def test_a_variable_that_makes_no_sense_is_said_in_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    collector: Collector,
+    capfd: pytest.CaptureFixture[str],
+    variable: str,
+    value: str,
+    says: str,
+) -> None:
+    monkeypatch.setenv(variable, value)
+    person = await run(tmp_path, 'exec "touch ran"', telemetry_otel=True)
+    (told,) = person.shown
+    assert told.startswith(f"Warning: OpenTelemetry: {says}")
+    assert "nobody" not in told
+    assert (tmp_path / "ran").exists()
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "-3"),
+        ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "many"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "nonsense"),
+    ],
+)
+async def test_a_variable_that_cannot_be_used_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(
+        UsageError, match=r"a variable of OpenTelemetry cannot be used|the collector's address is no URL"
+    ):
+        await run(tmp_path, 'exec "touch ran"', telemetry_otel=True)
+    assert not (tmp_path / "ran").exists()
+
+
 async def test_an_exporter_that_there_is_not_is_an_error_before_anything_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -415,10 +460,11 @@ async def test_cells_of_a_notebook_are_one_trace_in_both_languages(tmp_path: Pat
 
 def test_an_attempt_by_a_model_tells_its_tools_and_what_it_consumed(tmp_path: Path) -> None:
     place = events.Place(Source("session", "cell"), ProseSpan(0, 7), 1, kind="session")
-    request = SessionRequest("session", "a secret task", "c1/1/s0", model="sonnet")
+    request = SessionRequest("session", "a secret task", "c1/1/s0", model="sonnet", output={"type": "object"})
     tool = ToolUse("read", "secret.md", "refused", "a secret")
+    details = {"model": "m-1", "sampling": {"temperature": 0.2, "seed": 7, "effort": "high"}}
     usage = Usage(requests=2, tokens_in=10, tokens_out=5, cost=0.25)
-    result = SessionResult("secret", provider="anthropic", origin="model", details={"model": "m-1"}, usage=usage)
+    result = SessionResult("secret", provider="anthropic", origin="model", details=details, usage=usage)
     spans = Spans([LogFile(tmp_path / "log", pytest.fail)])
     for event in (
         events.RunStarted(place, "p.prose"),
@@ -445,6 +491,9 @@ def test_an_attempt_by_a_model_tells_its_tools_and_what_it_consumed(tmp_path: Pa
         "gen_ai.request.model": "m-1",
         "gen_ai.provider.name": "anthropic",
         "gen_ai.response.model": "m-1",
+        "gen_ai.request.temperature": 0.2,
+        "gen_ai.request.seed": 7,
+        "gen_ai.output.type": "json",
         "gen_ai.usage.input_tokens": 10,
         "gen_ai.usage.output_tokens": 5,
         "prose.cost.usd": 0.25,

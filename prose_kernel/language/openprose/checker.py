@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from prose_kernel.language import typed_answers
 from prose_kernel.language.diagnostics import Diagnostic, Profile
 from prose_kernel.language.nearest import did_you_mean
+from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import LoadContract, is_executable
 from prose_kernel.language.openprose.declarations import Declarations, ImportChecker
@@ -48,20 +49,23 @@ def check(
     otherwise they count as declared at the top. `load` gives the contract of a `use` path; without it imports stay
     unchecked. Nothing is executed; the cost is linear in the size of the program.
     """
-    return Checker(program, source, profile, known, cell).run(load)
+    return Checker(program, source, profile, known, cell, load).run()
 
 
 class Checker:
     """One check of one program."""
 
-    def __init__(self, program: Program, source: Source, profile: Profile, known: Known, cell: bool) -> None:
+    def __init__(
+        self, program: Program, source: Source, profile: Profile, known: Known, cell: bool, load: LoadContract | None
+    ) -> None:
         self.program = program
         self.known = known
         self.cell = cell
         self.survey = Survey(program, source, profile, known)
         self.strict = self.survey.strict
         self.reader = Reader(self.survey)
-        self.properties = PropertyChecker(self.survey, self.reader)
+        self.load = load
+        self.properties = PropertyChecker(self.survey, self.reader, load)
         self.declarations = Declarations(self.survey)
         self.agenda: list[tuple[Callable[[Any], None] | None, Any]] = []  # None: visit the statement
         self._early = {id(item) for item in takewhile(lambda item: not is_executable(item), program.items)}
@@ -73,8 +77,8 @@ class Checker:
         self._missing_blocks: list[Name] = []
         self._defined: dict[str, set[str]] = {"agent": set(), "block": set()}
 
-    def run(self, load: LoadContract | None) -> tuple[Diagnostic, ...]:
-        ImportChecker(self.survey, load).check(self.program, cell=self.cell)
+    def run(self) -> tuple[Diagnostic, ...]:
+        ImportChecker(self.survey, self.load).check(self.program, cell=self.cell)
         if not self.cell:
             self.declarations.declare_known()
             self._defined["agent"].update(self.known.agents)
@@ -239,16 +243,42 @@ class Checker:
             return Result(value.program.id, self.survey.program(value.program.id))
         if isinstance(spawn, tree.Session | tree.Resume):
             return self._answer(spawn)
+        if isinstance(value, tree.BlockCall):
+            block = self.survey.blocks.get(value.block.id)
+            return self._given_by(block.body) if block is not None else None
+        if isinstance(value, tree.Pipe):
+            item = self._items(value)[-1]
+            return Answer({"type": "array", "items": item}) if item is not None else None
         return self.reader.answer(value)
+
+    def _given_by(self, body: tree.Body) -> Answer | None:
+        """What a body gives whose last statement is a session, and that ends nowhere else."""
+        last = body[-1] if body else None
+        if not isinstance(last, tree.ExpressionStatement) or not isinstance(last.value, tree.Session | tree.Resume):
+            return None
+        ends = any(isinstance(node, tree.Return | tree.Output) for part in body for node in walk(part))
+        return None if ends else self._answer(last.value)
+
+    def _items(self, node: tree.Pipe) -> list[Schema | None]:
+        """The items that each operation of a pipeline gets, and those of its result, where they are typed answers."""
+        held = self.reader.answer(node.source)
+        items = [typed_answers.item(held.schema) if held is not None else None]
+        for operation in node.operations:
+            if operation.kind == "filter":
+                items.append(items[-1])
+                continue
+            given = self._given_by(operation.body) if operation.kind in ("map", "pmap") else None
+            items.append(given.schema if given is not None else None)
+        return items
 
     def _answer(self, node: tree.Session | tree.Resume) -> Answer | None:
         """What a session answers, where the program says it: the session's `output` over the agent's."""
         if self.strict:
             return None
         if any(item.name.id == "output" for item in node.properties):
-            schema: Schema | None = written_schema(node.properties)
+            schema = written_schema(node.properties, self.survey.schemas)
         else:
-            schema = self.survey.outputs.get(node.agent.id) if node.agent is not None else None
+            schema = self.survey.output_of(node.agent.id) if node.agent is not None else None
         return Answer(schema) if schema is not None else None
 
     def _export(self, node: tree.BlockCall) -> None:
@@ -468,9 +498,12 @@ class Checker:
         names = [name for name in (node.item, node.index) if name is not None]
         held = self.reader.answer(node.collection)
         self._open(place, node.body, *[(name, "loop variable") for name in names])
-        item = typed_answers.item(held.schema) if held is not None else None
-        if item is not None and node.item.id in frame.temporaries:
-            frame.items[node.item.id] = Answer(item)
+        self._holds_item(node.item, typed_answers.item(held.schema) if held is not None else None)
+
+    def _holds_item(self, name: Name, item: Schema | None) -> None:
+        frame = self.survey.frame
+        if item is not None and name.id in frame.temporaries:
+            frame.items[name.id] = Answer(item)
 
     def _repeat(self, node: tree.Repeat) -> None:
         self.reader.expression(node.count)
@@ -540,10 +573,11 @@ class Checker:
 
     def _pipe(self, node: tree.Pipe) -> None:
         self.reader.collection(node.source, "E170")
-        for operation in reversed(node.operations):
-            self._then(self._operation, operation)
+        for operation, item in reversed(list(zip(node.operations, self._items(node), strict=False))):
+            self._then(self._operation, (operation, item))
 
-    def _operation(self, node: tree.PipeOperation) -> None:
+    def _operation(self, argument: tuple[tree.PipeOperation, Schema | None]) -> None:
+        node, item = argument
         body = node.body
         if isinstance(body[-1], _NO_VALUE) if body else self._is_blank(node.span.start, node.span.end):
             message = f"The body of `{node.kind}` yields no value"
@@ -553,6 +587,8 @@ class Checker:
         place = self.survey.frame.place.child(Construct(self.survey.frame.place))
         names = node.names or (Name(id="item", span=node.span),)
         self._open(place, body, *[(name, "pipeline variable") for name in names])
+        if node.kind != "reduce":
+            self._holds_item(names[0], item)
 
     _visit: ClassVar[dict[type[Node], Callable[[Checker, Any], None]]] = {
         tree.ExpressionStatement: _evaluate,

@@ -53,7 +53,8 @@ from prose_kernel.language.openprose.tree import (
 
 LoadContract = Callable[[str], Contract | None]
 """Maps a `use` path to the contract of its program, None for a remote one that stays unchecked; raises
-`ImportProgramError` when it cannot be loaded (E215) or imports itself (E112)."""
+`ImportProgramError` when it cannot be loaded (E215) or imports itself (E112). The path of a JSON Schema has the prefix
+`typed_answers.FILE`; one that is no use is E224."""
 
 _DECLARATIONS = (Use, SkillImport, Input, Agent, Block)
 

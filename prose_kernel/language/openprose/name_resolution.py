@@ -256,6 +256,8 @@ class Reader:
     def _answer_in(self, name: str) -> Schema | None:
         frame = self.survey.frame
         held = frame.items.get(name) if name in frame.temporaries else frame.held.get(name)
+        if frame.is_root and name not in frame.table and name in self.survey.known.variables:
+            return self.survey.known.variables[name].answer
         return held.schema if isinstance(held, Answer) else None
 
     def _interpolated_fields(self, part: Interpolation) -> None:
@@ -278,7 +280,8 @@ class Reader:
     def report_fields(self) -> None:
         """Report E187 where a name holds the same kind of answer wherever it is bound."""
         for frame, name, key, span, fields in self._fields:
-            if name in frame.mixed or name in self.survey.assigned_in_blocks:
+            mixed = frame.mixed if name not in self.survey.known.variables else frame.held
+            if name in mixed or name in self.survey.assigned_in_blocks:
                 continue
             near = did_you_mean(self.survey.near(key, fields))
             self.survey.report("E187", span, f"The answer has no field `{key}`", near or _listed("fields", fields))

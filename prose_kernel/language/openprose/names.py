@@ -12,23 +12,27 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from prose_kernel.language.openprose.tree import Block
+    from prose_kernel.language.typed_answers import Schema
 
 VariableKind = Literal["let", "const", "input", "output"]
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable of the root frame; `from_exec` when its value was bound straight from `exec` (E138)."""
+    """A variable of the root frame; `from_exec` when its value was bound straight from `exec` (E138), `answer` what is
+    known of the typed answer that it holds."""
 
     kind: VariableKind
     from_exec: bool = False
+    answer: Schema | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class KnownAgent:
-    """`persist` is None, `true`, `project`, `user` or a directory."""
+    """`persist` is None, `true`, `project`, `user` or a directory; `output` what its answers are."""
 
     persist: str | None = None
+    output: Schema | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +41,12 @@ class Contract:
 
     `inputs` maps each declared input to whether a call must supply it (it stands before the first executable
     statement); `outputs` are the names of its root outputs, None while unknown (a remote program not fetched yet).
+    What a file with a JSON Schema gives is its `schema` alone.
     """
 
     inputs: Mapping[str, bool] = field(default_factory=dict)
     outputs: tuple[str, ...] | None = None
+    schema: Schema | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from prose_kernel.language import typed_answers
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.openprose import tree
+from prose_kernel.language.typed_answers import Schema
 
 _TYPES: Final = 'one of text, number, integer, boolean, "a" or "b", [text], { a: text }'
 EXAMPLE: Final = "output: { verdict: text, score: number }"
@@ -94,10 +96,13 @@ def _option(text: tree.Text) -> str:
     return text.literal
 
 
-def written_schema(properties: tree.Properties) -> dict[str, Any] | None:
-    """The schema that `output:` among these properties says in the program itself; None where there is none."""
+def written_schema(properties: tree.Properties, files: Mapping[str, Schema | None]) -> Schema | None:
+    """The schema that `output:` among these properties says; None where there is none, or it is no use. `files` are
+    the schemas in files, by the paths as written."""
     for item in properties:
         if item.name.id == "output":
+            if isinstance(item.value, tree.Text):
+                return files.get(item.value.raw)
             try:
                 return schema_of(item.value)
             except NotAType:

@@ -64,17 +64,17 @@ class Survey:
         self.gates: dict[str, None] = {}
         self.root = self.frame = Frame(is_root=True)
         self.everywhere: dict[str, Frame | None] = {}  # with the frame when it is only one
-        self.outputs: dict[str, Schema] = {}  # of agents, where they are written in the program
+        self.schemas: dict[str, Schema | None] = {}  # in files, by their paths; None is no use
         self.assigned_in_blocks: set[str] = set()
         self._lines: dict[int, str] = {}
         self._waiting: list[Undefined] = []
         self._undefined: list[Undefined] = []
         self._exports: dict[str, tuple[str, ...] | None] = {}
         self._known_names: frozenset[str] | None = None
+        self._written: dict[str, Agent] = {}
         for item in program.items:
             if isinstance(item, Agent):
-                if item.name.id not in self.agents and (schema := written_schema(item.properties)) is not None:
-                    self.outputs[item.name.id] = schema
+                self._written.setdefault(item.name.id, item)
                 self.agents.setdefault(item.name.id, KnownAgent(persistence(item)))
                 if any(p.name.id == "persist" and not _is_false(p) for p in item.properties):
                     self.odd_memories.add(item.name.id)
@@ -90,6 +90,13 @@ class Survey:
             # Kept, because a line of a megabyte may hold a hundred thousand findings.
             text = self._lines[line] = self.source.line_text(line)
         self.found.append(Diagnostic(code, line, column, message, hint, text, span))
+
+    def output_of(self, agent: str) -> Schema | None:
+        """What the answers of an agent are, where that is known."""
+        if agent in self._written:
+            return written_schema(self._written[agent].properties, self.schemas)
+        known = self.known.agents.get(agent)
+        return known.output if known is not None else None
 
     def sees(self, name: str) -> bool:
         """Whether a read of `name` finds something in the current frame for sure."""

@@ -6,9 +6,11 @@ import re
 from collections.abc import Callable
 from typing import ClassVar, Literal
 
-from prose_kernel.language import budgets
+from prose_kernel.errors import ImportProgramError
+from prose_kernel.language import budgets, typed_answers
 from prose_kernel.language.nearest import did_you_mean
 from prose_kernel.language.numbers import is_duration_long, parse_duration
+from prose_kernel.language.openprose.contract import LoadContract
 from prose_kernel.language.openprose.keywords import NOT_STRICT
 from prose_kernel.language.openprose.name_resolution import Reader, is_hole, raw_text
 from prose_kernel.language.openprose.output_types import NotAType, schema_of
@@ -68,9 +70,10 @@ _MOST_RETRIES = 10
 class PropertyChecker:
     """Checks the property block of one owner after the other; names are read through `reader`."""
 
-    def __init__(self, survey: Survey, reader: Reader) -> None:
+    def __init__(self, survey: Survey, reader: Reader, load: LoadContract | None) -> None:
         self.survey = survey
         self.reader = reader
+        self.load = load
 
     def check(self, owner: Owner, properties: Properties) -> None:
         """E009, W005 and the value of every property; unknown and repeated ones are not looked into."""
@@ -218,11 +221,25 @@ class PropertyChecker:
         if isinstance(item.value, Text):
             if not item.value.literal:
                 self._report("E186", item.value, "The path of a schema is a text without insertions")
+            elif not self.survey.strict:
+                self._schema_file(item.value)
             return
         try:
             schema_of(item.value)
         except NotAType as problem:
             self._report("E186", problem.node, problem.message, problem.hint)
+
+    def _schema_file(self, path: Text) -> None:
+        schemas = self.survey.schemas
+        if path.raw in schemas or self.load is None:
+            return
+        schemas[path.raw] = None
+        try:
+            found = self.load(f"{typed_answers.FILE}{path.raw}")
+        except ImportProgramError as problem:
+            self._report(problem.code, path, problem.message, problem.hint)
+        else:
+            schemas[path.raw] = found.schema if found is not None else None
 
     def _tools(self, item: Property, _owner: Owner) -> None:
         value = item.value

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from prose_kernel.errors import ImportProgramError
+from prose_kernel.language import typed_answers
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.source import Span
 from prose_kernel.language.vvm import configurations, tree
-from prose_kernel.language.vvm.configurations import Fault
 from prose_kernel.language.vvm.diagnostics import Findings
+from prose_kernel.language.vvm.faults import Fault
+from prose_kernel.language.vvm.modules import LoadModule
 from prose_kernel.language.vvm.static_values import computed, is_perm, located, static_value
 from prose_kernel.language.vvm.tree import Expression, Keyword
 
@@ -17,7 +20,10 @@ from prose_kernel.language.vvm.tree import Expression, Keyword
 class AgentChecker:
     """Checks keywords of agents, `.with`, calls and `constrain`. `skills` are those that the module imports."""
 
-    def __init__(self, findings: Findings, near: Nearest, skills: Iterable[str]) -> None:
+    def __init__(
+        self, findings: Findings, near: Nearest, skills: Iterable[str], load: LoadModule | None = None
+    ) -> None:
+        self._load = load
         self._findings = findings
         self._near = near
         self._skills = frozenset(skills)
@@ -80,15 +86,24 @@ class AgentChecker:
         values = {
             name: static_value(keyword.value, perm=perm)
             for name, keyword in last.items()
-            if name in configurations.CONFIGURATION_KEYS
+            if name in (*configurations.CONFIGURATION_KEYS, configurations.OUTPUT)
         }
         for fault in configurations.configuration_faults(values, whole=whole):
             at = located(last[str(fault.path[0])], fault.path[1:])
             self._report("E209", at.span, str(fault), fault.accepted)
+        if isinstance(path := values.get(configurations.OUTPUT), str) and self._load is not None:
+            self._schema_file(path, last[configurations.OUTPUT].value.span)
         if "skills" in values:
             self._skill_list(last["skills"].value, values["skills"])
         if "permissions" in values and (perm or not isinstance(last["permissions"].value, tree.Call)):
             self._permissions(last["permissions"].value)
+
+    def _schema_file(self, path: str, span: Span) -> None:
+        assert self._load is not None
+        try:
+            self._load(f"{typed_answers.FILE}{path}")
+        except ImportProgramError as problem:
+            self._report("E209", span, f"`output` cannot be used: {problem.message}")
 
     def _not_static(self, keyword: Keyword, part: Expression) -> None:
         if isinstance(part, tree.Call) and is_perm_name(part.callee):

@@ -94,7 +94,7 @@ class Checker:
         self.imports = ImportChecker(self._findings, near, load)
         self.imports.check(program)
         agents = self.imports.agents
-        checks = AgentChecker(self._findings, near, {*known.skills, *self.imports.skills})
+        checks = AgentChecker(self._findings, near, {*known.skills, *self.imports.skills}, load)
         self._agents = checks
         self._expressions = ExpressionChecker(self._findings, near, known, agents, self._scopes, checks)
         self._walk = self._expressions.walk

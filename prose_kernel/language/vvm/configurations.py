@@ -14,9 +14,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from prose_kernel.language.numbers import parse_duration
+from prose_kernel.language.vvm import output_types
+from prose_kernel.language.vvm.faults import UNKNOWN, Fault
 
 CONFIGURATION_KEYS: Final = ("model", "prompt", "skills", "permissions", "memory")
-"""The keys of an agent configuration that have a meaning here; any other is passed to the host (W020)."""
+"""The keys of an agent configuration that have a meaning in the language; any other is passed to the host (W020)."""
+
+OUTPUT: Final = "output"
+"""A key for the host that is looked into all the same: what the answers are (docs/typed-answers.md)."""
 
 PERMISSION_LISTS: Final = ("read", "write", "execute")
 PERMISSION_MODES: Final = ("bash", "network")
@@ -29,40 +34,6 @@ BACKOFFS: Final = ("fixed", "exponential")
 
 _LONGEST_KEY: Final = 240  # bytes of the directory's name (M2)
 _PLAIN: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")
-
-
-class _Unknown:
-    """The type of `UNKNOWN`."""
-
-    def __repr__(self) -> str:
-        return "UNKNOWN"
-
-
-UNKNOWN: Final = _Unknown()
-"""A value that only the run will know."""
-
-
-class Fault(NamedTuple):
-    """A wrong value. `path` leads to it from the option or configuration: keys of objects, indexes of lists.
-
-    `message` says what is wrong without saying where, as the rest of a sentence that begins with the name of the key;
-    `accepted` what can be written instead.
-    """
-
-    path: tuple[str | int, ...]
-    message: str
-    accepted: str
-
-    @property
-    def subject(self) -> str:
-        """The place in the words of a program: `memory.scope`, `skills[0]`."""
-        text = ""
-        for part in self.path:
-            text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
-        return text
-
-    def __str__(self) -> str:
-        return f"`{self.subject}` {self.message}"
 
 
 # ---------------------------------------------------------------- call options and bounds
@@ -243,6 +214,13 @@ def _memory_path(value: Mapping[str, Any], whole: bool) -> Iterator[Fault]:
         yield Fault(("memory", "path"), 'is only for the scope "path"', accepted)
 
 
+def _output(value: Any, whole: bool) -> Iterator[Fault]:
+    try:
+        output_types.schema_of(value)
+    except output_types.NotAType as problem:
+        yield problem.fault
+
+
 def _is_memory_key(value: Any) -> bool:
     return isinstance(value, str) and value != "" and len(escaped(value)) <= _LONGEST_KEY
 
@@ -253,6 +231,7 @@ _CONFIGURATION: Final[Mapping[str, Callable[[Any, bool], Iterator[Fault]]]] = {
     "skills": _skills,
     "permissions": _permissions,
     "memory": _memory,
+    OUTPUT: _output,
 }
 _PERMISSIONS: Final[Mapping[str, _Shape]] = {
     **dict.fromkeys(PERMISSION_LISTS, _GLOBS),

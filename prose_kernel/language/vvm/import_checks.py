@@ -108,7 +108,7 @@ class ImportChecker:
         try:
             if not names_file(path.value):
                 raise ImportProgramError(f"Module not found: {path.value}", code="E090", hint=_file_hint(path.value))
-            module = self._load(path.value) if self._load is not None else None
+            found = self._load(path.value) if self._load is not None else None
         except ImportProgramError as error:
             message = error.message
             if error.code == "E090":
@@ -116,9 +116,10 @@ class ImportChecker:
                 message += f"\nimported by {'this cell' if name == 'cell' else name}"
             self._report(error.code, path.span, message, error.hint)
             return None
-        if module is not None:
-            self.resolved[path.value] = module
-        return module
+        if not isinstance(found, Module):
+            return None
+        self.resolved[path.value] = found
+        return found
 
     def _exported(self, item: tree.ModuleImport, module: Module) -> None:
         contract, name = module.contract, item.name

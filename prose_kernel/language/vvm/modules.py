@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from prose_kernel.language.source import Source
+from prose_kernel.language.typed_answers import Schema
 from prose_kernel.language.vvm.contract import Contract
 from prose_kernel.language.vvm.diagnostics import Finding
 from prose_kernel.language.vvm.tree import Program
@@ -41,8 +42,9 @@ class Module:
     whole: bool = True
 
 
-LoadModule = Callable[[str], Module | None]
-"""Maps the path of an import to its module; None means that nothing can be said about it.
+LoadModule = Callable[[str], Module | Schema | None]
+"""Maps the path of an import to its module; None means that nothing can be said about it. With the prefix
+`typed_answers.FILE` it is the path of a JSON Schema (E224 for one that is no use).
 
 Raises `ImportProgramError`: E090 if there is no such module, E201 if it is being loaded already.
 """

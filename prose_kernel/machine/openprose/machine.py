@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import persistence
 from prose_kernel.language.openprose.names import Contract, Known, KnownAgent, Variable
+from prose_kernel.language.openprose.output_types import written_schema
 from prose_kernel.language.source import Source
 from prose_kernel.machine.openprose import (  # noqa: F401 - each registers the code of its constructs
     blocks,
@@ -30,7 +31,7 @@ from prose_kernel.machine.openprose.program_text import valued_kind
 from prose_kernel.machine.openprose.programs import run_text
 from prose_kernel.runtime.machine import BindingInfo, Definition, Preview
 from prose_kernel.runtime.machine import Machine as RuntimeMachine
-from prose_kernel.runtime.values import Value
+from prose_kernel.runtime.values import Reference, Value
 
 
 class Machine(RuntimeMachine):
@@ -77,7 +78,7 @@ class Machine(RuntimeMachine):
             soft_exports=frozenset(run.root.exports),
             agents={
                 **{name: KnownAgent(None) for name in run.other_agents},
-                **{name: KnownAgent(persistence(entry.node)) for name, entry in run.agents.items()},
+                **{name: _known(entry) for name, entry in run.agents.items()},
             },
             blocks={
                 **{name: function.parameters for name, function in run.functions.items()},
@@ -115,10 +116,15 @@ class Machine(RuntimeMachine):
             yield Definition("program", name, text, {})
 
 
+def _known(entry: AgentEntry) -> KnownAgent:
+    output = written_schema(entry.node.properties, {})
+    return KnownAgent(persistence(entry.node), output)
+
+
 def _agent_facts(entry: AgentEntry) -> dict[str, str]:
     """Its properties as written; those that it has."""
     found = {item.name.id: _word(item.value) for item in entry.node.properties}
-    facts = {key: found[key] for key in ("model", "persist", "prompt") if found.get(key)}
+    facts = {key: found[key] for key in ("model", "persist", "prompt", "tools") if found.get(key)}
     return {**facts, "memory": "yes"} if persistence(entry.node) is not None else facts
 
 
@@ -130,6 +136,8 @@ def _word(value: object) -> str:
             return value.raw
         case tree.Constant(value=constant):
             return {True: "true", False: "false", None: "null"}[constant]
+        case tree.Array(elements=elements):
+            return ", ".join(_word(element) for element in elements)
         case _:
             return ""
 
@@ -149,7 +157,8 @@ class _Variables(Mapping[str, Variable]):
 
     def __getitem__(self, name: str) -> Variable:
         slot = self._table[name]
-        return Variable(slot.kind, slot.spawned == "exec")
+        answer = slot.value.schema if isinstance(slot.value, Reference) else None
+        return Variable(slot.kind, slot.spawned == "exec", answer)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._table)

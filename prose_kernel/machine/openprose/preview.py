@@ -190,7 +190,7 @@ def _shadow(run: ProgramRun, foresight: Foresight) -> ProgramRun:
     """A copy of a run, whose bindings, counters and registries may be changed, and which can do nothing."""
     nobody, store = Nobody(), Looking(run.store)
     ports = structs.replace(run.host.ports, judge=nobody, user=nobody, store=store, races=None)
-    host = Host(ports, (), supplied=run.host.supplied, hook=StepLimit(foresight.told))
+    host = Host(ports, (), load=run.host.load, supplied=run.host.supplied, hook=StepLimit(foresight.told))
     host.preview = foresight
     shadow = ProgramRun(host, store, run.name, run.program)
     table = {name: replace(slot) for name, slot in run.root.table.items()}

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import cast
 
 from msgspec import structs
 
-from prose_kernel.errors import SessionError
+from prose_kernel.errors import ImportProgramError, SessionError
 from prose_kernel.language import typed_answers
 from prose_kernel.language.numbers import parse_duration
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import persistence
 from prose_kernel.language.openprose.output_types import schema_of
+from prose_kernel.language.source import Source
 from prose_kernel.language.typed_answers import Schema
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode
 from prose_kernel.machine.openprose.code import expression
@@ -26,18 +26,19 @@ from prose_kernel.machine.openprose.program_text import statement_text
 from prose_kernel.machine.openprose.session_context import assemble, value_given
 from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.execution_context import Node, agent_budget, budget_of, located
+from prose_kernel.runtime.imports import load
 from prose_kernel.runtime.ports import (
     AgentMemory,
     Binding,
     BlockScope,
     ContextItem,
+    LoadRequest,
     SessionRequest,
     SessionResult,
     Target,
 )
 from prose_kernel.runtime.session_attempts import Failure, SessionAttempts
 from prose_kernel.runtime.shared_names import Agent, Asked
-from prose_kernel.runtime.typed_answers import WrongAnswer, require_schema, taken
 from prose_kernel.runtime.values import Reference, Value, inserted_text
 
 Properties = Mapping[str, object]
@@ -142,7 +143,8 @@ async def _ask(s: ProgramContext, node: tree.Session | tree.Resume, agent: Agent
     if s.host.preview is not None:
         return cast("Value", s.host.preview.unknown(agent.name))
     allowed, model = _allowed(own), word(own["model"]) if "model" in own else None
-    asked = Asked(task, given, name, allowed.retries, allowed.backoff, allowed.timeout, model)
+    output = await _output(s, node, own, None)
+    asked = Asked(task, given, name, allowed.retries, allowed.backoff, allowed.timeout, model, output)
     with s.within(*_budget(s, own, f"{s.path}/{s.count('budget')}")):
         ended = await agent.ask(s, node, asked)
     if isinstance(ended, Failure):
@@ -193,34 +195,19 @@ class Attempts(SessionAttempts):
             return result
         return structs.replace(result, text=self.s.run.store.read(self.key))
 
-    def _typed(self, result: SessionResult, schema: Schema) -> SessionResult:
-        """The result with its answer as it is kept. Raises E201, and the next attempt is told what was wrong."""
-        try:
-            if result.text is None:
-                raise WrongAnswer("it is a confirmation, not a JSON object")
-            if result.origin == "dry-run":
-                return result
-            text = taken(result.text, schema, typed_by_hand=result.origin == "human")
-        except WrongAnswer as problem:
-            self.request = structs.replace(self.request, correction=str(problem))
-            message = f"the answer does not fit `output`: {problem}"
-            raise SessionError(message, details={"kind": "answer"}) from None
-        return structs.replace(result, text=text)
-
     def keep(self, result: SessionResult) -> Reference:
         """Keep the answer, or check that the session has kept it itself (4.6). Raises E218."""
         run, key = self.s.run, self.key
-        if self.request.output is not None:
-            result = self._typed(result, self.request.output)
-        if result.text is not None:
-            run.put(structs.replace(self._binding, value=result.text))
+        text = self.typed(result)
+        if text is not None:
+            run.put(structs.replace(self._binding, value=text))
         elif not self._written():
             raise SessionError(f"the session announced '{key.name}' but did not write it", code="E218")
         else:
             run.hold_former(key)
         if self.request.memory is not None:
             run.started_agents.add(self.request.memory.agent)
-        return run.refer(key, result.summary, result.text)
+        return run.refer(key, result.summary, text, self.request.output)
 
 
 # ---------------------------------------------------------------- the request
@@ -291,45 +278,34 @@ async def _request(
         position=s.run.ordinal,
         finished=tuple(s.run.finished),
         timeout=seconds,
-        output=_schema(s, node, own.get("output", _agents(s, entry).get("output"))),
+        output=await _output(s, node, own, entry),
         tools=_tools(own, agent),
         elsewhere=s.run.elsewhere,
     )
 
 
-def _agents(s: ProgramContext, entry: AgentEntry | None) -> Properties:
-    """The properties of an agent that this profile knows."""
-    return s.run.properties("agent", entry.node.properties) if entry is not None else {}
-
-
-def _schema(s: ProgramContext, node: Node, value: object) -> Schema | None:
-    """What the answer must be: the session's `output` over the agent's. Raises E224 for a file that is no use."""
+async def _schema(s: ProgramContext, node: Node, value: object, source: Source) -> Schema | None:
+    """What the answer must be by an `output` that stands in `source`. Raises E224 for a file that is no use."""
     if isinstance(value, tree.ContextBlock | tree.Object):
         return schema_of(value)  # as the checker knows, it is one
-    if not isinstance(value, tree.Text):
+    if not isinstance(value, tree.Text) or s.host.load is None:
         return None
-    path = Path(s.cwd, value.raw)
-    key = f"{s.path}/o{s.count('output')}"
+    request = LoadRequest(f"{typed_answers.FILE}{value.raw}", source, s.at("load"))
     try:
-        text = s.note(key, str, lambda: _read(path))
-        if not text:
-            raise ValueError("the file cannot be read")
-        schema = typed_answers.read(text)
-        require_schema(schema)
-    except ValueError as problem:
-        raise located(s, SessionError(f"{value.raw}: {problem}", code="E224"), node) from None
-    return schema
+        loaded = await (s.host.load(request) if s.host.preview is not None else load(s, request))
+    except ImportProgramError as problem:
+        raise located(s, problem, node) from None
+    return cast("Schema", loaded.program)
 
 
-def _read(path: Path) -> str:
-    """The text of a file, no more of it than a schema may have; "" where it cannot be read."""
-    try:
-        if not path.is_file():
-            return ""
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return file.read(typed_answers.LARGEST + 1)
-    except OSError:
-        return ""
+async def _output(s: ProgramContext, node: Node, own: Properties, entry: AgentEntry | None) -> Schema | None:
+    """The session's `output` over the agent's."""
+    if "output" in own:
+        return await _schema(s, node, own["output"], s.source)
+    if entry is None:
+        return None
+    agent = s.run.properties("agent", entry.node.properties)
+    return await _schema(s, node, agent.get("output"), entry.source)
 
 
 async def _words(

@@ -16,6 +16,7 @@ from msgspec import structs
 
 from prose_kernel.errors import (
     BudgetSpent,
+    ImportProgramError,
     MemoryLocked,
     PermissionDenied,
     ProviderError,
@@ -26,15 +27,18 @@ from prose_kernel.errors import (
     StateError,
     VvmRaise,
 )
+from prose_kernel.language.typed_answers import FILE, Schema
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.configurations import (
     CONFIGURATION_KEYS,
+    OUTPUT,
     PERMISSION_KEYS,
     duration,
     escaped,
     option_fault,
     permissions,
 )
+from prose_kernel.language.vvm.output_types import schema_of
 from prose_kernel.machine.vvm.agents import ASKED, ConfiguredAgent
 from prose_kernel.machine.vvm.code import expression
 from prose_kernel.machine.vvm.context import Context
@@ -45,10 +49,12 @@ from prose_kernel.machine.vvm.rendering import canonical, input_text
 from prose_kernel.machine.vvm.values import adopted, is_ref, raised
 from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.execution_context import ExecutionContext, Node, located
+from prose_kernel.runtime.imports import load
 from prose_kernel.runtime.numbering import Kind
 from prose_kernel.runtime.ports import (
     Given,
     Key,
+    LoadRequest,
     MemoryBinding,
     MemoryMode,
     MemoryRequest,
@@ -60,6 +66,7 @@ from prose_kernel.runtime.ports import (
 from prose_kernel.runtime.session_attempts import Failure, SessionAttempts, Success
 from prose_kernel.runtime.shared_names import Agent, Asked
 from prose_kernel.runtime.trampoline import call
+from prose_kernel.runtime.typed_answers import require_schema
 from prose_kernel.runtime.values import Value
 
 ANSWER: Final = Kind("answer", lambda _: 0)
@@ -105,6 +112,7 @@ class AgentTask:
     bound_to: str | None
     model: str | None = None
     consumed: bool = False
+    output: Schema | None = None
 
 
 # ---------------------------------------------------------------- the expression
@@ -141,11 +149,36 @@ class AgentCallCode(Code):
         if not isinstance(agent, ConfiguredAgent):
             return await _ask_other(s, node, agent, text, value, options, bound_to)
         alone = isinstance(s.statement, tree.ExpressionStatement) and s.statement.value is node
-        task = AgentTask(agent, text, given, options, bound_to, consumed=not alone)
+        output = await _output(s, node, agent)
+        task = AgentTask(agent, text, given, options, bound_to, consumed=not alone, output=output)
         if s.host.preview is not None:
             foreseen: Value = await s.host.preview.session(s, node, bound_to, previewed(s, node, task))
             return foreseen
         return _value(s, node, await run_task(s, node, task))
+
+
+async def _output(s: Context, node: Node, agent: ConfiguredAgent) -> Schema | None:
+    """What the answer must be by the agent's `output`. Raises R214 for a file with a schema that is no use."""
+    stated = agent.configuration.get(OUTPUT)
+    if stated is None:
+        return None
+    if not isinstance(stated, str):
+        schema = schema_of(stated)
+    elif s.host.load is None:
+        return None
+    else:
+        request = LoadRequest(f"{FILE}{stated}", s.source, s.at("load"))
+        try:
+            loaded = await (s.host.load(request) if s.host.preview is not None else load(s, request))
+        except ImportProgramError as problem:
+            message = f"bad agent configuration: `{OUTPUT}` cannot be used: {problem.message}"
+            raise raised(s, node, "R214", message) from None
+        return cast("Schema", loaded.program)
+    try:
+        require_schema(schema or {})
+    except ValueError as problem:
+        raise raised(s, node, "R214", f"bad agent configuration: `{OUTPUT}` cannot be used: {problem}") from None
+    return schema
 
 
 def _target_of(s: Context, node: tree.AgentCall) -> str | None:
@@ -211,6 +244,8 @@ def failure_of(ended: Failure) -> tuple[str, Mapping[str, Value]]:
             return "rejected", {}
         case SessionCancelled():
             return "cancelled", {}
+        case None if error.details.get("kind") == "answer":
+            return "answer", {}
         case None if isinstance(error, StateError) or error.code == "E218":
             path = error.details.get("path")
             return "binding_failed", {"path": str(path)} if path else {}
@@ -375,7 +410,8 @@ def request_of(s: Context, task: AgentTask, at: str, prelude: str, target: Targe
         timeout=duration(options.timeout) if options.timeout is not None else None,
         given=task.given,
         prelude=prelude,
-        settings={key: value for key, value in configuration.items() if key not in CONFIGURATION_KEYS},
+        settings={key: value for key, value in configuration.items() if key not in (*CONFIGURATION_KEYS, OUTPUT)},
+        output=task.output,
         tools=_tools(configuration.get("tools")),
     )
 
@@ -438,7 +474,7 @@ class CallAttempts(SessionAttempts):
         self.patches: tuple[str, ...] = ()
 
     def target(self) -> Target | None:
-        return self._target
+        return self._target if self.request.output is None else None  # the reply is the typed answer
 
     def kept(self, result: SessionResult) -> SessionResult:
         answers = self.s.host.ports.answers
@@ -458,7 +494,7 @@ class CallAttempts(SessionAttempts):
         """An answer without its patches: nobody further out sees them (6.6)."""
         result = await super()._attempt(request)
         text = result.text
-        if text is None and self._target is not None:
+        if text is None and self._target is not None and request.output is None:
             assert self.s.host.ports.answers is not None
             text = self.s.host.ports.answers.read(self._target)
         answer, reply = split(text or ""), split(result.reply or "")
@@ -467,7 +503,7 @@ class CallAttempts(SessionAttempts):
         return structs.replace(result, text=answer.visible, reply=said)
 
     def keep(self, result: SessionResult) -> Value:
-        text = result.text or ""
+        text = self.typed(result) or ""
         target = self._target
         if target is None:
             return text
@@ -523,7 +559,8 @@ async def asked_from_outside(
     agent.check(s, node)
     given = given_of(s, node, adopted(asked.given, refs=run.refs))
     options = Options(asked.retries, asked.timeout or None, asked.backoff)
-    task = AgentTask(agent, asked.task, given, options, asked.bound_to, asked.model)
+    output = asked.output or await _output(s, node, agent)
+    task = AgentTask(agent, asked.task, given, options, asked.bound_to, asked.model, output=output)
     return await call(run_task(s, node, task))
 
 

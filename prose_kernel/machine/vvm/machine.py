@@ -130,6 +130,9 @@ def _agent_facts(agent: Agent) -> dict[str, str]:
     """Its model and prompt, as far as it has them, and whether it keeps a memory, and which."""
     configuration: Mapping[str, object] = getattr(agent, "configuration", {})
     facts = {key: str(configuration[key]) for key in ("model", "prompt") if configuration.get(key)}
+    tools = configuration.get("tools")
+    if isinstance(tools, list | tuple) and tools:
+        facts["tools"] = ", ".join(map(str, tools))
     memory = configuration.get("memory")
     if isinstance(memory, Mapping):
         facts |= {"memory": "yes", "persist": f"{memory.get('scope', '')} {memory.get('key', '')}".strip()}

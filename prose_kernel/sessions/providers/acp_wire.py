@@ -69,7 +69,7 @@ class Wire:
         if not line or self.broken is not None:
             return
         try:
-            message = json.loads(line)
+            message = json.loads(line) if line[0] == "{" else None  # much that is no message costs little
         except (ValueError, RecursionError):
             message = None
         if _is_message(message):

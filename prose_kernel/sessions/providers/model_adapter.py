@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import httpx2
 from pydantic import BaseModel, BeforeValidator, create_model
@@ -32,6 +32,7 @@ from pydantic_ai.messages import (
     UserContent,
 )
 from pydantic_ai.models import Model, StreamedResponse, infer_model
+from pydantic_ai.models.batch import BatchRequest, EncodedBatchRequest
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.providers import Provider, infer_provider_class
@@ -45,9 +46,12 @@ from prose_kernel.runtime.session_options import JudgeOutput, ModelServer, Surro
 from prose_kernel.sessions.providers import prices
 from prose_kernel.sessions.providers.model_calls import LONGEST_REPLY, Conversation, Field, Reply
 from prose_kernel.sessions.providers.model_errors import At, provider_error
-from prose_kernel.sessions.providers.model_settings import settings_of
+from prose_kernel.sessions.providers.model_settings import refuse_idle, settings_of
 from prose_kernel.sessions.providers.model_talk import begun, talk, text_of
 from prose_kernel.sessions.usage import consumed
+
+if TYPE_CHECKING:
+    from prose_kernel.sessions.providers.batches import Batches
 
 _CHARACTERS = 4  # of an answer, to a token
 LONGEST_LINE = 4 * LONGEST_REPLY  # bytes: one event of a stream, or a whole reply that is none
@@ -77,6 +81,8 @@ class ServerLink:
         self._make = _maker(name, server, key, where, self._http, self._others)
         self._says_its_end = bool(server.kind) or name == "openai"
         self._models: dict[str, Model[Any]] = {}
+        self._where = where
+        self._batches: Batches | None = None
 
     async def converse(self, asked: Conversation, on_text: Callable[[str], None]) -> Reply:
         """The text that the model ends with, after any calls of tools; every piece of text goes to `on_text`."""
@@ -87,16 +93,17 @@ class ServerLink:
             bounded = _Bounds(model, asked, self._at.name, used)
             listener.told = bounded.told
             said = begun(asked, _prompt(asked, model, self._at.name), _sendable(asked.system or "") or None)
-            last = await talk(
-                bounded,
-                asked,
-                said,
-                output=self._native(model, asked),
-                settings=settings_of(model, self._server, asked),
-                used=used,
-                hear=listener.hear,
-                call=listener.calls(asked),
-            )
+            async with self._batched(bounded, asked) as way:
+                last = await talk(
+                    way,
+                    asked,
+                    said,
+                    output=self._native(model, asked),
+                    settings=settings_of(model, self._server, asked),
+                    used=used,
+                    hear=listener.hear,
+                    call=listener.calls(asked),
+                )
         except BaseException as problem:
             asked.history[:] = _unanswered(said)
             consumed(self._at.name, asked.model, bounded.so_far() if bounded is not None else _usage(used))
@@ -120,14 +127,15 @@ class ServerLink:
         used = RunUsage()
         try:
             model = self._model(asked.model)
-            result = await _filling(fields, output).run(
-                _sendable(asked.message),
-                model=model,
-                instructions=_sendable(asked.system or "") or None,
-                usage=used,
-                usage_limits=UsageLimits(request_limit=1),
-                model_settings=settings_of(model, self._server, asked, thinks=output != "tool"),
-            )
+            async with self._batched(model, asked) as way:
+                result = await _filling(fields, output).run(
+                    _sendable(asked.message),
+                    model=way,
+                    instructions=_sendable(asked.system or "") or None,
+                    usage=used,
+                    usage_limits=UsageLimits(request_limit=1),
+                    model_settings=settings_of(model, self._server, asked, thinks=output != "tool"),
+                )
         except BaseException as problem:
             self._consumed(asked.model, used)
             if not isinstance(problem, Exception):
@@ -157,7 +165,23 @@ class ServerLink:
             self._models[model] = self._make(model)
         return self._models[model]
 
+    @contextlib.asynccontextmanager
+    async def _batched(self, model: Model[Any], asked: Conversation) -> AsyncIterator[Model[Any]]:
+        """The model for one conversation: asked by batches, where its alias says so."""
+        if not asked.options.batch:
+            yield model
+            return
+        refuse_idle(model, asked.options)
+        from prose_kernel.sessions.providers.batches import Batches
+
+        if self._batches is None:
+            self._batches = Batches(self._server, self._where)
+        async with self._batches.wrapped(model) as batched:
+            yield batched
+
     async def close(self) -> None:
+        if self._batches is not None:
+            await self._batches.close()
         await self._http.aclose()
         for provider in self._others:
             async with provider:  # leaving it closes the client that it made for itself
@@ -339,6 +363,10 @@ class _Bounds(WrapperModel):
             yield stream
             self.stream = None
 
+    async def batch_encode(self, request: BatchRequest) -> EncodedBatchRequest:
+        within = self._within(request.model_settings)
+        return await super().batch_encode(replace(request, model_settings=within))
+
     def told(self, length: int) -> None:
         """So many characters were answered by now: the budgets count them before the server says how many tokens."""
         request = budgets.current()
@@ -504,4 +532,4 @@ async def _bound(response: httpx2.Response) -> None:
             retryable=False,
             hint="is its base_url right? most end in /v1",
         )
-    response.stream = _Bounded(response.stream, lines=kind == "text/event-stream")
+    response.stream = _Bounded(response.stream, lines=kind != "application/json")  # results of batches are lines, too

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from prose_kernel.errors import (
@@ -84,7 +85,10 @@ class ModelServers:
                     if not last and throttle.closed_for > PATIENCE:
                         again = False
                         raise ProviderRateLimit(f"{meant.name}: the server has asked not to be called for now")
-                    async with throttle.slot(), self._limit:
+                    async with AsyncExitStack() as places:
+                        if not meant.options.batch:  # a batch is one call, and may hold any number of requests
+                            await places.enter_async_context(throttle.slot())
+                            await places.enter_async_context(self._limit)
                         link = await way.open(meant.model)
                         return Answered(meant, await call(link, meant, throttle), tuple(failed))
                 except ProviderError as problem:

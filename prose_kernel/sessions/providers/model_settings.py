@@ -32,7 +32,9 @@ def settings_of(model: Model[Any], server: ModelServer, asked: Conversation, *, 
         found = {"request_timeout": server.timeout, "max_retries": 0}
     if "max_retries" in model.unsupported_settings:
         del found["max_retries"]
-    refuse_idle(model, server, options)
+    if options.batch:  # the vendor runs the request by itself
+        found = {}
+    refuse_idle(model, options)
     found |= {name: value for name in SAMPLING if (value := getattr(options, name)) is not None}
     if options.effort is not None and thinks:
         found["thinking"] = False if options.effort == "off" else options.effort
@@ -54,7 +56,7 @@ def _of_agent(model: Model[Any], settings: Mapping[str, object], most: int | Non
             yield name, min(cast("int", value), most) if name == "max_tokens" and most is not None else value
 
 
-def refuse_idle(model: Model[Any], server: ModelServer, options: ModelOptions) -> None:
+def refuse_idle(model: Model[Any], options: ModelOptions) -> None:
     """Raise `ProviderError` where an option of the alias would do nothing."""
     idle = list(dict.fromkeys(_idle(model, options)))
     if idle:

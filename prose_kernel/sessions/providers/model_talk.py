@@ -61,10 +61,18 @@ async def talk(
     told = _told(asked, output)
     known = frozenset((*(spec.name for spec in asked.tools), *asked.denied))
     instructions = next((one.instructions for one in said if isinstance(one, ModelRequest)), None)
-    for _ in range(asked.rounds):
-        async with model_request_stream(model, said, model_settings=settings, model_request_parameters=told) as stream:
+
+    async def request(messages: list[ModelMessage]) -> ModelResponse:
+        async with model_request_stream(
+            model, messages, model_settings=settings, model_request_parameters=told
+        ) as stream:
             await hear(stream)
-        response = stream.get()
+        return stream.get()
+
+    for _ in range(asked.rounds):
+        response = await request(said)
+        while response.state == "suspended":
+            response = await _later(model, response, lambda waiting: request([*said, waiting]))
         _count(used, response)
         said.append(response)
         calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
@@ -75,6 +83,19 @@ async def talk(
         answers = await _all(_answer(part, known, call) for part in calls)
         said.append(ModelRequest(parts=answers, instructions=instructions))
     raise UsageLimitExceeded(f"{asked.rounds} requests")
+
+
+async def _later(
+    model: Model[Any], waiting: ModelResponse, request: Callable[[ModelResponse], Awaitable[ModelResponse]]
+) -> ModelResponse:
+    """Ask again for a response that comes later: the request waits in a batch. Who gives it up takes it back."""
+    try:
+        await asyncio.sleep(model.continuation_delay(waiting) or 0.0)
+        return await request(waiting)
+    except BaseException:
+        with suppress(Exception):
+            await model.cancel_suspended_response(waiting)
+        raise
 
 
 def text_of(response: ModelResponse) -> str:

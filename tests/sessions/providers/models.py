@@ -55,11 +55,12 @@ class Live:
         rounds: int = 50,
         clock: Any = None,
         others: Mapping[str, ModelServer] | None = None,
+        run_directory: str | None = None,
         **more: Any,
     ) -> None:
         name, found = server(wire, stub, **more)
         self.name = name
-        self.where = Surroundings(str(cwd), environment=environment)
+        self.where = Surroundings(str(cwd), run_directory, environment=environment)
         self.shown: list[SessionProgress] = []
         host = host or {"read": "allow", "write": "allow"}
         desk = PermissionDesk(ScriptedPerson(available=False), SystemClock())

@@ -15,6 +15,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import entry_points
@@ -23,6 +24,8 @@ from typing import Any, get_type_hints
 import msgspec
 
 GROUP = "prose_kernel.tools"
+AT_ONCE = 64
+"""Functions that may block at the same time."""
 
 
 class Function:
@@ -131,6 +134,7 @@ def main() -> None:
     os.dup2(empty, 0)
     loaded = load(path)
     loop = asyncio.new_event_loop()
+    loop.set_default_executor(ThreadPoolExecutor(AT_ONCE))
     own, lock = os.getpid(), threading.Lock()
 
     async def serve(message: dict[str, Any]) -> None:

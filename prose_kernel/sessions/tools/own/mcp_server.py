@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 
 import anyio
@@ -32,6 +33,8 @@ from prose_kernel.sessions.tools.tool import ToolFailed
 
 START: Final = 30.0
 PAGES: Final = 100
+# what the package logs about a server is that server's own words: it is for those who ask for it
+logging.getLogger("mcp").addHandler(logging.NullHandler())
 _VARIABLE: Final = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)", re.ASCII)
 
 
@@ -48,6 +51,7 @@ class Mcp:
         self._environment = environment
         self._limit = limit
         self._answers: dict[str, Mapping[str, Any]] = {}
+        self._status = 0
         self._session: ClientSession | None = None
         self._process: ServerProcess | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -182,7 +186,8 @@ class Mcp:
             return problem
         if self._process is not None and self._process.over:
             return ToolFailed(self._gone())
-        return ToolFailed(f"the tool server {self.name} cannot be used: {_in_words(problem)}")
+        status = f" (HTTP {self._status})" if self._status >= 400 else ""
+        return ToolFailed(f"the tool server {self.name} cannot be used: {_in_words(problem)}{status}")
 
     def _streams(self) -> contextlib.AbstractAsyncContextManager[Any]:
         return self._http() if self._server.url is not None else self._stdio()
@@ -241,7 +246,11 @@ class Mcp:
         if self._server.key:
             headers["authorization"] = f"Bearer {self._variable(self._server.key)}"
         timeout = httpx2.Timeout(self._server.timeout, connect=min(10.0, self._server.timeout))
-        transport = _Bounded(httpx2.AsyncHTTPTransport())
+
+        def answered(status: int) -> None:
+            self._status = status
+
+        transport = _Bounded(httpx2.AsyncHTTPTransport(), answered)
         assert self._server.url is not None
         async with (
             httpx2.AsyncClient(headers=headers, timeout=timeout, transport=transport) as client,
@@ -270,13 +279,15 @@ def _shown(part: types.ContentBlock) -> str:
 
 
 class _Bounded(httpx2.AsyncBaseTransport):
-    """Ends a response that is longer than a message may be."""
+    """Ends a response that is longer than a message may be, and tells the status of each."""
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
+    def __init__(self, inner: httpx2.AsyncBaseTransport, answered: Callable[[int], None]) -> None:
         self._inner = inner
+        self._answered = answered
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         response = await self._inner.handle_async_request(request)
+        self._answered(response.status_code)
         response.stream = _Counted(response.stream)
         return response
 

@@ -1,0 +1,39 @@
+"""What is wrong with a value of an agent configuration or a call option."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class _Unknown:
+    """The type of `UNKNOWN`."""
+
+    def __repr__(self) -> str:
+        return "UNKNOWN"
+
+
+UNKNOWN: Final = _Unknown()
+"""A value that only the run will know."""
+
+
+class Fault(NamedTuple):
+    """A wrong value. `path` leads to it from the option or configuration: keys of objects, indexes of lists.
+
+    `message` says what is wrong without saying where, as the rest of a sentence that begins with the name of the key;
+    `accepted` what can be written instead.
+    """
+
+    path: tuple[str | int, ...]
+    message: str
+    accepted: str
+
+    @property
+    def subject(self) -> str:
+        """The place in the words of a program: `memory.scope`, `skills[0]`."""
+        text = ""
+        for part in self.path:
+            text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+        return text
+
+    def __str__(self) -> str:
+        return f"`{self.subject}` {self.message}"

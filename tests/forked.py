@@ -1,0 +1,78 @@
+"""`prose` in processes that are forked from one that has everything loaded: an eighth of what an interpreter of its own costs.
+
+For tests of what a command says and leaves. Tests of signals, and of how the command itself starts and ends, run a real
+one.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import tempfile
+import termios
+from collections.abc import Callable, Mapping
+from multiprocessing import forkserver
+from pathlib import Path
+
+import forked_child
+import pytest
+from pexpect.fdpexpect import fdspawn
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["loaded", "forked_child"])
+
+
+def prose(
+    *arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None, timeout: float = 60
+) -> subprocess.CompletedProcess[str]:
+    """`prose ARGUMENTS` without a terminal and with nothing to read, until it ends."""
+    with tempfile.TemporaryDirectory() as place:
+        out, err = Path(place, "out"), Path(place, "err")
+        process = _started(forked_child.to_files, (str(out), str(err)), arguments, cwd, env)
+        process.join(timeout)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+            raise subprocess.TimeoutExpired(arguments, timeout, out.read_text(), err.read_text())
+        return subprocess.CompletedProcess(arguments, process.exitcode, out.read_text(), err.read_text())
+
+
+class Terminal(fdspawn):
+    """`prose ARGUMENTS` at a terminal of its own, to talk to as with pexpect."""
+
+    def __init__(self, *arguments: str, cwd: Path, env: Mapping[str, str] | None = None, columns: int = 200) -> None:
+        master, slave = os.openpty()
+        termios.tcsetwinsize(slave, (50, columns))
+        ready, tell = _CONTEXT.Pipe(duplex=False)
+        with ready, tell:
+            self.process = _started(forked_child.to_terminal, (os.ttyname(slave), tell), arguments, cwd, env)
+            ready.recv()
+        os.close(slave)  # so that reading ends with the command
+        super().__init__(master, encoding="utf-8", timeout=30)
+
+    def end(self) -> int | None:
+        """The exit status; None if it did not end, and is killed."""
+        self.process.join(30)
+        status = self.process.exitcode
+        self.process.kill()
+        self.close()
+        return status
+
+
+def _started(
+    streams: Callable[..., None],
+    settings: tuple[object, ...],
+    arguments: tuple[str, ...],
+    cwd: Path | None,
+    env: Mapping[str, str] | None,
+) -> multiprocessing.context.ForkServerProcess:
+    environment = dict(os.environ if env is None else env)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent))  # so that it finds what it loads
+        forkserver.ensure_running()
+    process = _CONTEXT.Process(
+        target=forked_child.run, args=(streams, settings, arguments, str(cwd or Path.cwd()), environment)
+    )
+    process.start()
+    return process

@@ -1,0 +1,31 @@
+"""What the process has loaded that `forked.py` forks: all that a command may need. Imported there, and nowhere else."""
+
+import gc
+import importlib
+import pkgutil
+
+import nbformat  # noqa: F401
+
+import prose_kernel
+
+ROOMS = (
+    "cli",
+    "language",
+    "machine",
+    "presentation",
+    "recordings",
+    "runtime",
+    "sessions",
+    "state",
+    "commands",
+    "judge",
+)
+
+for module in pkgutil.walk_packages(prose_kernel.__path__, "prose_kernel."):
+    if module.name.split(".")[1] in ROOMS and not module.name.endswith(("__main__", "_process")):
+        try:
+            importlib.import_module(module.name)
+        except ImportError:  # of an extra that is not installed
+            continue
+gc.collect()
+gc.freeze()  # a forked process that looks through all of it would have to copy it
