@@ -70,7 +70,7 @@ class Evaluation:
         count_broken = spec.broken_lines == "count"
         self.cases = dataset.read(self._directory / spec.dataset, spec.dataset, spec.id, count_broken=count_broken)
         self.variants = tuple(
-            replace(one, settings=_mode(one.settings, options.overrides))
+            replace(one, settings=_shared(_mode(one.settings, options.overrides), options.parallel or spec.parallel))
             for one in Preparing(spec, options.overrides, read_notebook).all()
         )
         self._assertions = Assertions(spec)
@@ -275,6 +275,12 @@ def _mode(chosen: Settings, overrides: Mapping[str, Any]) -> Settings:
         asked = chosen.provider not in ASKS_NOBODY or chosen.judge not in ("off", "auto", None)
         mode = "auto" if asked and not in_ci else "replay"
     return replace(chosen, cassette_mode=mode)
+
+
+def _shared(chosen: Settings, runs: int) -> Settings:
+    """Runs side by side have no more sessions under way than one alone would, but for one each."""
+    most = chosen.max_parallel or (4 if (chosen.provider or "").startswith("acp:") else 8)
+    return replace(chosen, max_parallel=max(1, most // runs))
 
 
 def _identity(prepared: Prepared) -> list[object]:
