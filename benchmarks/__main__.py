@@ -15,6 +15,7 @@ def main() -> None:
         "machines.py",
         "kernel.py",
         "models.py",
+        "typed_answers.py",
         "replay.py",
         "journal.py",
         "exec_tool.py",
@@ -22,6 +23,7 @@ def main() -> None:
         "remote.py",
         "stores.py",
         "telemetry.py",
+        "evaluation.py",
         "tools.py",
     )
     for script in scripts:

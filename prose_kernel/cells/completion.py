@@ -114,9 +114,11 @@ def _arguments(cells: Cells, head: list[str], language: Language) -> list[str]:
         case ["%provider"]:
             return ["auto", *_providers(cells)]
         case ["%judge"]:
-            return ["first", "only", "off", "human", "auto", *_judges(cells)]
+            return ["first", "only", "off", "human", "auto", "why", "calibrate", *_judges(cells)]
         case ["%judge", "first" | "only" | "off"]:
             return ["human", "auto", *_judges(cells)]
+        case ["%judge", "calibrate", *words] if words[-1:] not in (["--least"], ["--only"]):
+            return [option for option in ("--least", "--only") if option not in words]
         case ["%cassette", *words] if words[-1:] == ["--mode"]:
             return ["off", "auto", "record", "replay"]
         case ["%cassette", *words]:

@@ -173,6 +173,8 @@ def watching(current: Settings) -> Finding:
             return Finding("broken", "telemetry", "OpenTelemetry is not installed", "pip install 'prose_kernel[otel]'")
         except UsageError as problem:
             return Finding("broken", "telemetry", str(problem), problem.hint)
+        except ValueError as problem:  # what is imported looks at some variables at once
+            return Finding("broken", "telemetry", str(problem))
     if current.telemetry_content:
         return Finding("note", "telemetry", f"{text}, with prompts, answers and commands")
     return Finding("ok", "telemetry", f"{text}, without prompts, answers and commands")

@@ -246,3 +246,23 @@ def item(part: Schema) -> Schema | None:
         return item(lists[0]) if len(lists) == 1 and sure else None
     found = part.get("items") if part.get("type") == "array" else None
     return without_null(found) if isinstance(found, Mapping) else None
+
+
+def words_of(part: Schema) -> str:
+    """The type in the words of a program, on one line: `"a" or "b"`, `[text]`, `{ a: number }`."""
+    options = part.get("enum")
+    if isinstance(options, list):
+        return " or ".join(json.dumps(one, ensure_ascii=False) for one in options)
+    inner = without_null(part)
+    if inner is not part:
+        return f"{words_of(inner)} or null"
+    match part.get("type"):
+        case "object":
+            parts = part.get("properties", {}).items()
+            fields = [f"{name}: {words_of(one)}" for name, one in parts if isinstance(one, Mapping)]
+            return f"{{ {', '.join(fields)} }}" if fields else "object"
+        case "array":
+            held = item(part)
+            return f"[{words_of(held)}]" if held else "list"
+        case kind:
+            return next((word for word, name in WORDS.items() if name == kind), "any")

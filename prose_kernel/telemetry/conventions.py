@@ -52,6 +52,8 @@ def consumed(usage: Usage) -> dict[str, Attribute]:
     found: dict[str, Attribute] = {"prose.requests": usage.requests}
     if usage.counted:
         found |= {"gen_ai.usage.input_tokens": usage.tokens_in, "gen_ai.usage.output_tokens": usage.tokens_out}
+        if usage.tokens_cached:
+            found["gen_ai.usage.cache_read.input_tokens"] = usage.tokens_cached
     if usage.cost is not None:
         found["prose.cost.usd"] = usage.cost
     return found

@@ -7,9 +7,10 @@ nothing but its spans, and keeps no process from ending for longer than `PATIENC
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar, Final
 from urllib.parse import urlsplit
 
@@ -21,6 +22,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from prose_kernel._version import __version__
 from prose_kernel.errors import UsageError
+from prose_kernel.runtime.text import one_line
 from prose_kernel.telemetry.conventions import SCHEMA
 from prose_kernel.telemetry.spans import Note, Span, trace_and_span
 
@@ -40,9 +42,10 @@ class Tracer:
         self._own: TracerProvider | None = None
         self._exporter: Patient | None = None
         if isinstance(provider, trace.ProxyTracerProvider):  # nobody has set one
-            if (exporter := _exporter(environment)) is not None:
-                self._exporter = Patient(exporter, warn)
-            provider = self._own = _provider(environment, self._exporter)
+            with _complaints(environment, warn):
+                if (exporter := _exporter(environment)) is not None:
+                    self._exporter = Patient(exporter, warn)
+                provider = self._own = _provider(environment, self._exporter)
         self._tracer = provider.get_tracer("prose_kernel", __version__, schema_url=SCHEMA)
         self._spans: dict[int, trace.Span] = {}
         carrier = {name.lower(): environment[name] for name in ("TRACEPARENT", "TRACESTATE") if name in environment}
@@ -140,9 +143,46 @@ def _wanted(environment: Mapping[str, str]) -> bool:
     return True
 
 
+@contextlib.contextmanager
+def _complaints(environment: Mapping[str, str], warn: Callable[[str], None]) -> Iterator[None]:
+    """What the SDK logs about its variables is said in one line each, without the values of headers: they hold keys.
+    Raises `UsageError` where it cannot go on."""
+    logger, said = logging.getLogger("opentelemetry"), _Said()
+    propagated, logger.propagate = logger.propagate, False
+    logger.addHandler(said)
+    try:
+        yield
+    except (ValueError, TypeError, OSError) as problem:
+        text = _without_headers(str(problem), environment)
+        raise UsageError(f"a variable of OpenTelemetry cannot be used: {text}") from None
+    finally:
+        logger.removeHandler(said)
+        logger.propagate = propagated
+        for message in said.messages:
+            warn(f"OpenTelemetry: {one_line(_without_headers(message, environment), 200)}")
+
+
+class _Said(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
+def _without_headers(text: str, environment: Mapping[str, str]) -> str:
+    for name, value in environment.items():
+        if name.startswith("OTEL_") and name.endswith("HEADERS"):
+            for secret in (value, *value.split(","), *(part.partition("=")[2] for part in value.split(","))):
+                text = text.replace(secret.strip(), "...") if secret.strip() else text
+    return text
+
+
 def _exporter(environment: Mapping[str, str]) -> SpanExporter | None:
     if not _wanted(environment):
         return None
+    destination(environment)
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     for name in _QUIET:  # what they say, Patient says once

@@ -87,3 +87,18 @@ def test_the_command_prints_the_table(
     assert "67 % (21 % to 94 %)" in capsys.readouterr().out
     assert 'tests="3" failures="1"' in (tmp_path / "r.xml").read_text()
     assert "<script" not in (tmp_path / "r.html").read_text()
+
+
+def test_what_an_ordinary_run_has_recorded_answers_the_first_repetition_of_each_variant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Model(arithmetic)
+    model.plug_in(monkeypatch)
+    two = '[[variant]]\nname = "a"\n[[variant]]\nname = "b"\npass_rate = 0.1\n'
+    spec = write(tmp_path, "repeat = 2\n" + two + RIGHT, CASES[:1])
+    monkeypatch.chdir(tmp_path)
+    run = ["run", "clerk.prose", "--input", "question=What is 1+1?", "--provider", "anthropic:m"]
+    assert main([*run, "--cassette-mode", "auto", "--cassette", "ordinary"]) == 0
+    summary = evaluate(spec, parallel=4)
+    assert [one.status for one in summary.results] == ["passed", "error", "passed", "error"]
+    assert model.asked == 1

@@ -302,6 +302,7 @@ async def test_tools_that_no_model_could_be_told_are_left_out_with_one_warning(h
     )
     assert "huge (its schema has more than 64 KiB); list (its schema is wrong: `enum` must be a list)" in warning
     assert warning.endswith("; and 3 more")
+    assert [spec.name for spec in (await bench.of("evil.good")).specs][4:] == ["evil__good"]
     with pytest.raises(
         ProviderError, match=r"the tool 'evil\.typo' cannot be had: its schema is wrong: there is no type"
     ):
@@ -512,6 +513,18 @@ async def test_a_program_from_elsewhere_gets_servers_by_the_persons_consent_alon
     )
     assert "the tool server weather" in "\n".join(foreign.person.transcript)
     assert [spec.name for spec in (await foreign.of("weather", rule="deny", elsewhere=True)).specs][4:] == []
+    await foreign.pool.close()
+
+
+async def test_the_settings_name_the_servers_of_programs_from_elsewhere(tmp_path: Path, guard: Helpers) -> None:
+    servers = {"weather": STDIO, "secrets": McpServer(("touch", str(tmp_path / "started")))}
+    foreign = Bench(tmp_path, guard, mcp=servers, permissions={"tools": ("weather.token",)})
+    bench = await foreign.of("weather", elsewhere=True)
+    assert await bench.call("weather__token", {}) == "t-1"
+    assert (await bench.call("weather__broken", {})).startswith("refused: the tool weather.broken is not allowed")
+    with pytest.raises(PermissionDenied, match=r"the tool server secrets: the rule is `tools: weather\.token`"):
+        await foreign.of("secrets", elsewhere=True)
+    assert not (tmp_path / "started").exists() and foreign.person.transcript == []
     await foreign.pool.close()
 
 

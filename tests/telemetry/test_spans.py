@@ -267,6 +267,51 @@ async def test_a_collector_can_be_switched_off_by_its_own_variable(
     assert (collector.spans, person.shown) == ([], [])
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [
+        ("OTEL_EXPORTER_OTLP_HEADERS", "key-that-nobody-may-see-" * 20, "Header format invalid!"),
+        ("OTEL_TRACES_SAMPLER", "most", "Couldn't recognize sampler most."),
+        ("OTEL_BSP_SCHEDULE_DELAY", "soon", "Unable to parse value"),
+    ],
+)
+async def test_a_variable_that_makes_no_sense_is_said_in_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    collector: Collector,
+    capfd: pytest.CaptureFixture[str],
+    variable: str,
+    value: str,
+    says: str,
+) -> None:
+    monkeypatch.setenv(variable, value)
+    person = await run(tmp_path, 'exec "touch ran"', telemetry_otel=True)
+    (told,) = person.shown
+    assert told.startswith(f"Warning: OpenTelemetry: {says}")
+    assert "nobody" not in told
+    assert (tmp_path / "ran").exists()
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "-3"),
+        ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "many"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "nonsense"),
+    ],
+)
+async def test_a_variable_that_cannot_be_used_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(
+        UsageError, match=r"a variable of OpenTelemetry cannot be used|the collector's address is no URL"
+    ):
+        await run(tmp_path, 'exec "touch ran"', telemetry_otel=True)
+    assert not (tmp_path / "ran").exists()
+
+
 async def test_an_exporter_that_there_is_not_is_an_error_before_anything_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

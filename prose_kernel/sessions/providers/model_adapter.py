@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from prose_kernel.sessions.providers.batches import Batches
 
 _CHARACTERS = 4  # of an answer, to a token
+IMAGE = 1500  # tokens, about: what an image costs that is as large as models look at
 LONGEST_LINE = 4 * LONGEST_REPLY  # bytes: one event of a stream, or a whole reply that is none
 ASSURED = 4096  # tokens that every model may be asked for; who is asked for too many refuses
 FEWEST = 16  # tokens that an answer may have: some servers refuse to be asked for less
@@ -369,7 +370,7 @@ class _Bounds(WrapperModel):
         self._opens = asked.opens
         self._output = output
         self._vendor = provider
-        self._sent = len(asked.message) + len(asked.system or "")
+        self._sent = len(asked.message) + len(asked.system or "") + len(asked.attached) * _CHARACTERS * IMAGE
         self._used = used
         self.capped: Budget | None = None
         self.spent: BudgetSpent | None = None

@@ -27,14 +27,12 @@ def settings_of(model: Model[Any], server: ModelServer, asked: Conversation, *, 
     `ProviderError` for an option of the alias without an effect. With `thinks` off no effort is asked for, as where an
     answer is forced into a tool."""
     options = asked.options
-    found: dict[str, Any] = {"timeout": server.timeout, "max_retries": 0}
-    if "timeout" in model.unsupported_settings:
-        found = {"request_timeout": server.timeout, "max_retries": 0}
-    if "max_retries" in model.unsupported_settings:
-        del found["max_retries"]
-    if options.batch:  # the vendor runs the request by itself
-        found = {}
     refuse_idle(model, options)
+    found: dict[str, Any] = {}
+    if not options.batch:  # which the vendor runs by itself
+        found["request_timeout" if "timeout" in model.unsupported_settings else "timeout"] = server.timeout
+        if "max_retries" not in model.unsupported_settings:
+            found["max_retries"] = 0
     found |= {name: value for name in SAMPLING if (value := getattr(options, name)) is not None}
     if options.effort is not None and thinks:
         found["thinking"] = False if options.effort == "off" else options.effort
@@ -91,7 +89,8 @@ def _reasons(model: Model[Any], options: ModelOptions) -> bool:
     profile = model.profile
     if not profile.get("openai_supports_reasoning", False):
         return False
-    if not profile.get("openai_supports_reasoning_effort_none", False):
+    efforts = cast("Iterable[str] | None", profile.get("openai_reasoning_efforts"))
+    if not ("none" in efforts if efforts is not None else profile.get("openai_supports_reasoning_effort_none", False)):
         return True
     return options.effort != "off" if options.effort else bool(profile.get("thinking_enabled_by_default", False))
 

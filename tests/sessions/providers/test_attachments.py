@@ -15,7 +15,7 @@ from sessions.providers.agents import agent
 from sessions.providers.models import WIRES, Live, asked
 from stubs.model_server import StubServer
 
-from prose_kernel import settings
+from prose_kernel import languages, settings
 from prose_kernel.errors import PermissionDenied, ProviderError, RunError
 from prose_kernel.runtime.ports import CommandResult, ContextItem, Given, SessionRequest
 from prose_kernel.runtime.values import ExecText, Value
@@ -190,16 +190,19 @@ PROGRAM = lines(
 )
 
 
-async def run(cwd: Path, stub: StubServer, *, mode: str = "auto", program: str = PROGRAM) -> list[str]:
+async def run(
+    cwd: Path, stub: StubServer, *, mode: str = "auto", program: str = PROGRAM, name: str = "main.prose"
+) -> list[str]:
     """Run it; the warnings and notes that a person was shown."""
     (cwd / "prose.toml").write_text(
         f'provider = "gateway"\n[providers.gateway]\nkind = "openai"\nbase_url = "{stub.openai_url}"\nmodel = "ok-0"\n'
     )
     person = ScriptedPerson(available=False)
     loaded = settings.load(cwd, {"HOME": str(cwd.parent)}, cassette_mode=mode)
-    here = Workspace(loaded, Start(cwd, "main.prose", notebook=False), asker=person)
+    start = Start(cwd, name, notebook=False, language=languages.of_file(name))
+    here = Workspace(loaded, start, asker=person)
     try:
-        await here.execute(program, "main.prose")
+        await here.execute(program, name)
     finally:
         await here.close()
     return person.transcript
@@ -226,3 +229,13 @@ async def test_a_recording_holds_digests_and_replays_without_the_files(stub: Stu
     with pytest.raises(RunError, match=r"`context\.chart` holds another image"):
         await run(tmp_path, stub, mode="replay")
     assert stub.stats.requests == 0
+
+
+async def test_an_agent_of_vvm_sees_the_image_that_its_input_refers_to(stub: StubServer, tmp_path: Path) -> None:
+    kept = tmp_path / ".prose" / "images"  # where `%%vvm --in` writes what Python gives
+    kept.mkdir(parents=True)
+    (kept / "a.png").write_bytes(png())
+    await run(
+        tmp_path, stub, program='agent reader()\nx = @reader `Look`({ref: ".prose/images/a.png"})\n', name="p.vvm"
+    )
+    assert base64(png()) in parts(stub)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fnmatch
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -160,8 +161,10 @@ class OwnTools:
         found: dict[str, OwnTool] = {}
         for name in request.tools:
             source = self._source_of(name, foreign)
-            if foreign and policy.words("tools") == "prompt":
-                await self._consent(name, source, request, desk)
+            if foreign and source == _PACKAGED and request.kind == "call":
+                continue
+            if foreign:
+                await self._consent(name, source, request, policy, desk)
             listed, specs = await self._named(name, source)
             if not specs and request.kind == "call":  # `tools` is none of VVM's keys: it may mean something else there
                 continue
@@ -175,11 +178,17 @@ class OwnTools:
         server = name.partition(".")[0]
         return server if server in self._options.mcp else _PACKAGED if foreign else _FUNCTIONS
 
-    async def _consent(self, name: str, source: str, request: SessionRequest, desk: PermissionDesk) -> None:
+    async def _consent(
+        self, name: str, source: str, request: SessionRequest, policy: Policy, desk: PermissionDesk
+    ) -> None:
         """A program from elsewhere starts nothing of the person's that the person did not agree to."""
         known = source in self._options.mcp
         what = f"the tool server {source}" if known else f"the function {name} of an installed package"
-        ruling = await desk.ask(Ask.of(request, "tools", what, f"{what} for programs from elsewhere"))
+        ruling = policy.rule("tools", source if known else name)
+        if known and any(fnmatch.fnmatchcase(source, rule.partition(".")[0]) for rule in policy.patterns("tools")):
+            return  # some of its tools; each call is checked
+        if ruling.answer == "prompt":
+            ruling = await desk.ask(Ask.of(request, "tools", what, f"{what} for programs from elsewhere"))
         if ruling.answer != "allow":
             raise PermissionDenied(
                 f"a program from elsewhere may not use {what}: {ruling.why}",
@@ -188,20 +197,21 @@ class OwnTools:
 
     async def _named(self, name: str, source: str) -> tuple[_Listed, dict[str, ToolSpec]]:
         """The tools that a name means, by their full names."""
-        wanted = name.partition(".")[2] if source in self._options.mcp else name
+        is_server = source in self._options.mcp
+        wanted = name.partition(".")[2] if is_server else name
         try:
             listed = await self._list(source)
-            if wanted in listed.offer.unusable:
+            every = is_server and wanted in ("", "*")
+            chosen = [spec for spec in listed.offer.tools if every or spec.name == wanted]
+            if not chosen and wanted in listed.offer.unusable:
                 raise ToolFailed(listed.offer.unusable[wanted])
         except ToolFailed as problem:
             raise ProviderError(
                 f"the tool '{one_line(name)}' cannot be had: {problem}", retryable=False, hint=self._hint(name)
             ) from None
-        if wanted not in ("", "*"):
-            spec = next((spec for spec in listed.offer.tools if spec.name == wanted), None)
-            return listed, {name: spec} if spec is not None else {}
-        self._warn_of(source, listed)
-        return listed, {f"{source}.{spec.name}": spec for spec in listed.offer.tools}
+        if every:
+            self._warn_of(source, listed)
+        return listed, {f"{source}.{spec.name}" if is_server else spec.name: spec for spec in chosen}
 
     def _warn_of(self, server: str, listed: _Listed) -> None:
         """Say once which of its tools a server does not get to offer."""
