@@ -15,6 +15,7 @@ def main() -> None:
         "machines.py",
         "kernel.py",
         "models.py",
+        "typed_answers.py",
         "replay.py",
         "journal.py",
         "exec_tool.py",

@@ -8,11 +8,13 @@ from prose_kernel.cells import tables
 from prose_kernel.cells.registry import MAGICS
 from prose_kernel.cells.scan import spoken
 from prose_kernel.language.half_typed import inside
+from prose_kernel.language.typed_answers import words_of
 from prose_kernel.languages import Language
 from prose_kernel.presentation import cards
 from prose_kernel.presentation.display import Display
 from prose_kernel.presentation.safety import fenced, preview
 from prose_kernel.presentation.words import documentation, entry_of, is_property, word_at
+from prose_kernel.runtime.values import Reference
 
 if TYPE_CHECKING:
     from prose_kernel.cells.runner import Cells
@@ -67,8 +69,11 @@ def _defined(cells: Cells, word: str, whole: bool) -> Display | None:
 def _brief(name: str, named: Named) -> Display:
     text, rest = preview(cards.readable(named.info.value, named.language), lines=30, characters=4000)
     tail = f"\n… ({rest})" if rest else ""
-    shown = f"{name}: {named.kind}\n\n{text}{tail}"
-    return Display({"text/markdown": f"`{name}` {named.kind}\n\n{fenced(text)}{tail}", "text/plain": shown})
+    value, kind = named.info.value, named.kind
+    if isinstance(value, Reference) and value.schema is not None:
+        kind += f": {words_of(value.schema)}"
+    shown = f"{name}: {kind}\n\n{text}{tail}"
+    return Display({"text/markdown": f"`{name}` {kind}\n\n{fenced(text)}{tail}", "text/plain": shown})
 
 
 def _word(word: str, language: Language) -> Display | None:

@@ -39,7 +39,7 @@ class NotEvaluated(ProseError):
 @dataclass(frozen=True, slots=True)
 class Ran:
     """A run that has come to its end, for those who look at it. `values` are its names and those of the case, `outputs`
-    what the program gives, `at` the path of the run."""
+    what the program gives, `at` the path of the run; `judged` hears what a live judge has consumed."""
 
     machine: Machine
     program: str
@@ -50,6 +50,7 @@ class Ran:
     case: Mapping[str, Any]
     variant: str
     repetition: int
+    judged: Callable[[Mapping[str, object]], None]
 
 
 class Assertions:
@@ -140,6 +141,7 @@ async def _judge(text: str, number: int, ran: Ran) -> tuple[float, str]:
         raise
     except ProseError as problem:
         raise NotEvaluated(str(problem)) from None
+    ran.judged(verdict.details)
     if verdict.answer is None:
         raise NotEvaluated(f"the judge is uncertain: {verdict.reason}" if verdict.reason else "the judge is uncertain")
     return float(verdict.answer), verdict.reason

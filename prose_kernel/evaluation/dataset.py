@@ -14,6 +14,7 @@ from prose_kernel.runtime.csv_text import NotData, numbered_rows
 
 LARGEST_LINE: Final = 10_000_000
 """Characters of one case."""
+LONGEST_ID: Final = 200
 EXPECTED: Final = "expected"
 
 
@@ -72,13 +73,30 @@ def _json(file: Any) -> Iterator[Case]:
         try:
             data = json.loads(line)
         except (ValueError, RecursionError) as problem:
-            said = f"{problem.msg} (column {problem.colno})" if isinstance(problem, json.JSONDecodeError) else "nested"
-            yield Case("", number, broken=f"not JSON: {said[0].lower()}{said[1:]}")
+            yield Case("", number, broken=_not_json(problem))
             continue
-        if not isinstance(data, dict):
+        if "\\ud" in line.lower() and not _is_text(data):
+            yield Case("", number, broken="half of a surrogate pair is no character")
+        elif not isinstance(data, dict):
             yield Case("", number, broken='a case is an object: {"question": ..., "expected": ...}')
-            continue
-        yield Case("", number, data)
+        else:
+            yield Case("", number, data)
+
+
+def _is_text(data: object) -> bool:
+    try:
+        json.dumps(data, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _not_json(problem: Exception) -> str:
+    if isinstance(problem, RecursionError):
+        return "nested too deeply"
+    if isinstance(problem, json.JSONDecodeError):
+        return f"not JSON: {problem.msg[0].lower()}{problem.msg[1:]} (column {problem.colno})"
+    return "not JSON that can be read here: a number is too long"
 
 
 def _csv(file: Any) -> Iterator[Case]:
@@ -108,6 +126,8 @@ def _numbered(cases: Iterator[Case], id_column: str, shown: str) -> Iterator[Cas
             yield Case(f"{name}~{again}" if again else name, case.line, columns)
             continue
         name = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+        if len(name) > LONGEST_ID:
+            raise UsageError(f"{shown} line {case.line}: the id has more than {LONGEST_ID} characters")
         if name in seen:
             raise UsageError(f"{shown} line {case.line}: a second case with the id {name!r} (line {seen[name]})")
         seen[name] = case.line

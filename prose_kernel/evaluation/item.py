@@ -58,10 +58,15 @@ class Meter:
                 if begun is not None:
                     self.seconds += _CLOCK.monotonic() - begun
                 self.consumed(result.usage if result is not None else None)
-            case Judged(details=details) if not details.get("replayed"):
-                from prose_kernel.sessions.usage import reported
+            case Judged(details=details):
+                self.judged(details)
 
-                self.consumed(reported(details.get("usage")))
+    def judged(self, details: Mapping[str, object]) -> None:
+        """A question was answered; what a record consumed, `recorded` has heard of."""
+        if not details.get("replayed"):
+            from prose_kernel.sessions.usage import reported
+
+            self.consumed(reported(details.get("usage")))
 
     def recorded(self, usage: Mapping[str, float], seconds: float) -> None:
         """A record has answered."""
@@ -126,6 +131,7 @@ class Around:
     decisions: Mapping[str, bool]
     seconds: float
     threshold: float | None
+    warnings: set[str]
 
 
 class ItemRun:
@@ -202,6 +208,7 @@ class ItemRun:
             return self._result("error", error=_told(problem), nobody=isinstance(problem, Undecided))
         finally:
             await workspace.close(error)
+            around.warnings.update(one for one in asker.shown if one.startswith("Warning: "))
 
     async def _asked(self, workspace: Workspace) -> Result:
         item, around = self.item, self.around
@@ -219,9 +226,17 @@ class ItemRun:
             if name not in workspace.bindings():
                 machine.adopt(name, given)
         values = {name: named.info.value for name, named in workspace.bindings().items()}
-        columns = item.case.columns
         ran = Ran(
-            machine, prepared.name, item.at, values, outputs, value, columns, prepared.variant.name, item.repetition
+            machine,
+            prepared.name,
+            item.at,
+            values,
+            outputs,
+            value,
+            item.case.columns,
+            prepared.variant.name,
+            item.repetition,
+            self._meter.judged,
         )
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None

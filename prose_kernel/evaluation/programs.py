@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +18,7 @@ from prose_kernel.language.fixes import replaced
 from prose_kernel.language.source import Source
 from prose_kernel.languages import Compiled, Language
 from prose_kernel.runtime.json_text import json_text
+from prose_kernel.runtime.session_options import ModelServer
 from prose_kernel.settings import Settings
 from prose_kernel.workspace import Workspace
 
@@ -110,11 +111,12 @@ class Prepared:
 
     def misread(self, workspace: Workspace, expression: str, names: Sequence[str]) -> Diagnostic | None:
         """What is wrong with an expression below the program, whose names and `names` it may use; None for nothing."""
-        language = self.source[-1].language
+        language, text = self.language, "\n".join(one.text for one in self.source)
+        if any(one.language is not language for one in self.source):
+            return None  # a run tells
         machine = workspace.machine_of(language)
         for name in names:
             machine.adopt(name, "")
-        text = "\n".join(one.text for one in self.source if one.language is language)
         errors: list[Diagnostic] = []
         for before in language.computing:
             probed = Source.of(f"{text}\n{before}{expression.strip()}\n", self.name)
@@ -123,7 +125,7 @@ class Prepared:
             if not wrong:
                 return None
             errors = errors or wrong
-        return errors[0]
+        return errors[0] if errors else None
 
     def compiled(self, workspace: Workspace, text: Text) -> Compiled:
         """A text that is ready to run. Raises `CompileError`."""
@@ -158,7 +160,7 @@ class Preparing:
         self._directory = spec.path.parent
 
     def all(self) -> tuple[Prepared, ...]:
-        """Raises `UsageError` and `CompileError`."""
+        """Raises `UsageError`."""
         return tuple(self._prepared(variant, n) for n, variant in enumerate(self._spec.variants))
 
     def _prepared(self, variant: Variant, number: int) -> Prepared:
@@ -171,7 +173,6 @@ class Preparing:
         prepared = Prepared(variant, name, language, tuple(texts), chosen, given)
         prepared = self._with_agents(prepared, key)
         prepared = replace(prepared, source=prepared._with(given))
-        self._check(prepared)
         for value in given:
             if value not in prepared.declared and value not in prepared.constants and language.has_inputs:
                 where: Key = (*key, "input", value) if value in variant.input else ("input", value)
@@ -209,21 +210,6 @@ class Preparing:
             prepared = replace(prepared, source=texts)
         return prepared
 
-    def _check(self, prepared: Prepared) -> None:
-        """Raises `CompileError` for a program that can never run. What a name means may be decided by a column."""
-        for one, parsed in zip(prepared.source, prepared._parsed, strict=True):
-            if prepared.is_notebook or not one.language.has_inputs:
-                continue
-            checked = one.language.compile(Source.of(one.text, one.name), profile=prepared.settings.profile)
-            if not parsed.ok or not checked.ok:
-                file = self._directory / one.name
-                programs = one.language.programs(file.parent, program=file)
-                checked = one.language.compile(
-                    Source.of(one.text, one.name), profile=prepared.settings.profile, load=programs.load_contract
-                )
-                if not checked.ok:
-                    raise CompileError(checked.diagnostics)
-
     def _unknown(self, key: Key, text: str, name: str, known: Sequence[str]) -> UsageError:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(known)}" if known else None
@@ -255,22 +241,19 @@ class Preparing:
         if problems:
             said = str(problems[0]).partition(": ")[2]
             raise self._spec.mistake(at, said, problems[0].hint)
-        for name in ("providers", "agents"):
-            if name in values:
-                values[name] = _merged(getattr(chosen, name), values[name], table)
+        if "providers" in values:
+            values["providers"] = _merged(chosen.providers, values["providers"])
         return replace(chosen, **values)
 
 
-def _merged(own: Mapping[str, Any], more: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
-    """Servers with what a table says of some of them."""
-    found = dict(own)
+def _merged(own: Mapping[str, ModelServer], more: Mapping[str, ModelServer]) -> dict[str, ModelServer]:
+    """Servers with what is said of some of them."""
+    found, default = dict(own), ModelServer()
     for name, server in more.items():
-        if name not in found:
-            found[name] = server
-            continue
-        default = type(server)() if name in table.get("models", {}) or name in table.get("providers", {}) else server
-        changed = {key: value for key in server.__slots__ if (value := getattr(server, key)) != getattr(default, key)}
-        if "aliases" in changed:
-            changed["aliases"] = {**found[name].aliases, **changed["aliases"]}
-        found[name] = replace(found[name], **changed)
+        base = found.get(name, default)
+        said = {one.name: getattr(server, one.name) for one in fields(server)}
+        changed = {key: value for key, value in said.items() if value != getattr(default, key)}
+        for key in ("aliases", "options"):
+            changed[key] = {**getattr(base, key), **getattr(server, key)}
+        found[name] = replace(base, **changed)
     return found

@@ -33,6 +33,8 @@ from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.settings import Settings, budget_limits
 from prose_kernel.workspace import Start, Workspace
 
+WARNINGS: Final = 5
+"""Warnings of runs that are shown."""
 ASKS_NOBODY: Final = ("human", "replay", "dry-run", "auto", None)
 
 
@@ -49,8 +51,8 @@ class Options:
 
 
 class Evaluation:
-    """One evaluation from its specification to its summary. Raises `UsageError` and `CompileError` for what cannot be
-    run; nothing has run then."""
+    """One evaluation from its specification to its summary. It raises `UsageError`, and `run` also `CompileError`, for
+    what cannot be run; nothing has run then."""
 
     def __init__(
         self,
@@ -99,15 +101,18 @@ class Evaluation:
                         hint=f"the line has {known}; a value for all cases is set by input.{missing[0]} = ...",
                     )
 
-    async def _check_names(self) -> None:
-        """Assertions are about names that there are. Raises `UsageError`."""
+    async def _check(self) -> None:
+        """What answers makes sense, the programs have no errors, and assertions are about names that there are. Raises
+        `UsageError` and `CompileError`."""
         case = next(case for case in self.cases if not case.broken)
         names = [*case.columns, *NAMES]
         for prepared in self.variants:
-            start = Start(self._directory, prepared.name, language=prepared.language)
-            chosen = replace(prepared.settings, provider="replay", cassette_mode="replay")
-            workspace = Workspace(chosen, start, asker=Quiet())
+            start = Start(self._directory, prepared.name, notebook=prepared.is_notebook, language=prepared.language)
+            workspace = Workspace(prepared.settings, start, asker=Quiet())
             try:
+                prepared.bind(workspace, case)
+                for program in () if prepared.is_notebook else prepared.texts(case):
+                    prepared.compiled(workspace, program)
                 for number, one in enumerate(self.spec.assertions):
                     about = (one.expression,) if one.expression else rules.subjects(one.rule)
                     for text in about:
@@ -151,9 +156,11 @@ class Evaluation:
 
     async def run(self) -> Summary:
         """Run what has no result yet. An interruption (`interrupt`, or cancellation) gives what came until then."""
-        await self._check_names()
+        await self._check()
         items = self.items()
-        file = ResultsFile(self._directory / ".prose" / DIRECTORY / f"{self.spec.stem}.jsonl")
+        file = ResultsFile(
+            self._directory / self.variants[0].settings.state_dir / DIRECTORY / f"{self.spec.stem}.jsonl"
+        )
         keys = {item.key for item in items}
         former = {} if self.options.fresh else file.read()
         results = {key: one for key, one in former.items() if key in keys and one.status != "error"}
@@ -198,7 +205,15 @@ class Evaluation:
         spec = self.spec
         decisions = {**dict.fromkeys(spec.yes, True), **dict.fromkeys(spec.no, False)}
         around = Around(
-            self._directory, self._assertions, recordings, meters, budget, decisions, spec.seconds, spec.threshold
+            self._directory,
+            self._assertions,
+            recordings,
+            meters,
+            budget,
+            decisions,
+            spec.seconds,
+            spec.threshold,
+            set(),
         )
         todo = iter(items)
         at_once = self.options.parallel or spec.parallel
@@ -221,6 +236,9 @@ class Evaluation:
         finally:
             self.used = recordings.used()
             recordings.end()
+            told = sorted(around.warnings)
+            more = [f"… and {len(told) - WARNINGS:,} more warnings"] if len(told) > WARNINGS else []
+            self.notes += [*told[:WARNINGS], *more]
 
     async def _finished(self, workers: Sequence[asyncio.Future[None]]) -> None:
         """Wait until all have ended; when this task is cancelled, until all have given up."""
@@ -271,7 +289,7 @@ def _mode(chosen: Settings, overrides: Mapping[str, Any]) -> Settings:
     """Whether providers may be asked: in CI only where the command line says so, else where one is chosen."""
     mode = chosen.cassette_mode
     in_ci = os.environ.get("CI", "").strip().casefold() not in ("", "0", "false")
-    if mode is None or (in_ci and mode != "off" and "cassette_mode" not in overrides):
+    if mode is None or (in_ci and "cassette_mode" not in overrides):
         asked = chosen.provider not in ASKS_NOBODY or chosen.judge not in ("off", "auto", None)
         mode = "auto" if asked and not in_ci else "replay"
     return replace(chosen, cassette_mode=mode)

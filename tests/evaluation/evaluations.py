@@ -45,7 +45,8 @@ class Model:
 
     async def decide(self, request: JudgeRequest) -> Verdict:
         self.asked += 1
-        return Verdict(self.judged(request), "model", "because")
+        usage = {"requests": 1, "tokens_in": 3, "tokens_out": 1, "cost": 0.0}
+        return Verdict(self.judged(request), "model", "because", details={"usage": usage})
 
     def plug_in(self, monkeypatch: Any) -> None:
         model = self

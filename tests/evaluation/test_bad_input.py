@@ -37,13 +37,15 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Model:
     [
         ("", "cases.jsonl has no cases"),
         ('{"question": "a"}\n{"question": \n', r"cases.jsonl line 2: not JSON: .*column"),
+        ('{"question": "\\ud800"}\n', "line 1: half of a surrogate pair"),
+        ('{"id": "' + "x" * 300 + '"}\n', "line 1: the id has more than 200 characters"),
         ("[1]\n", "cases.jsonl line 1: a case is an object"),
         (
             '{"id": "a", "question": "x"}\n\n{"id": "a", "question": "y"}\n',
             r"line 3: a second case with the id 'a' .line 1",
         ),
         ('{"id": "a"}\n', r"line 1: the input `question` of clerk.prose is missing"),
-        ("[" * 100_000 + "\n", "line 1: not JSON: nested"),
+        ("[" * 100_000 + "\n", "line 1: nested too deeply"),
     ],
 )
 def test_what_is_wrong_with_a_data_set_has_its_line(tmp_path: Path, lines: str, message: str) -> None:
@@ -118,6 +120,7 @@ def test_a_program_with_errors_runs_nothing(tmp_path: Path, model: Model) -> Non
             r"line 4, column 1: assert\[1\]\.expression: .*Undefined variable `answr`",
         ),
         ('[[assert]]\nrule = "answr is empty"\n', "Undefined variable `answr`"),
+        ('[settings]\nprovider = "anthropc"\n' + RIGHT, "anthropc"),
     ],
 )
 def test_a_specification_that_makes_no_sense(tmp_path: Path, model: Model, spec: str, message: str) -> None:
@@ -181,11 +184,12 @@ def test_the_judge_says_why_and_is_recorded_for_each_run(
     spec = write(tmp_path, LIVE + '[[assert]]\njudge = "the answer is polite"\n', CASES[:3])
     summary = evaluate(spec)
     assert [one.status for one in summary.results] == ["passed", "failed", "passed"]
+    assert [one.tokens for one in summary.results] == [16, 16, 16], "the judge counts"
     assert "q1: the answer is polite: because" in plain(summary)
     asked = model.asked
     monkeypatch.setenv("CI", "true")
     again = evaluate(spec, parallel=6)
-    assert [one.checks for one in again.results] == [one.checks for one in summary.results]
+    assert [(one.checks, one.tokens) for one in again.results] == [(one.checks, one.tokens) for one in summary.results]
     assert model.asked == asked
 
 

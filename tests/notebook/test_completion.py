@@ -44,10 +44,21 @@ def offers(cells: Cells, text: str) -> set[str]:
     return {match.text for match in found.matches}
 
 
+ANSWER = 'let a = session "Ask"\n  output: { good: text, list: [{ name: text }] }\n'
+
+
 @pytest.mark.parametrize(
     ("text", "wanted", "unwanted"),
     [
         ("se", {"session"}, {"exec"}),
+        (ANSWER + "output x = a.", {"good", "list"}, {"session"}),
+        (ANSWER + "output x = a.go", {"good"}, {"list"}),
+        (ANSWER + "if a.", {"good", "list"}, {"session"}),
+        (ANSWER + 'session "See {a.', {"good", "list"}, set()),
+        (ANSWER + "for x in a.list:\n  let y = x.", {"name"}, {"good"}),
+        (ANSWER + "for x in a.", {"good", "list"}, set()),
+        ('session "Ask"\n  output: { good: ', {"text", "number", "integer", "boolean"}, {"exec"}),
+        ('session "Ask"\n  output:\n    good: t', {"text"}, {"try"}),
         ("", {"exec", "session", "agent", "let", "use"}, {"elif", "catch", "option", "is"}),
         ("if x ", {"and", "or", "is"}, {"exec"}),
         ("for x ", {"in"}, {"exec", "and"}),

@@ -302,6 +302,7 @@ async def test_tools_that_no_model_could_be_told_are_left_out_with_one_warning(h
     )
     assert "huge (its schema has more than 64 KiB); list (its schema is wrong: `enum` must be a list)" in warning
     assert warning.endswith("; and 3 more")
+    assert [spec.name for spec in (await bench.of("evil.good")).specs][4:] == ["evil__good"]
     with pytest.raises(
         ProviderError, match=r"the tool 'evil\.typo' cannot be had: its schema is wrong: there is no type"
     ):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -11,14 +13,16 @@ from sessions.people import ScriptedPerson
 from sessions.test_runs_resumed import runs, workspace
 
 from prose_kernel.cli.main import main
-from prose_kernel.errors import ImportProgramError, SessionError
-from prose_kernel.language.typed_answers import object_of, optional, read
+from prose_kernel.errors import ImportProgramError, ProviderError, SessionError
+from prose_kernel.language.typed_answers import object_of, optional, read, words_of
 from prose_kernel.recordings.keys import Identity
+from prose_kernel.recordings.recorded_sessions import RecordedSessions
 from prose_kernel.recordings.redaction import Redaction
-from prose_kernel.runtime.ports import SessionRequest
+from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
 from prose_kernel.runtime.session_options import Surroundings
 from prose_kernel.runtime.typed_answers import WrongAnswer, taken
 from prose_kernel.sessions.providers.human import HumanSessions
+from prose_kernel.sessions.providers.scripted import ScriptedSessions
 from prose_kernel.state.programs import LocalPrograms
 
 PROGRAM = """\
@@ -218,7 +222,70 @@ async def test_a_person_is_told_at_once_what_does_not_fit() -> None:
     result = await HumanSessions(person).run(asked, lambda _: None)
     assert result.text == "ok: yes"
     assert any("That does not fit: it is not a JSON object." in line for line in person.transcript)
-    assert any("It must fit this JSON Schema" in line for line in person.transcript)
+    assert any("The answer has these fields:\n  ok: boolean\n" in line for line in person.transcript)
+
+
+async def test_a_person_who_skips_a_typed_session_is_not_asked_again() -> None:
+    asked = SessionRequest("session", "So?", "c1/s0", output=object_of({"ok": {"type": "boolean"}}))
+    with pytest.raises(ProviderError, match="skipped") as raised:
+        await HumanSessions(ScriptedPerson(":skip")).run(asked, lambda _: None)
+    assert not raised.value.retryable
+
+
+def test_types_in_words() -> None:
+    schema = object_of(
+        {
+            "verdict": {"type": "string", "enum": ["a", "b"]},
+            "note": optional({"type": "string"}),
+            "places": {"type": "array", "items": object_of({"line": {"type": "integer"}})},
+            "any": {},
+        }
+    )
+    assert words_of(schema) == ('{ verdict: "a" or "b", note: text or null, places: [{ line: integer }], any: any }')
+
+
+def test_a_recording_with_retries_answers_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    say = ScriptedSessions.run
+
+    async def modelled(
+        self: ScriptedSessions, request: SessionRequest, on_progress: Callable[[SessionProgress], None]
+    ) -> SessionResult:
+        return structs.replace(await say(self, request, on_progress), provider="vendor", origin="model")
+
+    def recorded(self: Any, describe: object) -> RecordedSessions:
+        return RecordedSessions(self._scripted(), self.cassettes, asker=self.person)
+
+    with monkeypatch.context() as patched:  # scripted answers are not recorded, those of models are
+        patched.setattr(ScriptedSessions, "run", modelled)
+        patched.setattr("prose_kernel.session_services._Connecting._recording", True)
+        patched.setattr("prose_kernel.session_services.SessionServices._recording", True)
+        patched.setattr("prose_kernel.session_services._Connecting._sessions", recorded)
+        more = ("--judge", "off", "--cassette", "mine", "--cassette-mode", "record")
+        assert run(tmp_path, monkeypatch, PROGRAM, *more, Review=["no idea", WRONG, GOOD]) == 0, capsys.readouterr().err
+    capsys.readouterr()
+    replay = ["run", "program.prose", "--judge", "off", "--cassette", "mine", "--cassette-mode", "replay"]
+    assert main(replay) == 0, capsys.readouterr().err
+    shown = capsys.readouterr()
+    assert "done: 2.5" in shown.out
+    assert "retry 2 of 2" in shown.err
+    Path("program.prose").write_text(PROGRAM.replace("score: number", "score: integer"))
+    assert main(replay) != 0  # another question
+
+
+@pytest.mark.parametrize("persist", ["true", '"memory"'])
+def test_an_agent_with_memory_answers_with_an_object(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], persist: str
+) -> None:
+    program = (
+        f'agent captain:\n  prompt: "You lead"\n  persist: {persist}\n  output: {{ n: integer }}\n'
+        'let a = session: captain\n  prompt: "One"\nlet b = resume: captain\n  prompt: "Two"\n  retry: 1\n'
+        "output done = a.n + b.n\n"
+    )
+    answers = {"One": '{"n": 1}', "Two": ["no", '{"n": 2}']}
+    assert run(tmp_path, monkeypatch, program, "--judge", "off", **answers) == 0, capsys.readouterr().err
+    assert "done: 3" in capsys.readouterr().out
 
 
 async def test_a_resumed_run_has_the_same_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,6 +340,23 @@ def test_a_schema_that_nothing_can_fit(schema: str, problem: str, tmp_path: Path
     with pytest.raises(ImportProgramError, match=problem) as raised:
         LocalPrograms(tmp_path).load_contract("schema:schema.json")
     assert raised.value.code == "E224"
+
+
+@pytest.mark.parametrize(
+    "part", ["true", "false", '{"anyOf": [true, {"type": "null"}]}', '{"items": true}', '{"enum": [[]]}']
+)
+def test_odd_parts_of_schemas_do_no_harm(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "schema.json").write_text(
+        f'{{"type": "object", "properties": {{"a": {part}}}, "additionalProperties": false, "title": "x"}}'
+    )
+    program = 'let r = session "Ask"\n  output: "schema.json"\nfor x in r:\n  output y = x.a\noutput z = r.a.b\n'
+    assert check(tmp_path, monkeypatch, program) == 0, capsys.readouterr()
+    assert words_of(read((tmp_path / "schema.json").read_text()))
+    (tmp_path / "schema.json").write_text('{"type": "object", "properties": {}, "required": [{}, 3]}')
+    with pytest.raises(ImportProgramError):
+        LocalPrograms(tmp_path).load_contract("schema:schema.json")
 
 
 def test_fields_that_are_called_like_keywords_of_schemas_stay() -> None:

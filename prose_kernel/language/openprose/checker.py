@@ -52,6 +52,13 @@ def check(
     return Checker(program, source, profile, known, cell, load).run()
 
 
+def answer_at(program: Program, source: Source, known: Known, load: LoadContract | None, key: str) -> Schema | None:
+    """The typed answer of which a program reads the field `key`, which it does not have."""
+    checker = Checker(program, source, "default", known, True, load)
+    checker.run()
+    return checker.reader.fields_at(key)
+
+
 class Checker:
     """One check of one program."""
 

@@ -10,8 +10,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from prose_kernel.language import typed_answers
 from prose_kernel.language.half_typed import Completeness, code_only, missing
 from prose_kernel.language.openprose import keywords
+from prose_kernel.language.openprose.checker import answer_at
 from prose_kernel.language.openprose.names import Known
 from prose_kernel.language.openprose.parser import LAYOUT, Parser, parse
 from prose_kernel.language.openprose.word_docs import KEYWORDS, PROPERTIES
@@ -40,6 +42,8 @@ def completeness(text: str) -> tuple[Completeness, str]:
 def complete(text: str, inside: str, start: int, known: Known | None, values: Mapping[str, Any]) -> Completion:
     """What fits at the end of `text`, which is in code, or in a text or marker that begins at `start`."""
     known = known or Known()
+    if (fields := _fields(known, text, inside)) is not None:
+        return fields
     if inside in ("string", "triple"):
         return _in_text(known, text, start)
     if inside == "marker":
@@ -48,6 +52,42 @@ def complete(text: str, inside: str, start: int, known: Known | None, values: Ma
     word = _WORD.search(line)
     begin = len(text) - len(word.group()) if word else len(text)
     return Completion(begin, _code(known, text[:begin], line[: len(line) - (len(text) - begin)]))
+
+
+# ---------------------------------------------------------------- fields and types of typed answers
+
+_MEMBER: Final = re.compile(rf"(?:{_NAME}|\])\.((?:{_NAME})?)\Z")
+_ASKED: Final = "field-that-the-cursor-asks-for"
+_IN_TEXTS: Final = {"string": ('}"',), "triple": ('}"""',)}
+_IN_CODE: Final = ("", ")", "]", ":\n  BODY", "\n  BODY", " is 1:\n  BODY")
+"""What may make a statement whole that ends at the cursor."""
+
+
+def _fields(known: Known, text: str, inside: str) -> Completion | None:
+    """The fields of the typed answer behind the dot at the end of a text: the checker is asked for one that cannot be
+    there. None when no answer is known there."""
+    member = _MEMBER.search(text)
+    if member is None or inside == "marker":
+        return None
+    begin = member.start(1)
+    body = " " * _indent(text[text.rfind("\n") + 1 :]) + '  exec "true"'
+    for ending in _IN_TEXTS.get(inside, _IN_CODE):
+        source = Source(text[:begin] + _ASKED + ending.replace("  BODY", body))
+        schema = answer_at(parse(source).program, source, known, None, _ASKED)
+        if schema is not None:
+            names = typed_answers.fields_of(schema) or ()
+            types = [typed_answers.words_of(typed_answers.field(schema, name) or {}) for name in names]
+            return Completion(begin, [Offer(name, "property", kind) for name, kind in zip(names, types, strict=True)])
+    return None
+
+
+def _is_type(before: str, head: str) -> bool:
+    """Whether the word at the cursor is a type: in the object behind `output:`, or behind a field of its block."""
+    if re.search(r"\boutput[ \t]*:[ \t]*\{[^}]*[:\[][ \t]*\Z", before):
+        return True
+    if not re.match(rf"[ \t]*{_NAME}[ \t]*:(?:.*[:\[])?[ \t]*\Z", head):
+        return False
+    return re.match(r"[ \t]*output[ \t]*:[ \t]*\Z", _enclosing(before, _indent(head))) is not None
 
 
 # ---------------------------------------------------------------- names
@@ -96,6 +136,8 @@ def _code(known: Known, before: str, head: str) -> list[Offer]:
         return _registered(known, before, "block", "blocks")
     if re.search(r"^[ \t]*(?:let|const|agent|block|gate|input)[ \t]+\Z|\bas[ \t]+\Z|\bfor[ \t]+\Z", head):
         return []  # a new name
+    if _is_type(before, head):
+        return [Offer(word, "keyword", "type of a field") for word in typed_answers.WORDS]
     owner = _owner_of(before)
     if owner and (named := re.match(rf"[ \t]*({_NAME})[ \t]*:[ \t]*(\[[^\]]*)?\Z", head)):
         return _property_values(known, before, named[1])

@@ -59,7 +59,7 @@ class Reader:
         self._text_code: UndefinedCode = "E108" if survey.strict else "W108"
         self._commands: list[tuple[Text, list[Interpolation]]] = []
         self._suspects: list[tuple[str, Span, str]] = []
-        self._fields: list[tuple[Frame, str, str, Span, tuple[str, ...]]] = []
+        self._fields: list[tuple[Frame, str, str, Span, Schema]] = []
 
     # ---- expressions
 
@@ -275,14 +275,19 @@ class Reader:
         """Note a field that a typed answer cannot have."""
         fields = typed_answers.fields_of(schema)
         if fields is not None and key not in fields:
-            self._fields.append((self.survey.frame, name, key, span, fields))
+            self._fields.append((self.survey.frame, name, key, span, schema))
+
+    def fields_at(self, key: str) -> Schema | None:
+        """What has been asked for a field of this name that it does not have."""
+        return next((schema for _, _, asked, _, schema in self._fields if asked == key), None)
 
     def report_fields(self) -> None:
         """Report E187 where a name holds the same kind of answer wherever it is bound."""
-        for frame, name, key, span, fields in self._fields:
+        for frame, name, key, span, schema in self._fields:
             mixed = frame.mixed if name not in self.survey.known.variables else frame.held
             if name in mixed or name in self.survey.assigned_in_blocks:
                 continue
+            fields = typed_answers.fields_of(schema) or ()
             near = did_you_mean(self.survey.near(key, fields))
             self.survey.report("E187", span, f"The answer has no field `{key}`", near or _listed("fields", fields))
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from prose_kernel.errors import NobodyToAsk, ProviderError, SessionCancelled
+from prose_kernel.language.typed_answers import Schema, words_of
 from prose_kernel.runtime import forms
 from prose_kernel.runtime.asker import serial
 from prose_kernel.runtime.forms import Button, Field, Form
@@ -19,7 +20,7 @@ from prose_kernel.sessions.request import answered, asked, assemble, permission_
 HELP = "Enter ends your answer; `:more` opens several lines; :skip, :fail MESSAGE, :show, :quit"
 TEXT = ":text"
 """A line that makes text of all lines behind it which come at once; a text area sends it where it has to."""
-FIELDS = "Give JSON, or after `:more` one line `field: value` for each field."
+FIELDS = "Give one line `field: value` for each field (`:more` opens several lines), or JSON."
 MORE = "Several lines: end with a line that is only `.`"
 PROMPT = "> "
 LONGEST = 4000
@@ -40,7 +41,7 @@ class HumanSessions:
 
     async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
         """The person's answer, or an empty text after `:skip` (a call is cancelled by it). Raises `ProviderError` after
-        `:fail`, `NoProvider` when nobody is here."""
+        `:fail`, and after `:skip` where an answer has to be typed; `NoProvider` when nobody is here."""
         if not self._asker.available:
             raise nobody("nobody is here to answer this session")
         try:
@@ -77,6 +78,8 @@ class HumanSessions:
                         self._asker.show(MORE)
                     case ":skip" if not rest and request.kind == "call":
                         raise SessionCancelled("skipped by the person who answered")
+                    case ":skip" if not rest and request.output is not None:
+                        raise ProviderError("skipped by the person who answered", retryable=False)
                     case ":skip" if not rest:
                         return SessionResult("", "skipped", "human", "human", {"skipped": True})
                     case ":fail":
@@ -144,9 +147,18 @@ def to_answer(request: SessionRequest, *, whole: bool = False) -> str:
     if request.skills:
         lines.append(f"Skills: {', '.join(request.skills)}")
     parts = [part for part in assemble(request, by_value=True).parts if part.section != "output"]
-    texts = {part.section: part.text if whole else _clipped(part.text) for part in parts}
+    texts: dict[str, str] = {part.section: part.text if whole else _clipped(part.text) for part in parts}
+    if request.output is not None:
+        texts["answer"] = _fields(request.output)
     question = texts.pop("task", "")
     return "\n\n".join(("\n".join(lines), *texts.values(), f"({HELP})", question)).rstrip()
+
+
+def _fields(schema: Schema) -> str:
+    """The fields of a typed answer as a person gives them, one on a line."""
+    parts = schema.get("properties", {}).items()
+    types = [f"  {name}: {words_of(part) if isinstance(part, dict) else 'any'}" for name, part in parts]
+    return "\n".join(("The answer has these fields:", *types, FIELDS))
 
 
 def _clipped(text: str) -> str:

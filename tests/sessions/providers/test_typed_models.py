@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from sessions.providers.agents import agent, request
 from sessions.providers.models import WIRES, Live, asked
 from stubs.model_server import StubServer
 
@@ -41,3 +42,24 @@ async def test_a_server_that_may_not_know_schemas_is_asked_in_words(stub: StubSe
     assert "response_format" not in stub.last.body
     assert '"enum":["approve","reject"]' in result.text
     assert "Your last answer did not fit: `score`: 'x' is not of type 'integer'." in result.text
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_tools_and_a_schema_go_together(stub: StubServer, wire: str, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("the notes")
+    call = {"calls": [{"name": "read", "arguments": {"path": "notes.txt"}}]}
+    model = stub.script("typed-tools", call, '{"verdict": "reject", "score": 1}')
+    async with Live(stub, wire, model, tmp_path, judge_output="native") as live:
+        result = await live.run(asked(output=SCHEMA, permissions={"read": "allow"}))
+    assert json.loads(taken(result.text, SCHEMA)) == {"verdict": "reject", "score": 1}
+    assert any(part.kind == "tool" for part in live.shown)
+    assert stub.last is not None
+    assert "read" in json.dumps(stub.last.body["tools"])
+
+
+async def test_an_agent_of_the_command_line_answers_with_an_object(tmp_path: Path) -> None:
+    async with agent(tmp_path) as bench:
+        result = await bench.sessions.run(
+            request('say {"verdict": "reject", "score": 1}', output=SCHEMA), lambda _: None
+        )
+    assert json.loads(taken(result.text, SCHEMA)) == {"verdict": "reject", "score": 1}

@@ -197,20 +197,21 @@ class OwnTools:
 
     async def _named(self, name: str, source: str) -> tuple[_Listed, dict[str, ToolSpec]]:
         """The tools that a name means, by their full names."""
-        wanted = name.partition(".")[2] if source in self._options.mcp else name
+        is_server = source in self._options.mcp
+        wanted = name.partition(".")[2] if is_server else name
         try:
             listed = await self._list(source)
-            if wanted in listed.offer.unusable:
+            every = is_server and wanted in ("", "*")
+            chosen = [spec for spec in listed.offer.tools if every or spec.name == wanted]
+            if not chosen and wanted in listed.offer.unusable:
                 raise ToolFailed(listed.offer.unusable[wanted])
         except ToolFailed as problem:
             raise ProviderError(
                 f"the tool '{one_line(name)}' cannot be had: {problem}", retryable=False, hint=self._hint(name)
             ) from None
-        if wanted not in ("", "*"):
-            spec = next((spec for spec in listed.offer.tools if spec.name == wanted), None)
-            return listed, {name: spec} if spec is not None else {}
-        self._warn_of(source, listed)
-        return listed, {f"{source}.{spec.name}": spec for spec in listed.offer.tools}
+        if every:
+            self._warn_of(source, listed)
+        return listed, {f"{source}.{spec.name}" if is_server else spec.name: spec for spec in chosen}
 
     def _warn_of(self, server: str, listed: _Listed) -> None:
         """Say once which of its tools a server does not get to offer."""
