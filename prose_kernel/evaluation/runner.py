@@ -259,10 +259,7 @@ class Evaluation:
         try:
             return await run.run()
         except BudgetSpent as spent:
-            self._stopped = str(spent)
-            for other in self._running:
-                if other is not run:
-                    other.interrupt()
+            self._stopped = self._stopped or str(spent)  # others use what they have asked for, and get no more
         except asyncio.CancelledError:
             self._stopped = self._stopped or INTERRUPTED
             task = asyncio.current_task()
