@@ -26,8 +26,9 @@ sys.path.insert(0, str(HERE.parent))
 from prose_kernel.permissions.policy import PermissionDesk, Policy  # noqa: E402
 from prose_kernel.runtime.clock import SystemClock  # noqa: E402
 from prose_kernel.runtime.ports import JudgeRequest, SessionProgress, SessionRequest  # noqa: E402
-from prose_kernel.runtime.session_options import ModelServer, Surroundings  # noqa: E402
+from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Surroundings  # noqa: E402
 from prose_kernel.sessions.providers.model_judge import ModelJudge  # noqa: E402
+from prose_kernel.sessions.providers.model_servers import ModelServers  # noqa: E402
 from prose_kernel.sessions.providers.models import ModelSessions  # noqa: E402
 from prose_kernel.sessions.tools.workbench import SessionWorkbench  # noqa: E402
 
@@ -62,7 +63,15 @@ def stub() -> Iterator[str]:
         server.stdout.close()
 
 
-def provider(url: str, wire: str, model: str, cwd: str, limit: int) -> ModelSessions:
+def servers(url: str, wire: str, cwd: str, limit: int) -> ModelServers:
+    """The stub under the name of a wire format."""
+    server = ModelServer("anthropic", url, key="")
+    if wire == "openai":
+        server = ModelServer("openai", f"{url}/v1", key="")
+    return ModelServers(SessionOptions(servers={wire: server}, max_parallel=limit), Surroundings(cwd), SystemClock())
+
+
+def provider(found: ModelServers, wire: str, model: str, cwd: str) -> ModelSessions:
     """Sessions as a run has them: permissions, the workbench with its tools, the message assembled."""
     where = Surroundings(cwd)
     desk = PermissionDesk(Nobody(), SystemClock())
@@ -70,10 +79,7 @@ def provider(url: str, wire: str, model: str, cwd: str, limit: int) -> ModelSess
     def bench(request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionWorkbench:
         return SessionWorkbench(request, Policy.of(request.permissions, {}, cwd), desk, where, on_progress)
 
-    server = ModelServer("anthropic", url, key="")
-    if wire == "openai":
-        server = ModelServer("openai", f"{url}/v1", key="")
-    return ModelSessions(wire, server, model, workbench=bench, where=where, limit=asyncio.Semaphore(limit))
+    return ModelSessions(found, wire, model, workbench=bench)
 
 
 def sdk(url: str, wire: str) -> tuple[Any, Call]:
@@ -120,9 +126,9 @@ async def one_by_one(url: str, cwd: str, rounds: int) -> list[dict[str, Any]]:
     rows = []
     for wire in ("anthropic", "openai"):
         client, floor = sdk(url, wire)
-        live = provider(url, wire, "ok-0", cwd, 8)
-        ours = session(live)
-        judge = ModelJudge(wire, live._way.server, "json-0", where=Surroundings(cwd))
+        found = servers(url, wire, cwd, 8)
+        ours = session(provider(found, wire, "ok-0", cwd))
+        judge = ModelJudge(found, wire, "json-0")
         question = JudgeRequest("the draft sings", "c1/j0", bindings={"draft": MESSAGE})
         for _ in range(3):
             await floor("ok-0")
@@ -136,8 +142,7 @@ async def one_by_one(url: str, cwd: str, rounds: int) -> list[dict[str, Any]]:
         middle = {name: statistics.median(values) * 1000 for name, values in times.items()}
         rows.append(row(f"one session, {wire} ({rounds} in turn, p50)", middle["floor"], middle["session"], "ms"))
         rows.append(row(f"one judgement, {wire} (p50)", middle["floor"], middle["judge"], "ms"))
-        await judge.close()
-        await live.close()
+        await found.close()
         await client.close()
     return rows
 
@@ -154,21 +159,22 @@ async def at_once(url: str, cwd: str, number: int) -> list[dict[str, Any]]:
             async with gate:
                 await floor(model)
 
-        live = provider(url, "openai", model, cwd, limit)
-        ours = session(live)
+        found = servers(url, "openai", cwd, limit)
+        ours = session(provider(found, "openai", model, cwd))
         await ours("ok-0")
         await floor("ok-0")
         low = await timed(asyncio.gather(*(gated() for _ in range(number))))
         high = await timed(asyncio.gather(*(ours(model) for _ in range(number))))
         rows.append(row(name, low, high, "s"))
-        await live.close()
+        await found.close()
         await client.close()
     return rows
 
 
 async def first_session(url: str, cwd: str) -> dict[str, Any]:
     """The first session of a process, which loads the library, and the longest pause of the loop meanwhile."""
-    live = provider(url, "anthropic", "ok-0", cwd, 8)
+    found = servers(url, "anthropic", cwd, 8)
+    live = provider(found, "anthropic", "ok-0", cwd)
     longest, stop = 0.0, False
 
     async def pulse() -> None:
@@ -182,7 +188,7 @@ async def first_session(url: str, cwd: str) -> dict[str, Any]:
     whole = await timed(live.run(SessionRequest("session", MESSAGE, "c1/s0"), lambda _: None))
     stop = True
     await beating
-    await live.close()
+    await found.close()
     return {"name": "first session of a process", "ours": whole * 1000, "unit": "ms", "longest_pause": longest * 1000}
 
 

@@ -166,11 +166,15 @@ class Language:
     merged: Callable[[Any], Iterable[Edit]] = field(repr=False, default=lambda compiled: ())
     ends: Callable[[Any], Iterable[Span]] = field(repr=False, default=lambda program: ())
     change_directory: Callable[[str], str] = field(repr=False, default=lambda directory: "")
-    computing: tuple[str, ...]
-    constants: Callable[[Any], Mapping[str, Span]] = field(repr=False)
-    agents: Callable[[Any], tuple[str, ...]] = field(repr=False)
-    with_constants: Callable[[Any, Mapping[str, object]], Iterable[Edit]] = field(repr=False)
-    with_agent: Callable[[Any, str, Mapping[str, object]], Iterable[Edit]] = field(repr=False)
+    computing: tuple[str, ...] = ()
+    constants: Callable[[Any], Mapping[str, Span]] = field(repr=False, default=lambda program: {})
+    agents: Callable[[Any], tuple[str, ...]] = field(repr=False, default=lambda program: ())
+    with_constants: Callable[[Any, Mapping[str, object]], Iterable[Edit]] = field(
+        repr=False, default=lambda program, values: ()
+    )
+    with_agent: Callable[[Any, str, Mapping[str, object]], Iterable[Edit]] = field(
+        repr=False, default=lambda program, name, properties: ()
+    )
     completeness: Callable[[str], tuple[Literal["complete", "incomplete", "invalid"], str]] = field(repr=False)
     words: Callable[[], Words] = field(repr=False)
     grammar: Callable[[], dict[str, Any]] = field(repr=False, default=dict)

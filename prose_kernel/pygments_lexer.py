@@ -8,7 +8,7 @@ from pygments.lexer import RegexLexer, bygroups, default, include, words  # type
 from pygments.token import Comment, Generic, Keyword, Name, Number, Operator, Punctuation, String, Text  # type: ignore[import-untyped]
 
 _NAME = r"[A-Za-z_](?:[A-Za-z0-9_]|-(?=[A-Za-z0-9_]))*"
-_HEADER = r"(?:session|resume|parallel|do|try|catch|finally|else|loop|output|if|elif)[ \t]*:"
+_HEADER = r"(?:session|resume|parallel|do|try|catch|finally|else|loop|if|elif)[ \t]*:"
 _STATEMENTS = [
     "session",
     "resume",

@@ -125,7 +125,7 @@ class Prepared:
             if not wrong:
                 return None
             errors = errors or wrong
-        return errors[0]
+        return errors[0] if errors else None
 
     def compiled(self, workspace: Workspace, text: Text) -> Compiled:
         """A text that is ready to run. Raises `CompileError`."""

@@ -58,9 +58,9 @@ class Guard(Protocol):
         *,
         secrets: bool = True,
     ) -> Helper:
-        """Start a command with our own environment and `env` on top. Without `secrets` it gets none of our variables that
-        look like some by their names. `on_output` gets the decoded text of its standard output, piece by piece, in the
-        caller's loop. Raises `OSError` whose text says why it could not be started."""
+        """Start a command with our own environment and `env` on top. Without `secrets` it gets none of our variables
+        that look like some by their names. `on_output` gets the decoded text of its standard output, piece by piece,
+        in the caller's loop. Raises `OSError` whose text says why it could not be started."""
         ...
 
 

@@ -59,6 +59,7 @@ LINES: list[tuple[str, list[tuple[str, str]]]] = [
     ("output x", [("output", KEY), ("x", NAME)]),
     ("output x = y", [("output", KEY), ("x", NEW), ("=", SIGN), ("y", NAME)]),
     ("output session: a", [("output", KEY), ("session", KEY), (":", COLON), ("a", NAME)]),
+    ('session "a"\n  output: { b: text }', [("session", KEY), ('"a"', TEXT), ("output", PROPERTY), (":", COLON), ("{", "brace"), ("b", PROPERTY), (":", COLON), ("text", NAME), ("}", "brace")]),
     ("output.x", [("output", NAME), (".", "derefOperator"), ("x", NAME)]),
     ("const {a, b} = c", [("const", KEY), ("{", "brace"), ("a", NEW), (",", "separator"), ("b", NEW), ("}", "brace"), ("=", SIGN), ("c", NAME)]),
     ("a.exec.let", [("a", NAME), (".", "derefOperator"), ("exec", NAME), (".", "derefOperator"), ("let", NAME)]),

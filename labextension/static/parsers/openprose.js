@@ -38,7 +38,7 @@ export default ({ words, SIGNS, copyState, indentation, lineStart }) => {
       throw: `[ \\t]*[A-Za-z_"]|${END}`,
       break: END,
       continue: END,
-      output: '(?![ \\t]*\\.)',
+      output: '(?![ \\t]*[.:])',
       let: '(?![ \\t]*[.(|])',
       const: '(?![ \\t]*[.(|])',
       session: '(?![ \\t]*(?:[.,|]|=(?!=)))',

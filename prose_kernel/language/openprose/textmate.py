@@ -47,7 +47,9 @@ def _keyword(kind: str) -> dict[str, Any]:
 def _headers() -> str:
     """The keywords that a colon can follow: at the beginning of a line they are no properties."""
     return any_of(
-        word for word, kind in KEYWORDS.items() if "COLON" in ONLY_BEFORE.get(kind, ()) or kind in NEVER_BEFORE
+        word
+        for word, kind in KEYWORDS.items()
+        if "COLON" in (ONLY_BEFORE[kind] if kind in ONLY_BEFORE else {"COLON"} - NEVER_BEFORE[kind])
     )
 
 

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import ssl
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import httpx2
 from pydantic import BaseModel, BeforeValidator, create_model
 from pydantic import Field as Described
-from pydantic_ai import Agent, NativeOutput, PromptedOutput, Tool, ToolOutput, capture_run_messages
+from pydantic_ai import Agent, NativeOutput, PromptedOutput, ToolOutput
 from pydantic_ai.messages import (
-    AgentStreamEvent,
     BinaryContent,
     ModelMessage,
     ModelRequest,
     ModelResponse,
+    ModelResponseStreamEvent,
     PartDeltaEvent,
     PartStartEvent,
     TextPart,
@@ -31,12 +31,11 @@ from pydantic_ai.messages import (
     ToolCallPartDelta,
     UserContent,
 )
-from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse, infer_model
+from pydantic_ai.models import Model, StreamedResponse, infer_model
 from pydantic_ai.models.batch import BatchRequest, EncodedBatchRequest
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.providers import Provider, infer_provider_class
-from pydantic_ai.run import AgentRunResult
 from pydantic_ai.usage import RunUsage, UsageLimits
 
 from prose_kernel.errors import BudgetSpent, ProviderBadReply, ProviderError
@@ -48,6 +47,7 @@ from prose_kernel.sessions.providers import prices
 from prose_kernel.sessions.providers.model_calls import LONGEST_REPLY, Conversation, Field, Reply
 from prose_kernel.sessions.providers.model_errors import At, provider_error
 from prose_kernel.sessions.providers.model_settings import refuse_idle, settings_of
+from prose_kernel.sessions.providers.model_talk import begun, talk, text_of
 from prose_kernel.sessions.usage import consumed
 
 if TYPE_CHECKING:
@@ -91,32 +91,20 @@ class ServerLink:
         bounded: _Bounds | None = None
         try:
             model = self._model(asked.model)
-            denied = [_tool(asked, name, "", {"type": "object"}, listener) for name in asked.denied]
-            prompt = _prompt(asked, model, self._at.name)
-            bounded = _Bounds(model, asked, self._at.name, used, self._native(model, asked))
+            bounded = _Bounds(model, asked, self._at.name, used)
             listener.told = bounded.told
-            agent = Agent(
-                None,
-                output_type=[str, type(None)],  # no text is no failure of its own: the answer may be in a file
-                instructions=_sendable(asked.system or "") or None,
-                tools=[
-                    *(_tool(asked, spec.name, spec.description, spec.parameters, listener) for spec in asked.tools),
-                    *denied,
-                ],
-                # a call of a tool that there is not is answered, and the loop goes on: `rounds` bounds it
-                retries={"tools": max(TOOL_SLIPS, asked.rounds), "output": 0},
-            )
+            said = begun(asked, _prompt(asked, model, self._at.name), _sendable(asked.system or "") or None)
             async with self._batched(bounded, asked) as way:
-                with capture_run_messages() as said:
-                    result = await agent.run(
-                        None if asked.history else prompt,
-                        model=way,
-                        message_history=list(asked.history) or None,
-                        event_stream_handler=listener.hear,
-                        usage=used,
-                        usage_limits=UsageLimits(request_limit=asked.rounds),
-                        model_settings=settings_of(model, self._server, asked),
-                    )
+                last = await talk(
+                    way,
+                    asked,
+                    said,
+                    output=self._native(model, asked),
+                    settings=settings_of(model, self._server, asked),
+                    used=used,
+                    hear=listener.hear,
+                    call=listener.calls(asked),
+                )
         except BaseException as problem:
             asked.history[:] = _unanswered(said)
             consumed(self._at.name, asked.model, bounded.so_far() if bounded is not None else _usage(used))
@@ -126,10 +114,10 @@ class ServerLink:
             if ours is not None and not isinstance(ours, ProviderError):
                 raise ours from None
             raise provider_error(problem, self._at, asked.model) from None
-        if self._says_its_end and _unended(result.response):
+        if self._says_its_end and _unended(last):
             self._consumed(asked.model, used)
             raise provider_error(ConnectionResetError(), self._at)
-        reply = _reply(result, result.output or "")
+        reply = _reply(last, used, text_of(last))
         if reply.cut and bounded.capped is not None:  # the budget ended the answer, and a part of it is none
             self._consumed(asked.model, used)
             raise bounded.capped.error()
@@ -137,19 +125,14 @@ class ServerLink:
 
     async def fill(self, asked: Conversation, fields: tuple[Field, ...], output: JudgeOutput) -> Reply:
         """One reply that is an object with these fields."""
-        shape, used = _shape(fields), RunUsage()
+        used = RunUsage()
         try:
             model = self._model(asked.model)
-            agent = Agent(
-                None,
-                output_type=_output(shape, output),
-                instructions=_sendable(asked.system or "") or None,
-                retries={"tools": 0, "output": 0},
-            )
             async with self._batched(model, asked) as way:
-                result = await agent.run(
+                result = await _filling(fields, output).run(
                     _sendable(asked.message),
                     model=way,
+                    instructions=_sendable(asked.system or "") or None,
                     usage=used,
                     usage_limits=UsageLimits(request_limit=1),
                     model_settings=settings_of(model, self._server, asked, thinks=output != "tool"),
@@ -159,7 +142,7 @@ class ServerLink:
             if not isinstance(problem, Exception):
                 raise
             raise provider_error(problem, self._at, asked.model) from None
-        return _reply(result, "", result.output.model_dump())
+        return _reply(result.response, result.usage, "", result.output.model_dump())
 
     def _native(self, model: Model[Any], asked: Conversation) -> OutputObjectDefinition | None:
         """The schema of the answer where the vendor's own server holds the model to one, or the settings say that this
@@ -292,7 +275,7 @@ class _Listener:
     _said: bool = False
     _anew: bool = field(default=False)
 
-    async def hear(self, _context: object, events: AsyncIterable[AgentStreamEvent]) -> None:
+    async def hear(self, events: AsyncIterable[ModelResponseStreamEvent]) -> None:
         self._anew, self._before = self._said, self._length
         async for event in events:
             match event:
@@ -306,6 +289,19 @@ class _Listener:
                     self._grow(text)
                 case _:
                     pass
+
+    def calls(self, asked: Conversation) -> Callable[[str, dict[str, Any]], Awaitable[str]]:
+        """What calls a tool of the conversation."""
+
+        async def call(name: str, arguments: dict[str, Any]) -> str:
+            assert asked.call is not None
+            try:
+                return await asked.call(name, arguments)
+            except Exception as problem:
+                self.ours = problem
+                raise
+
+        return call
 
     def _text(self, text: str) -> None:
         self._grow(text)
@@ -337,38 +333,16 @@ def too_long() -> ProviderBadReply:
     )
 
 
-def _tool(asked: Conversation, name: str, about: str, schema: Mapping[str, object], listener: _Listener) -> Tool[Any]:
-    async def call(**arguments: object) -> str:
-        assert asked.call is not None
-        try:
-            return await asked.call(name, arguments)
-        except Exception as problem:
-            listener.ours = problem
-            raise
-
-    return Tool.from_schema(call, name, about, dict(schema))
-
-
 class _Bounds(WrapperModel):
-    """A model that is not told of some tools, and whose answers are as long as the budgets allow.
+    """A model whose answers are as long as the budgets allow, and that is asked when its server is open.
 
-    A call of such a tool still reaches us: it is refused, and the loop goes on. `spent` is why no further request is
-    made, `capped` the budget without which the last answer might have been longer. `used` is what earlier ones have
-    consumed; `output` is what the answer must be.
+    `spent` is why no further request is made, `capped` the budget without which the last answer might have been longer.
+    `used` is what earlier requests have consumed.
     """
 
-    def __init__(
-        self,
-        wrapped: Model[Any],
-        asked: Conversation,
-        provider: str,
-        used: RunUsage,
-        output: OutputObjectDefinition | None = None,
-    ) -> None:
+    def __init__(self, wrapped: Model[Any], asked: Conversation, provider: str, used: RunUsage) -> None:
         super().__init__(wrapped)
-        self._names = frozenset(asked.denied)
         self._opens = asked.opens
-        self._output = output
         self._vendor = provider
         self._sent = len(asked.message) + len(asked.system or "") + len(asked.attached) * _CHARACTERS * IMAGE
         self._used = used
@@ -378,26 +352,21 @@ class _Bounds(WrapperModel):
         self._length = 0
         self._earlier = RunUsage()
 
-    async def request(self, messages: Any, model_settings: Any, model_request_parameters: Any) -> ModelResponse:
-        return await super().request(messages, self._within(model_settings), self._told(model_request_parameters))
-
     @contextlib.asynccontextmanager
     async def request_stream(
         self, messages: Any, model_settings: Any, model_request_parameters: Any, run_context: Any = None
     ) -> AsyncIterator[StreamedResponse]:
         if self._opens is not None:
             await self._opens()
-        told = self._told(model_request_parameters)
         within = self._within(model_settings)
-        async with super().request_stream(messages, within, told, run_context) as stream:
+        async with super().request_stream(messages, within, model_request_parameters, run_context) as stream:
             self.stream, self._length, self._earlier = stream, 0, RunUsage() + self._used
             yield stream
             self.stream = None
 
     async def batch_encode(self, request: BatchRequest) -> EncodedBatchRequest:
         within = self._within(request.model_settings)
-        told = self._told(request.model_request_parameters)
-        return await super().batch_encode(replace(request, model_settings=within, model_request_parameters=told))
+        return await super().batch_encode(replace(request, model_settings=within))
 
     def told(self, length: int) -> None:
         """So many characters were answered by now: the budgets count them before the server says how many tokens."""
@@ -439,15 +408,14 @@ class _Bounds(WrapperModel):
         self.capped = budget if tokens < (stated or ASSURED) else None
         return {**(settings or {}), "max_tokens": tokens} if self.capped is not None else settings
 
-    def _told(self, asked: ModelRequestParameters) -> ModelRequestParameters:
-        told = replace(asked, function_tools=[tool for tool in asked.function_tools if tool.name not in self._names])
-        if self._output is None:
-            return told
-        # the answer stays text for the library: what is wrong with it is said by us, in one way for all providers
-        return replace(told, output_mode="native", output_object=self._output)
-
 
 # ---------------------------------------------------------------- objects
+
+
+@lru_cache(maxsize=32)
+def _filling(fields: tuple[Field, ...], output: JudgeOutput) -> Agent[None, BaseModel]:
+    """What asks for an object with these fields. Making its class and schema costs as much as a request."""
+    return Agent(output_type=_output(_shape(fields), output), retries={"tools": 0, "output": 0})
 
 
 def _shape(fields: tuple[Field, ...]) -> type[BaseModel]:
@@ -516,9 +484,8 @@ def _unanswered(said: list[ModelMessage]) -> list[ModelMessage]:
     return kept
 
 
-def _reply(result: AgentRunResult[Any], text: str, fields: Mapping[str, object] | None = None) -> Reply:
-    last = result.response
-    return Reply(text, last.model_name or "", _usage(result.usage), last.finish_reason == "length", fields or {})
+def _reply(last: ModelResponse, used: RunUsage, text: str, fields: Mapping[str, object] | None = None) -> Reply:
+    return Reply(text, last.model_name or "", _usage(used), last.finish_reason == "length", fields or {})
 
 
 def _usage(used: RunUsage) -> Usage:

@@ -26,7 +26,8 @@ class Throttle:
     `most` is what the settings allow. Waiting calls begin in the order in which they came.
     """
 
-    def __init__(self, most: int, clock: Clock) -> None:
+    def __init__(self, name: str, most: int, clock: Clock) -> None:
+        self._name = name
         self.allowed = float(most)
         self._most = most
         self._clock = clock
@@ -53,10 +54,13 @@ class Throttle:
             await self._clock.sleep(seconds)
 
     @asynccontextmanager
-    async def slot(self) -> AsyncIterator[None]:
-        """A call, made inside the block; how it ends says how many may follow."""
+    async def slot(self, patience: float | None = None) -> AsyncIterator[None]:
+        """A call, made inside the block; how it ends says how many may follow. Raises `ProviderRateLimit` where the
+        server is closed for more seconds than `patience`."""
         async with self._turnstile:  # the first of those who wait looks for its place, the others stand behind it
             while self._live >= int(self.allowed) or self.closed_for > 0:
+                if patience is not None and self.closed_for > patience:
+                    raise ProviderRateLimit(f"{self._name}: the server has asked not to be called for now")
                 if self._live >= int(self.allowed):
                     self._left.clear()
                     await self._left.wait()

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from machine.fakes import FakeClock
+from sessions.people import ScriptedPerson
 from sessions.providers.models import WIRES, Live, asked, server
 from stubs.model_server import ANSWER, StubServer
 
 from prose_kernel.errors import ProviderError, ProviderOverloaded, Undecided, UsageError
+from prose_kernel.languages import OPENPROSE, VVM, Language
 from prose_kernel.runtime.ports import JudgeRequest
 from prose_kernel.runtime.session_options import ModelOptions, ModelServer, SessionOptions
 from prose_kernel.sessions.providers.choice import choice_of
 from prose_kernel.sessions.usage import CountedJudge, CountedSessions, UsageTotals
+from prose_kernel.settings import Settings
+from prose_kernel.workspace import Start, Workspace
 
 QUESTION = JudgeRequest("it is so", "c1/j0")
 
@@ -154,3 +159,42 @@ def test_a_chain_that_cannot_be_followed(fallback: tuple[str, ...], message: str
         choice_of("anthropic", options(*fallback, mine=mine))
     assert str(refused.value) == f"[models.anthropic.sonnet] fallback: {message}"
     assert refused.value.hint == hint
+
+
+# ---------------------------------------------------------------- in a run
+
+
+@pytest.mark.parametrize(
+    ("language", "program"),
+    [(OPENPROSE, 'session "Say something."'), (VVM, 'agent a(model="sonnet")\nx = @a `Say something.`(())\n')],
+)
+async def test_a_run_with_a_fallback_is_recorded_and_replayed(
+    stub: StubServer, tmp_path: Path, language: Language, program: str
+) -> None:
+    """What answered is in the recording; the key knows the alias alone, so a replay needs neither server."""
+    first = ModelServer(
+        "openai",
+        stub.openai_url,
+        key="",
+        model="sonnet",
+        aliases={"sonnet": "err-529"},
+        options={"sonnet": ModelOptions(fallback=("other",))},
+    )
+    other = ModelServer("anthropic", stub.url, key="", model="ok-0")
+    settings = Settings(provider="first", providers={"first": first, "other": other}, cassette_mode="record")
+    lines = []
+    for mode in ("record", "replay"):
+        workspace = Workspace(
+            replace(settings, cassette_mode=mode),
+            Start(tmp_path, language=language),
+            asker=ScriptedPerson(available=False),
+        )
+        try:
+            await workspace.execute(program)
+            lines.append(
+                [(one.provider, one.model, one.sessions, one.replayed) for one in workspace.services.usage.lines]
+            )
+        finally:
+            await workspace.close()
+    assert lines == [[("other", "ok-0", 1, 0)], [("other", "ok-0", 1, 1)]]
+    assert stub.stats.by_model == {"err-529": 1, "ok-0": 1}

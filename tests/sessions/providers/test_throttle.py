@@ -17,7 +17,7 @@ class Server:
 
     def __init__(self, most: int) -> None:
         self.clock = FakeClock()
-        self.throttle = Throttle(most, self.clock)
+        self.throttle = Throttle("stub", most, self.clock)
         self.calls: list[asyncio.Future[None]] = []
         self.begun: list[int] = []
         self.tasks: list[asyncio.Task[None]] = []
@@ -108,6 +108,23 @@ async def test_other_failures_say_nothing_about_the_load() -> None:
     await server.end(0, error=ProviderOverloaded("failed inside"))
     await server.end(1, error=ProviderError("no"))
     assert server.throttle.allowed == 4
+
+
+async def test_who_has_no_patience_does_not_wait_for_a_long_pause() -> None:
+    server = Server(1)
+    await server.start(1)
+
+    async def impatient() -> None:
+        async with server.throttle.slot(10.0):
+            raise AssertionError("it is closed")
+
+    waiting = [asyncio.create_task(impatient()) for _ in range(3)]
+    await server.settle()
+    await server.end(0, error=ProviderRateLimit("slow down", retry_after=60.0))
+    for task in waiting:
+        with pytest.raises(ProviderRateLimit, match="stub: the server has asked not to be called for now"):
+            await task
+    assert server.clock.time == 0
 
 
 async def test_who_waits_for_a_pause_is_interrupted_at_once() -> None:
