@@ -52,8 +52,8 @@ def taken(text: str | None, schema: Schema, *, typed_by_hand: bool = False) -> s
 
 @cache
 def _validator() -> Any:
-    """The class that compares an answer with a schema. A `pattern` has a second for an answer: `re` would need years for
-    some, and nothing could interrupt it."""
+    """The class that compares an answer with a schema. A `pattern` has a second for an answer: `re` would need years
+    for some, and nothing could interrupt it."""
     import regex
     from jsonschema import Draft202012Validator, ValidationError  # only where an answer is typed
     from jsonschema.validators import extend
