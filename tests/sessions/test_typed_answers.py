@@ -336,6 +336,7 @@ def test_a_recording_answers_the_same_question_alone(tmp_path: Path) -> None:
         ('{"type": "object", "properties": {"a": {"$ref": {}}}}', "refers to something outside"),
         ('{"type": "object", "required": [["a"]]}', "not a JSON Schema"),
         ('{"type": "object", "properties": {"a": {"maximum": Infinity}}}', "the file is not JSON"),
+        ('{"type": "object", "patternProperties": {"^(a+)+$": {}}}', "may take too long"),
     ],
 )
 def test_a_schema_that_nothing_can_fit(schema: str, problem: str, tmp_path: Path) -> None:
@@ -362,6 +363,14 @@ def test_a_number_that_nobody_could_read_does_not_fit(number: str) -> None:
         taken(f'{{"n": {number}}}', schema)
     with pytest.raises(WrongAnswer, match="a number in it is too large"):
         taken('{"rest": [1e999]}', schema)
+
+
+def test_a_pattern_that_would_never_end_is_a_wrong_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prose_kernel.runtime.typed_answers.PATTERN_SECONDS", 0.05)
+    schema = {"type": "object", "properties": {"slug": {"pattern": "^(a|aa)+$"}}}
+    assert taken('{"slug": "aaa"}', schema) == '{"slug": "aaa"}'
+    with pytest.raises(WrongAnswer, match="takes too long"):
+        taken(json.dumps({"slug": "a" * 90 + "b"}), schema)
 
 
 @pytest.mark.parametrize(
