@@ -4,9 +4,11 @@ way along a chain of fallbacks to the model that answers."""
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from prose_kernel.errors import (
     ProviderConnection,
@@ -27,7 +29,10 @@ AWAY = (ProviderRateLimit, ProviderOverloaded, ProviderTimeout, ProviderConnecti
 
 PATIENCE = 10.0  # seconds that a server with a fallback may ask to wait before its fallback is asked
 
-Call = Callable[[Link, Meant, Throttle], Awaitable[Reply]]
+Opens = Callable[[], Awaitable[None]]
+"""Waits until the server may be called again; raises `ProviderError` where another one is asked instead."""
+
+Call = Callable[[Link, Meant, Opens], Awaitable[Reply]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +85,16 @@ class ModelServers:
             way, throttle = self._way(meant)
             last = at == len(chain) - 1
             again = not last
+            patience = math.inf if last else PATIENCE
             while True:
                 try:
-                    if not last and throttle.closed_for > PATIENCE:
-                        again = False
-                        raise ProviderRateLimit(f"{meant.name}: the server has asked not to be called for now")
                     async with AsyncExitStack() as places:
                         if not meant.options.batch:  # a batch is one call, and may hold any number of requests
-                            await places.enter_async_context(throttle.slot())
+                            await places.enter_async_context(throttle.slot(patience))
                             await places.enter_async_context(self._limit)
                         link = await way.open(meant.model)
-                        return Answered(meant, await call(link, meant, throttle), tuple(failed))
+                        reply = await call(link, meant, partial(throttle.opens, patience))
+                        return Answered(meant, reply, tuple(failed))
                 except ProviderError as problem:
                     self._tell(meant.name, throttle, note)
                     if last or not isinstance(problem, AWAY) or not problem.retryable:
@@ -116,7 +120,7 @@ class ModelServers:
     def _way(self, meant: Meant) -> tuple[Way, Throttle]:
         if meant.name not in self._ways:
             way = Way(meant.name, meant.server, self._where)
-            self._ways[meant.name] = way, Throttle(self._most, self._clock)
+            self._ways[meant.name] = way, Throttle(self._most, self._clock, meant.name)
         return self._ways[meant.name]
 
     async def close(self) -> None:

@@ -145,6 +145,7 @@ def options(*fallback: str, **servers: ModelServer) -> SessionOptions:
     ("fallback", "message", "hint"),
     [
         (("opsu",), "there is no model `opsu` to fall back to", "did you mean `opus`?"),
+        (("olama:opus",), "there is no model `olama:opus` to fall back to", "did you mean `ollama:opus`?"),
         (("ollama:opus",), "the model `opus` means nothing on ollama", 'write in prose.toml: [models.ollama] opus = "MODEL"'),
         (("acp:opencode",), "there is no model `acp:opencode` to fall back to", "a fallback is a model: an alias, SERVER or SERVER:ALIAS"),
         (("sonnet",), "it goes round in a circle: anthropic:sonnet → anthropic:sonnet", "take one of them out"),
