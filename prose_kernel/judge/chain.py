@@ -5,6 +5,7 @@ See docs/reference/openprose.md 3.4 and docs/reference/sessions.md 3.2.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
@@ -71,7 +72,7 @@ class Asked:
 
         ruling = rules.Ruling(None, "", _no_rules(request, self._rules, self._criteria))
         if not ruling.why:
-            ruling = rules.decide(request.text, request.bindings)
+            ruling = rules.decide(request.text, request.bindings, request.written, request.inserted)
         return await self._ask(
             quoted(request),
             ruling.why,
@@ -227,7 +228,7 @@ class JudgeChain:
         if not why:
             from prose_kernel.judge import rules
 
-            ruling = rules.decide(request.text, request.bindings)
+            ruling = rules.decide(request.text, request.bindings, request.written, request.inserted)
             if ruling.answer is not None:
                 return Verdict(ruling.answer, "rules", f"{ruling.rule}: {ruling.why}")
             why = ruling.why
@@ -273,7 +274,7 @@ class JudgeChain:
             return None
         from prose_kernel.judge import rules
 
-        return rules.decide(request.text, request.bindings).answer
+        return rules.decide(request.text, request.bindings, request.written, request.inserted).answer
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
         """The label of the first in the chain that picks one. Raises `Undecided`.
@@ -337,24 +338,27 @@ def _scripted_verdict(said: str, text: str) -> Verdict:
     )
 
 
+_NAMED = re.compile(
+    r"(?:(?:based|depending)\s+on\s+|according\s+to\s+|by\s+|(?:what|which)\s+is\s+)?(?:the\s+)?(?:value\s+of\s+)?"
+    rf"`?(?P<name>{NAME.pattern})`?(?:\s+is)?[\s.:?]*",
+    re.IGNORECASE,
+)
+
+
 def _named_label(request: JudgeRequest, labels: tuple[str, ...]) -> Pick | None:
-    """The one label that the bindings named in the criteria agree on."""
+    """The label that the binding holds whose name the criteria are. More words may ask for another one: `what comes
+    after the stage`."""
     from prose_kernel.judge import facts
 
-    found: dict[str, str] = {}
-    for name in dict.fromkeys(NAME.findall(request.text)):
-        if name not in request.bindings:
-            continue
-        try:
-            said = facts.short(request.bindings[name])
-        except ProseError:
-            continue
-        if said is not None and said in labels:
-            found.setdefault(said, name)
-    if len(found) != 1:
+    found = _NAMED.fullmatch(request.question.strip())
+    name = found["name"] if found is not None else ""
+    if name not in request.bindings:
         return None
-    label, name = next(iter(found.items()))
-    return Pick(label, "rules", f'label: {name} is "{label}"')
+    try:
+        said = facts.short(request.bindings[name])
+    except ProseError:
+        return None
+    return Pick(said, "rules", f'label: {name} is "{said}"') if said in labels else None
 
 
 # ---------------------------------------------------------------- before a run

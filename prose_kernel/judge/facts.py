@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 
@@ -20,20 +21,17 @@ UNCERTAIN = frozenset(("u", "uncertain", "unknown"))
 STUCK = frozenset(("no progress", "no-progress"))
 
 _STEP = re.compile(r"\.([^\W\d]\w*(?:-\w+)*)|\[(\d+)\]")
-_NUMBER = re.compile(r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?%?")
+_NUMBER = re.compile(r"[-+]?(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?:\.\d+)?%?")
 _BULLET = re.compile(r"(?:[-*+•]|\d+[.)])\s+\S")
-_ANSWER = re.compile(r"(yes|y|true|no|n|false)(?=$|[\n.,;:!?)\]—–-])", re.IGNORECASE)
+_ANSWER = re.compile(r"(yes|y|true|no|n|false)[.!]?", re.IGNORECASE)
 _HOLLOW = {"[]", "{}", "null", '""'}
 _DENIES = re.compile(
     r"\b(?:no|not|none|nothing|never|neither|nobody|without|empty|zero|0|missing|absent|nil|null)\b|n['’]t\b",
     re.IGNORECASE,
 )
-_HEDGES = re.compile(
-    r"\b(?:but|however|although|though|except|unless|if|only|not|no|mostly|partly|partially|almost|nearly|depends|"
-    r"yet|still|caveats?|provided|assuming|despite|yes)\b|n['’]t\b|\?",
-    re.IGNORECASE,
-)
-_NOTHING = {"none", "(none)", "n/a", "na", "nothing", "nil", "empty", "(empty)", "-", "--", "—", "tbd", "unknown"}
+_NOTHING = {"", "none", "n/a", "na", "nothing", "nil", "null", "empty", "tbd", "tba", "todo", "unknown", "undefined"}
+_MARKUP = " \t\r\n-*+•—–_#>|`'\"()[]{}<>.,:;!?…\u200b\u200c\u200d\u2060\ufeff"
+_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")  # no spaces between words
 
 
 def resolve(subject: str, bindings: Mapping[str, Value]) -> tuple[bool, Value]:
@@ -147,7 +145,7 @@ def empty(value: Value) -> bool | None:
         case None:
             return True
         case list() | dict():
-            return not value
+            return _hollow(value)
         case bool() | int() | float():
             return False
         case ErrorValue():
@@ -158,12 +156,24 @@ def empty(value: Value) -> bool | None:
     return None if _says_nothing(said) else False
 
 
-def _says_nothing(said: str) -> bool:
-    """Whether a text may say that there is nothing: as a whole (`n/a`), or in its first sentence ("No files.")."""
-    if said.casefold().rstrip(".!") in _NOTHING:
+def _hollow(value: list[Value] | dict[str, Value]) -> bool | None:
+    """Whether a collection is empty; None for one that holds nothing but empty values: `{"items": []}`."""
+    if not value:
         return True
-    first = re.split(r"[.!?]\s|\n", said, maxsplit=1)[0]
-    return len(first) <= SENTENCE and said[:1] not in "[{" and _DENIES.search(first) is not None
+    parts = value if isinstance(value, list) else value.values()
+    return None if all(part is None or part == "" or part == [] or part == {} for part in parts) else False
+
+
+def _says_nothing(said: str) -> bool:
+    """Whether a text may say that there is nothing: in a line of its own (`n/a`), in its first sentence ("No files."),
+    anywhere in a short text, or as JSON (`[ ]`)."""
+    if any(line.strip(_MARKUP).casefold() in _NOTHING for line in said.split("\n") if line.strip()):
+        return True
+    data = structure(said)
+    if isinstance(data, list | dict):
+        return _hollow(data) is not False
+    first = said if len(said) <= SENTENCE else re.split(r"[.!?]\s|\n", said, maxsplit=1)[0]
+    return len(first) <= SENTENCE and _DENIES.search(first) is not None
 
 
 def given(value: Value) -> bool | None:
@@ -175,7 +185,7 @@ def given(value: Value) -> bool | None:
         case ErrorValue():
             return None
         case list() | dict():
-            return True if value else None
+            return True if _hollow(value) is False else None
     if isinstance(value, int | float):
         return True
     said = (text(value) or "").strip()
@@ -189,7 +199,7 @@ def number(value: Value) -> tuple[float, bool] | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
-        return value, False
+        return None if isinstance(value, float) and math.isnan(value) else (value, False)
     said = (text(value) or "").strip()
     if len(said) > SHORT or not _NUMBER.fullmatch(said):
         return None
@@ -206,34 +216,30 @@ def short(value: Value) -> str | None:
 
 
 def yes_no(value: Value) -> bool | None:
-    """A boolean, or a text whose first word answers: alone on its line, or in a short text. "Yes, but ..." does not."""
+    """A boolean, or a text that is nothing but the answer. What follows a "Yes," may take it back."""
     if isinstance(value, bool):
         return value
-    said = (text(value) or "").strip()
-    match = _ANSWER.match(said)
-    if match is None:
-        return None
-    rest = said[match.end() :]
-    alone = not rest.partition("\n")[0].strip(" .,;:!)]")
-    if (not alone and short(value) is None) or _HEDGES.search(rest[:SENTENCE]):
-        return None
-    return match[1].lower() in ("yes", "y", "true")
+    match = _ANSWER.fullmatch((text(value) or "").strip())
+    return match[1].lower() in YES if match is not None else None
 
 
-def count(value: Value, unit: str) -> int | None:
-    """How many words, lines, characters or items a value has."""
+def count(value: Value, unit: str) -> tuple[int, int] | None:
+    """How many words, lines, characters or items a value has: the least and the most that may be meant."""
     if unit == "item":
-        return _items(value)
+        items = _items(value)
+        return None if items is None else (items, items)
     said = text(value)
-    if said is None or not whole(value):
-        return None
+    if said is None or not whole(value) or (len(said) <= SHORT and re.match(r"\W*\d+\W*(?:\w+\W*)?$", said)):
+        return None  # "120 lines" tells a count, it is none
     match unit:
         case "word":
-            return len(said.split())
+            words = said.split()
+            return None if _UNSPACED.search(said) else (sum(any(map(str.isalnum, one)) for one in words), len(words))
         case "line":
-            return len(said.strip("\n").split("\n")) if said.strip("\n") else 0
+            lines = said.strip("\n").split("\n") if said.strip("\n") else []
+            return sum(bool(line.strip()) for line in lines), len(lines)
         case _:
-            return len(said)
+            return len(said.strip()), len(said)
 
 
 def _items(value: Value) -> int | None:
@@ -245,12 +251,22 @@ def _items(value: Value) -> int | None:
             return None
         data = structure(said)
         if data is None:
-            bullets = sum(1 for line in said.split("\n") if _BULLET.match(line))
-            return bullets if bullets > 1 else None
+            return _bullets(said)
     if isinstance(data, dict):  # an object counts as its one list (openprose.md 3.11)
         lists = [field for field in data.values() if isinstance(field, list)]
         data = lists[0] if len(lists) == 1 else None
     return len(data) if isinstance(data, list) else None
+
+
+def _bullets(said: str) -> int | None:
+    """The items of the one list that a text holds; None where it may hold two, or a list in a list."""
+    lines = said.rstrip().split("\n")
+    marks = [match[0][0] if (match := _BULLET.match(line)) else "" for line in lines]
+    listed = [number for number, mark in enumerate(marks) if mark]
+    if len(listed) < 2 or len({"1" if marks[number].isdigit() else marks[number] for number in listed}) > 1:
+        return None
+    inside = lines[listed[0] : listed[-1] + 1]
+    return len(listed) if all(_BULLET.match(line) or line[:1] in ("", " ", "\t") for line in inside) else None
 
 
 def field(value: Value, words: str) -> bool | None:

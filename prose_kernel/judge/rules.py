@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -58,10 +58,13 @@ class Clause:
     test: Test
     negated: bool = False
     other: Other | None = None
+    quoted_name: str = ""
 
     def decide(self, bindings: Mapping[str, Value]) -> Ruling:
         try:
             found, value = facts.resolve(self.subject, bindings)
+            if self.quoted_name and facts.resolve(self.quoted_name, bindings)[0]:  # `a` is `b`: what b holds, or "b"?
+                return Ruling(None, self.rule, f"`{self.quoted_name}` may be a name")
             answer = self.test(value) if found else None
             if found and self.other is not None and answer is None:
                 answer = self.other.compare(value, bindings)
@@ -101,7 +104,8 @@ class Combination:
     """`and` or `or` of two or more conditions, by Kleene: Unknown only if it decides.
 
     Beside words that no rule reads, a negated condition does not count: in `log does not contain "a" or any warning`
-    the `not` may reach further than its own half.
+    the `not` may reach further than its own half. What stands right behind such words does not count either: in `the
+    sum of a and b is 5` it is the end of them.
     """
 
     word: str
@@ -112,9 +116,11 @@ class Combination:
         guarded = any(unread(operand) for operand in self.operands)
         unknown: Ruling | None = None
         seen: list[Ruling] = []
+        after_words = False
         for operand in self.operands:
             ruling = operand.decide(bindings)
-            if ruling.answer is None or (guarded and negates(operand)):
+            shared, after_words = after_words, isinstance(operand, Unparsed)
+            if ruling.answer is None or (guarded and negates(operand)) or shared:
                 unknown = unknown or Ruling(None, ruling.rule, ruling.why)
             elif ruling.answer is deciding:
                 return ruling
@@ -125,89 +131,81 @@ class Combination:
         return Ruling(not deciding, self.word, ", ".join(dict.fromkeys(ruling.why for ruling in seen)))
 
 
-Condition = Clause | Unparsed | Negation | Combination
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """`and` beside `or` without parentheses: `a or b and c`. It counts what both readings say."""
+
+    readings: tuple[Condition, Condition]
+
+    def decide(self, bindings: Mapping[str, Value]) -> Ruling:
+        found = [reading.decide(bindings) for reading in self.readings]
+        return (
+            found[0] if agreed(one.answer for one in found) is not None else Ruling(None, found[0].rule, found[0].why)
+        )
+
+
+Condition = Clause | Unparsed | Negation | Combination | Readings
+
+
+def parts(condition: Condition) -> tuple[Condition, ...]:
+    """What a condition is made of; nothing for a clause."""
+    match condition:
+        case Negation(operand=operand):
+            return (operand,)
+        case Combination(operands=operands):
+            return operands
+        case Readings(readings=(first, _)):
+            return (first,)
+        case _:
+            return ()
 
 
 def negates(condition: Condition) -> bool:
-    match condition:
-        case Clause(negated=negated):
-            return negated
-        case Negation():
-            return True
-        case Combination(operands=operands):
-            return any(negates(operand) for operand in operands)
-        case _:
-            return False
+    negation = isinstance(condition, Negation) or (isinstance(condition, Clause) and condition.negated)
+    return negation or any(map(negates, parts(condition)))
 
 
 def unread(condition: Condition) -> bool:
-    match condition:
-        case Unparsed():
-            return True
-        case Negation(operand=operand):
-            return unread(operand)
-        case Combination(operands=operands):
-            return any(unread(operand) for operand in operands)
-        case _:
-            return False
+    return isinstance(condition, Unparsed) or any(map(unread, parts(condition)))
 
 
-def decide(text: str, bindings: Mapping[str, Value]) -> Ruling:
-    """What the rules say about a condition. Never raises; reads only the bindings that the condition names."""
+def clauses(condition: Condition) -> list[Clause]:
+    if isinstance(condition, Clause):
+        return [condition]
+    return [one for part in parts(condition) for one in clauses(part)]
+
+
+def decide(
+    text: str, bindings: Mapping[str, Value], written: str = "", inserted: Iterable[tuple[str, str]] = ()
+) -> Ruling:
+    """What the rules say about a condition. Never raises; reads only the bindings that the condition names.
+
+    `inserted` are the values in it by their placeholders in the `written` text. One that could pass for words of the
+    condition (`" or 3 > 2`) leaves it open: outside quotes it has to be a number, inside it must not end them.
+    """
+    for placeholder, value in inserted:
+        quoted = placeholder in written and placeholder not in re.sub(_LITERAL, "", written)
+        if not (re.fullmatch(r'[^"“”`\\\n]*', value) if quoted else facts.number(value)):
+            return Ruling(None, "", "a value in it is no number")
     return parse(text).decide(bindings)
 
 
 def decidable(text: str) -> bool:
     """Whether each part of the condition has a form that decides both ways, whatever its bindings hold."""
-
-    def decides(condition: Condition) -> bool:
-        match condition:
-            case Clause(rule=rule):
-                return rule not in WEAK
-            case Negation(operand=operand):
-                return decides(operand)
-            case Combination(operands=operands):
-                return all(decides(operand) for operand in operands)
-            case _:
-                return False
-
-    return decides(parse(text))
+    condition = parse(text)
+    return not unread(condition) and not any(clause.rule in WEAK for clause in clauses(condition))
 
 
 def subjects(text: str) -> tuple[str, ...]:
     """The bindings that a condition is about, each once."""
-
-    def names(condition: Condition) -> list[str]:
-        match condition:
-            case Clause(subject=subject):
-                found = NAME.match(subject)
-                return [found[0]] if found is not None else []
-            case Negation(operand=operand):
-                return names(operand)
-            case Combination(operands=operands):
-                return [name for operand in operands for name in names(operand)]
-            case _:
-                return []
-
-    return tuple(dict.fromkeys(names(parse(text))))
+    names = (NAME.match(clause.subject) for clause in clauses(parse(text)))
+    return tuple(dict.fromkeys(name[0] for name in names if name is not None))
 
 
 def named(text: str) -> tuple[str, ...]:
     """The forms that a condition is made of (`number`, `empty`, `word` ...), each once; empty when a part has none."""
-
-    def forms(condition: Condition) -> list[str]:
-        match condition:
-            case Clause(rule=rule):
-                return [rule]
-            case Negation(operand=operand):
-                return forms(operand)
-            case Combination(operands=operands):
-                return [form for operand in operands for form in forms(operand)]
-            case _:
-                return []
-
     condition = parse(text)
-    return () if unread(condition) else tuple(dict.fromkeys(forms(condition)))
+    return () if unread(condition) else tuple(dict.fromkeys(clause.rule for clause in clauses(condition)))
 
 
 # ---------------------------------------------------------------- not, and, or
@@ -252,7 +250,7 @@ class _Parser:
         self._at = 0
 
     def whole(self) -> Condition:
-        condition = self._joined("or", 0)
+        condition = self._joined(0)
         if self._next < len(self._tokens) or self._text[self._at :].strip(" \t\n.,;!?"):
             raise _NoRule
         return condition
@@ -264,15 +262,16 @@ class _Parser:
         self._at = self._tokens[self._next][2]
         self._next += 1
 
-    def _joined(self, word: str, depth: int) -> Condition:
-        operands = [self._operand(word, depth)]
-        while self._peek() == word:
+    def _joined(self, depth: int) -> Condition:
+        """Conditions with `and` or `or` between them, up to the end or a closing parenthesis."""
+        operands, words = [self._unit(depth)], []
+        while (word := self._peek()) in ("and", "or"):
+            words.append(word)
             self._take()
-            operands.append(self._operand(word, depth))
-        return operands[0] if len(operands) == 1 else Combination(word, tuple(operands))
-
-    def _operand(self, word: str, depth: int) -> Condition:
-        return self._joined("and", depth) if word == "or" else self._unit(depth)
+            operands.append(self._unit(depth))
+        if len(set(words)) < 2:
+            return Combination(words[0], tuple(operands)) if words else operands[0]
+        return Readings((_grouped(operands, words, "or"), _grouped(operands, words, "and")))
 
     def _unit(self, depth: int) -> Condition:
         if depth > DEEPEST:
@@ -282,7 +281,7 @@ class _Parser:
             return Negation(self._unit(depth + 1))
         if self._peek() == "(" and not self._text[self._at : self._tokens[self._next][1]].strip():
             self._take()
-            condition = self._joined("or", depth + 1)
+            condition = self._joined(depth + 1)
             if self._peek() != ")":
                 raise _NoRule
             self._take()
@@ -293,6 +292,18 @@ class _Parser:
         end = self._tokens[self._next][1] if self._next < len(self._tokens) else len(self._text)
         self._at = end
         return clause(self._text[start:end])
+
+
+def _grouped(operands: list[Condition], words: list[str], loose: str) -> Condition:
+    """The reading in which the other word binds closer than `loose`."""
+    groups = [[operands[0]]]
+    for word, operand in zip(words, operands[1:], strict=True):
+        if word == loose:
+            groups.append([operand])
+        else:
+            groups[-1].append(operand)
+    close = "and" if loose == "or" else "or"
+    return Combination(loose, tuple(g[0] if len(g) == 1 else Combination(close, tuple(g)) for g in groups))
 
 
 # ---------------------------------------------------------------- clauses
@@ -324,6 +335,8 @@ _WORDS = "|".join(
     if word[0].isalpha() and word not in ("equal", "exceed", "longer than", "shorter than")
 )
 _SIGNS = r"==|!=|>=|<=|≥|≤|≠|>|<|="
+
+_VERSION = re.compile(r"(?:version|release)$", re.IGNORECASE)  # 3.12 is more than 3.9
 
 _TRUE = re.compile(rf"(?:[Tt]he\s+)?`?(?P<path>{_NAME}(?:\.{_NAME}|\[\d+\])+)`?")
 
@@ -391,6 +404,7 @@ def clause(text: str) -> Condition:
             test = _TESTS[rule](found)
             if (
                 test is None
+                or (rule in ("number", "numbers") and _VERSION.search(name))
                 or (subject["number"] and rule != "number")
                 or (subject["all"] and not _of_all(rule, found))
             ):
@@ -398,7 +412,9 @@ def clause(text: str) -> Condition:
             if "exited" in found:
                 name += facts.EXIT_CODE
             other = Other(found["right"], _comparison(_equal_or(found["op"]))) if found.get("right") else None
-            return Clause(name, rule, test, (found.get("not") is not None) != sign, other)
+            lit = found.get("lit") or ""
+            name_of = lit[1:-1] if lit[:1] == "`" and re.fullmatch(_PATH, lit[1:-1]) else ""
+            return Clause(name, rule, test, (found.get("not") is not None) != sign, other, name_of)
     return Unparsed(text.strip())
 
 
@@ -418,14 +434,18 @@ def _exit(found: Mapping[str, str | None]) -> Test:
     return test
 
 
-def _text(found: Mapping[str, str | None]) -> Test:
+def _text(found: Mapping[str, str | None]) -> Test | None:
     literal, how = _unquoted(found["lit"]), found["how"] or found["at"]
+    if literal is None:
+        return None
 
     def test(value: Value) -> bool | None:
         if not isinstance(text := facts.text(value), str):
             return None
         if how == "contain":
             answer = literal in text
+        elif literal != literal.strip():  # the outer spaces of a value may be nobody's
+            return None
         else:
             answer = text.strip().startswith(literal) if how == "start" else text.strip().endswith(literal)
         return answer if facts.whole(value) or (answer and how == "contain") else None
@@ -467,30 +487,64 @@ def _compared(value: Value, compare: Callable[[float, float], bool], right: tupl
     return compare(left[0], right[0])
 
 
+def agreed(answers: Iterable[bool | None]) -> bool | None:
+    """What all readings say; None where they differ."""
+    found = set(answers)
+    return found.pop() if len(found) == 1 else None
+
+
 def _count(found: Mapping[str, str | None]) -> Test:
     compare, right, unit = _comparison(found["op"] or ""), facts.number(found["n"]), found["unit"] or ""
 
     def test(value: Value) -> bool | None:
         count = facts.count(value, unit)
-        return None if count is None or right is None or right[1] else compare(count, right[0])
+        if count is None or right is None or right[1]:
+            return None
+        least, most = count
+        between = [right[0]] if least < right[0] < most else []
+        return agreed(compare(one, right[0]) for one in (least, most, *between))
 
     return test
 
 
-def _equal(found: Mapping[str, str | None]) -> Test:
-    literal = _unquoted(found["lit"]).strip()
+def _equal(found: Mapping[str, str | None]) -> Test | None:
+    quoted = _unquoted(found["lit"])
+    if quoted is None:
+        return None
+    literal = quoted.strip()
     folds = found.get("op") is None  # `is` folds case, `==` does not (openprose.md 3.11)
 
     def test(value: Value) -> bool | None:
         text = facts.short(value)
-        if text is None:
+        if text is None or (value is None and not literal):
             return None
+        said, wanted = (text.casefold(), literal.casefold()) if folds else (text, literal)
+        if said == wanted:
+            return True
         left, right = facts.number(text), facts.number(literal)
-        if left is not None and right is not None:
-            return left == right
-        return text.casefold() == literal.casefold() if folds else text == literal
+        if left is not None and right is not None and left[0] == right[0]:
+            return None  # 1.10 is 1.1 if it is a number, but not if it is a version; 50 % may be meant by 50
+        if not folds:
+            return False
+        if {said, wanted} <= facts.YES or {said, wanted} <= facts.NO:
+            return None
+        # "I choose query." may be meant by "query"
+        return None if wanted and re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", said) else False
 
     return test
+
+
+def _unless_told(test: Test) -> Test:
+    """Not of an object that has a field of that name: {"empty": true}."""
+
+    def careful(value: Value) -> bool | None:
+        data = value if isinstance(value, dict) else facts.structure(facts.text(value) or "")
+        return None if isinstance(data, dict) and _STATES & data.keys() else test(value)
+
+    return careful
+
+
+_STATES = frozenset(("empty", "specified", "given", "set", "provided", "supplied"))
 
 
 def _yes_no(found: Mapping[str, str | None]) -> Test:
@@ -525,8 +579,8 @@ def _equal_or(sign: str | None) -> str:
 
 
 _TESTS: dict[str, Callable[[Mapping[str, str | None]], Test | None]] = {
-    "empty": lambda found: facts.empty,
-    "given": lambda found: facts.given,
+    "empty": lambda found: _unless_told(facts.empty),
+    "given": lambda found: _unless_told(facts.given),
     "exit": _exit,
     "text": _text,
     "pattern": _pattern,
@@ -536,10 +590,13 @@ _TESTS: dict[str, Callable[[Mapping[str, str | None]], Test | None]] = {
     "yes-no": _yes_no,
     "word": _word,
     "numbers": lambda found: lambda value: None,
-    "items": lambda found: lambda value: None if (count := facts.count(value, "item")) is None else count > 0,
+    "items": lambda found: lambda value: None if (count := facts.count(value, "item")) is None else count[0] > 0,
 }
 
 
-def _unquoted(literal: str | None) -> str:
+def _unquoted(literal: str | None) -> str | None:
+    """What a quoted text stands for; None where `\\n` or `\\t` may be meant as it stands, or as one character."""
     literal = literal or '""'
-    return re.sub(r"\\(.)", r"\1", literal[1:-1]) if literal[0] == '"' else literal[1:-1]
+    if literal[0] != '"':
+        return literal[1:-1]
+    return re.sub(r"\\(.)", r"\1", literal[1:-1]) if not re.search(r"(?<!\\)(?:\\\\)*\\\w", literal) else None

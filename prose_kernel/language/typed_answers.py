@@ -172,7 +172,7 @@ def _agrees_on_fields(part: Schema) -> None:
         return
     closed = part.get("additionalProperties") is False and not part.get("patternProperties")
     for name in required:
-        if properties.get(name, not closed) is False:
+        if isinstance(name, str) and properties.get(name, not closed) is False:
             raise ValueError(f"the schema contradicts itself: `{name}` is required but not allowed")
 
 
@@ -221,7 +221,7 @@ def without_null(part: Schema) -> Schema:
     """What an optional part is when it is there; other alternatives stay as they are."""
     options = part.get("anyOf")
     if isinstance(options, list) and len(options) == 2 and {"type": "null"} in options:
-        return next((one for one in options if one != {"type": "null"}), part)
+        return next((one for one in options if one != {"type": "null"} and isinstance(one, Mapping)), part)
     return part
 
 
@@ -241,8 +241,9 @@ def field(part: Schema, name: str) -> Schema | None:
 def item(part: Schema) -> Schema | None:
     """The schema of what a list holds, or the only list in an object; None when nothing is known."""
     if part.get("type") == "object" and fields_of(part) is not None:
-        lists = [one for one in part["properties"].values() if one.get("type") == "array"]
-        sure = all(one.get("type") is not None for one in part["properties"].values())
+        parts = [one if isinstance(one, Mapping) else {} for one in part.get("properties", {}).values()]
+        lists = [one for one in parts if one.get("type") == "array"]
+        sure = all(one.get("type") is not None for one in parts)
         return item(lists[0]) if len(lists) == 1 and sure else None
     found = part.get("items") if part.get("type") == "array" else None
     return without_null(found) if isinstance(found, Mapping) else None

@@ -12,14 +12,14 @@ from prose_kernel.state import program_files
 
 
 def read(address: str, shown: str, given: Mapping[str, str]) -> tuple[dict[str, Any], str]:
-    """The schema in a file, without references, and the text of the file; `given` are texts of a run that is resumed,
+    """The schema in a file, without references, and the text of the file. `given` are texts of a run that is resumed,
     by address. Raises `ImportProgramError` (E224)."""
     try:
         text = given[address] if address in given else _text(address)
         schema = typed_answers.read(text)
         require_schema(schema)
     except (ValueError, program_files.Unreadable) as problem:
-        raise unusable(shown, str(problem)) from None
+        raise unusable(shown, str(problem).removesuffix(", not a program")) from None
     return schema, text
 
 

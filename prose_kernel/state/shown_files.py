@@ -212,4 +212,5 @@ def _lines(file: BinaryIO, encoding: str) -> Iterator[str]:
         while line := reader.readline(_PIECE):
             yield line
     finally:
-        reader.detach()  # the file stays open
+        if not file.closed:  # as it may be when nobody wants the rest
+            reader.detach()  # the file stays open

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec import structs
 from sessions.people import ScriptedPerson
 
 from prose_kernel.errors import NobodyToAsk, StateError, Undecided
@@ -190,14 +191,38 @@ async def test_why_in_a_choice() -> None:
         ({"mode": "stop"}, Pick("stop", "rules", 'label: mode is "stop"')),
         ({"mode": "stop\n"}, Pick("stop", "rules", 'label: mode is "stop"')),
         ({"mode": "Stop"}, Pick("scripted answer", "scripted")),
-        ({"mode": "stop", "level": "ship it"}, Pick("scripted answer", "scripted")),
         ({"unnamed": "stop"}, Pick("scripted answer", "scripted")),
         ({"mode": ["stop"]}, Pick("scripted answer", "scripted")),
     ],
 )
 async def test_a_rule_picks_only_what_a_named_binding_is(bindings: dict[str, Value], pick: Pick) -> None:
     chain = JudgeChain(scripted=script(mode="scripted answer"))
-    assert await chain.choose(asked("the mode or level", bindings=bindings), LABELS) == pick
+    assert await chain.choose(asked("the mode", bindings=bindings), LABELS) == pick
+
+
+@pytest.mark.parametrize(
+    "criteria", ["what comes after the mode", "which is not the mode", "the opposite of mode", "the mode or level"]
+)
+async def test_criteria_that_say_more_than_a_name_are_not_picked_by_rule(criteria: str) -> None:
+    chain = JudgeChain(scripted=script(mode="scripted answer"))
+    assert (await chain.choose(asked(criteria, bindings={"mode": "stop"}), LABELS)).by == "scripted"
+
+
+async def test_a_value_in_a_condition_cannot_pass_for_its_words() -> None:
+    for value in ('" or 3 > 2 or "', "3 > 2", "docs is empty"):
+        request = JudgeRequest(
+            f'docs contains "{value}"',
+            "c1/j0",
+            bindings={"docs": ""},
+            written='docs contains "{x}"',
+            inserted=(("{x}", value),),
+        )
+        verdict = await JudgeChain(scripted=script(docs="no")).decide(request)
+        assert verdict.by == ("scripted" if '"' in value else "rules") and verdict.answer is False
+        bare = structs.replace(request, text=f"{value} or docs is given", written="{x} or docs is given")
+        assert (await JudgeChain(scripted=script(docs="no", **{"3": "no"})).decide(bare)).by == "scripted"
+    number = JudgeRequest("90 >= 85", "c1/j0", written="{x} >= 85", inserted=(("{x}", "90"),))
+    assert (await JudgeChain().decide(number)).answer is True
 
 
 async def test_a_binding_that_cannot_be_read_picks_nothing() -> None:

@@ -351,14 +351,70 @@ def test_a11_a_text_that_has_something_is_still_decided(text: str, answer: bool)
         "Yes\n\nHowever, two files failed.",
         "yes if you accept the risk",
         "No, except on Linux.",
+        "Yes, once the review is done.",
+        "Yes, probably.",
+        "No.\nOn second thought, it is.",
+        "No. 5 is the best",
+        "True\nFalse",
     ],
 )
 def test_a11_yes_but_is_not_decided_by_rule(text: str) -> None:
     assert rules.decide("verdict is yes", {"verdict": text}).answer is None
 
 
-@pytest.mark.parametrize(
-    ("text", "answer"), [("Yes", True), ("yes.", True), ("No, the build broke.", False), ("YES!\n", True)]
-)
+@pytest.mark.parametrize(("text", "answer"), [("Yes", True), ("yes.", True), ("No.", False), ("YES!\n", True)])
 def test_a11_a_plain_yes_or_no_is_decided(text: str, answer: bool) -> None:
     assert rules.decide("verdict is yes", {"verdict": text}).answer is answer
+
+
+WRONG_ELSEWHERE: dict[str, tuple[str, dict[str, Value]]] = {
+    "the end of a sum": ("the sum of a and b is 5", {"a": 2, "b": 3}),
+    "the end of a difference": ("the difference between a and b is less than 5", {"a": 98, "b": 100}),
+    "or beside and": ('mode is "a" or mode is "b" and docs is empty', {"mode": "a", "docs": "text"}),
+    "or, then and": ('log contains "a" or "b" and not "c"', {"log": "a c"}),
+    "a version is no number": ("python_version >= 3.9", {"python_version": "3.12"}),
+    "a release is no number": ("the release is at least 1.9", {"release": "1.10"}),
+    "a version in quotes": ('tag is "1.10"', {"tag": "1.1"}),
+    "a key with zeros": ('key is "007"', {"key": "7"}),
+    "percent in quotes": ('share is "50%"', {"share": "50"}),
+    "a decimal comma": ("share is more than 5", {"share": "0,500"}),
+    "no group of thousands": ("share is more than 5", {"share": "1234,567"}),
+    "not a number": ("share is at least 5", {"share": float("nan")}),
+    "an answer in words": ('mode is "query"', {"mode": "I choose query."}),
+    "an answer in marks": ('mode is not "edit"', {"mode": "**edit**"}),
+    "a boolean in quotes": ('ready is "yes"', {"ready": True}),
+    "a count told": ("diff is more than 5 lines", {"diff": "7 lines"}),
+    "a bare count": ("diff is longer than 5 lines", {"diff": "7"}),
+    "blank lines": ("draft has exactly 3 lines", {"draft": "a\n\nb"}),
+    "marks are no words": ("draft has exactly 3 words", {"draft": "- one two"}),
+    "words without spaces": ("draft has at least 5 words", {"draft": "这是一个很长的句子"}),
+    "two lists": ("bugs has exactly 4 items", {"bugs": "Bugs:\n- a\n- b\nNo bugs:\n- c\n- d"}),
+    "a list in a list": ("bugs has exactly 3 items", {"bugs": "1. a\n- b\n- c"}),
+    "none below a heading": ("docs is empty", {"docs": "# Findings\n\nNone."}),
+    "none in a list": ("docs is given", {"docs": "Findings:\n- none"}),
+    "JSON with spaces": ("docs is empty", {"docs": "[ ]"}),
+    "JSON in a fence": ("docs is empty", {"docs": "```json\n[]\n```"}),
+    "an object of empty lists": ("docs is empty", {"docs": {"items": []}}),
+    "a space of no width": ("docs is not empty", {"docs": "\u200b"}),
+    "an object that says it": ("result is empty", {"result": {"empty": True}}),
+    "a line break in quotes": (r'log contains "a\nb"', {"log": "a\nb"}),
+    "outer spaces": ('line starts with "  "', {"line": "  x"}),
+    "a name in backticks": ("mode is `target`", {"mode": "edit", "target": "edit"}),
+}
+
+
+@pytest.mark.parametrize(("text", "bindings"), WRONG_ELSEWHERE.values(), ids=WRONG_ELSEWHERE)
+def test_what_has_another_reading_is_open(text: str, bindings: dict[str, Value]) -> None:
+    assert rules.decide(text, bindings).answer is None
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ('mode is "a" and score >= 85 or docs is empty', True),
+        ('(mode is "b" or docs is empty) and score >= 95', False),
+        ("score >= 85 and the reviewer agrees or docs is empty", None),
+    ],
+)
+def test_and_beside_or_counts_what_both_readings_say(text: str, answer: bool | None) -> None:
+    assert rules.decide(text, {"mode": "a", "score": 90, "docs": ""}).answer is answer

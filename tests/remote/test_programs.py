@@ -19,7 +19,7 @@ from cli.test_docs_examples import blocks, commands, printed
 from needs import needs_module
 from notebook.test_cells import Person, fine, wrong
 from remote.cluster import Cluster
-from waiting import eventually, processes, until
+from waiting import PATIENCE, eventually, processes, until
 
 from prose_kernel import settings
 from prose_kernel.cells.runner import Cells
@@ -268,7 +268,7 @@ async def test_an_interrupt_while_a_cluster_is_started_leaves_nothing(tmp_path: 
     await eventually(lambda: processes("prose_kernel.remote.local_cluster"))
     workspace.interrupt()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, PATIENCE)
     assert processes("prose_kernel.remote.local_cluster") == []
     assert not (tmp_path / "started").exists()
     await workspace.close()

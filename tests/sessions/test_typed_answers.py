@@ -342,6 +342,23 @@ def test_a_schema_that_nothing_can_fit(schema: str, problem: str, tmp_path: Path
     assert raised.value.code == "E224"
 
 
+@pytest.mark.parametrize(
+    "part", ["true", "false", '{"anyOf": [true, {"type": "null"}]}', '{"items": true}', '{"enum": [[]]}']
+)
+def test_odd_parts_of_schemas_do_no_harm(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "schema.json").write_text(
+        f'{{"type": "object", "properties": {{"a": {part}}}, "additionalProperties": false, "title": "x"}}'
+    )
+    program = 'let r = session "Ask"\n  output: "schema.json"\nfor x in r:\n  output y = x.a\noutput z = r.a.b\n'
+    assert check(tmp_path, monkeypatch, program) == 0, capsys.readouterr()
+    assert words_of(read((tmp_path / "schema.json").read_text()))
+    (tmp_path / "schema.json").write_text('{"type": "object", "properties": {}, "required": [{}, 3]}')
+    with pytest.raises(ImportProgramError):
+        LocalPrograms(tmp_path).load_contract("schema:schema.json")
+
+
 def test_fields_that_are_called_like_keywords_of_schemas_stay() -> None:
     fields = {"definitions": {"type": "string"}, "$ref": {"type": "string"}, "items": {"type": "string"}}
     assert read(json.dumps(object_of(fields))) == object_of(fields)

@@ -72,9 +72,7 @@ class ModelServers:
             self._chains[key] = vendors.chain(server, self._options, alias, default)
         return self._chains[key]
 
-    async def ask(
-        self, chain: tuple[Meant, ...], call: Call, note: Callable[[str], object] = lambda text: None
-    ) -> Answered:
+    async def ask(self, chain: tuple[Meant, ...], call: Call, note: Callable[[str], object] | None = None) -> Answered:
         """Ask the models of a chain until one answers; `note` is told of what a person may want to know.
 
         Each is asked once; one that has a fallback, and asks to be left alone for no more than `PATIENCE`, once more
@@ -96,7 +94,8 @@ class ModelServers:
                         reply = await call(link, meant, partial(throttle.opens, patience))
                         return Answered(meant, reply, tuple(failed))
                 except ProviderError as problem:
-                    self._tell(meant.name, throttle, note)
+                    if note is not None:
+                        self._tell(meant.name, throttle, note)
                     if last or not isinstance(problem, AWAY) or not problem.retryable:
                         raise
                     if again and 0 < throttle.closed_for <= PATIENCE:
@@ -104,7 +103,8 @@ class ModelServers:
                         continue  # the slot is waited for until the server is open again
                     failed.append(f"{meant.name} {meant.model}: {problem}")
                     other = chain[at + 1]
-                    note(f"{problem}; {other.name} {other.model} is asked instead")
+                    if note is not None:
+                        note(f"{problem}; {other.name} {other.model} is asked instead")
                     break
         raise AssertionError("a chain has a last model")
 
@@ -120,7 +120,7 @@ class ModelServers:
     def _way(self, meant: Meant) -> tuple[Way, Throttle]:
         if meant.name not in self._ways:
             way = Way(meant.name, meant.server, self._where)
-            self._ways[meant.name] = way, Throttle(self._most, self._clock, meant.name)
+            self._ways[meant.name] = way, Throttle(meant.name, self._most, self._clock)
         return self._ways[meant.name]
 
     async def close(self) -> None:

@@ -28,11 +28,11 @@ class Throttle:
     elsewhere has a `patience`: it raises `ProviderOverloaded` where the server asks to be left alone for longer.
     """
 
-    def __init__(self, most: int, clock: Clock, name: str = "here") -> None:
+    def __init__(self, name: str, most: int, clock: Clock) -> None:
+        self._name = name
         self.allowed = float(most)
         self._most = most
         self._clock = clock
-        self._name = name
         self._live = 0
         self._round = 0
         self._closed_until = 0.0

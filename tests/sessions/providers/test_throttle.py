@@ -17,7 +17,7 @@ class Server:
 
     def __init__(self, most: int) -> None:
         self.clock = FakeClock()
-        self.throttle = Throttle(most, self.clock)
+        self.throttle = Throttle("stub", most, self.clock)
         self.calls: list[asyncio.Future[None]] = []
         self.begun: list[int] = []
         self.tasks: list[asyncio.Task[None]] = []
@@ -141,7 +141,7 @@ async def test_who_could_go_elsewhere_does_not_wait_for_a_long_pause() -> None:
     server.clock.sleep = lambda seconds: pause.wait()  # type: ignore[method-assign,assignment,return-value]
     await server.end(0, error=ProviderRateLimit("slow down", retry_after=120.0))
     await asyncio.gather(*waiting)
-    assert refused == ["here: the server has asked not to be called for now"] * 3
+    assert refused == ["stub: the server has asked not to be called for now"] * 3
     with pytest.raises(ProviderOverloaded):  # nor between two rounds of a conversation
         await server.throttle.opens(patience=10.0)
     assert server.throttle.allowed == 1 and server.begun == [0]
