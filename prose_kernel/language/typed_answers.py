@@ -6,6 +6,7 @@ A schema is the plain data of a JSON Schema whose root is an object.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ FILE: Final = "schema:"
 WORDS: Final[dict[str, str]] = {"text": "string", "number": "number", "integer": "integer", "boolean": "boolean"}
 """The words for types, and their names in JSON Schema."""
 
+_REPEATED_GROUP: Final = re.compile(r"\)[*+{]|\\[1-9]")
 _REFERENCES: Final = ("$ref", "$dynamicRef")
 _DEFINITIONS: Final = ("$defs", "definitions")
 _ANNOTATIONS: Final = {"title", "description", "default", "examples", "deprecated", "$comment"}
@@ -167,6 +169,10 @@ def _agrees(part: Schema) -> None:
 
 
 def _agrees_on_fields(part: Schema) -> None:
+    named = part.get("patternProperties")
+    for pattern in named if isinstance(named, Mapping) else ():
+        if _REPEATED_GROUP.search(pattern):
+            raise ValueError(f"the schema has names of fields by a pattern that may take too long: `{pattern}`")
     properties, required = part.get("properties") or {}, part.get("required")
     if not isinstance(required, list) or not isinstance(properties, Mapping):
         return

@@ -333,6 +333,7 @@ def test_a_recording_answers_the_same_question_alone(tmp_path: Path) -> None:
         ('{"type": "object", "properties": {"a": {"allOf": [{"type": "string"}, {"type": "number"}]}}}', "`allOf`"),
         ('{"type": "object", "properties": {"a": false}, "required": ["a"]}', "`a` is required but not allowed"),
         ('{"type": "object", "properties": {"a": {"pattern": "("}}}', "not a JSON Schema"),
+        ('{"type": "object", "patternProperties": {"^(a+)+$": {}}}', "may take too long"),
     ],
 )
 def test_a_schema_that_nothing_can_fit(schema: str, problem: str, tmp_path: Path) -> None:
@@ -340,6 +341,14 @@ def test_a_schema_that_nothing_can_fit(schema: str, problem: str, tmp_path: Path
     with pytest.raises(ImportProgramError, match=problem) as raised:
         LocalPrograms(tmp_path).load_contract("schema:schema.json")
     assert raised.value.code == "E224"
+
+
+def test_a_pattern_that_would_never_end_is_a_wrong_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prose_kernel.runtime.typed_answers.PATTERN_SECONDS", 0.05)
+    schema = {"type": "object", "properties": {"slug": {"pattern": "^(a|aa)+$"}}}
+    assert taken('{"slug": "aaa"}', schema) == '{"slug": "aaa"}'
+    with pytest.raises(WrongAnswer, match="takes too long"):
+        taken(json.dumps({"slug": "a" * 90 + "b"}), schema)
 
 
 @pytest.mark.parametrize(
