@@ -14,9 +14,12 @@ from stubs.model_server import ANSWER, StubServer
 
 from prose_kernel.errors import ProviderError, ProviderOverloaded, Undecided, UsageError
 from prose_kernel.languages import OPENPROSE, VVM, Language
-from prose_kernel.runtime.ports import JudgeRequest
+from prose_kernel.runtime.ports import JudgeRequest, Usage
 from prose_kernel.runtime.session_options import ModelOptions, ModelServer, SessionOptions
 from prose_kernel.sessions.providers.choice import choice_of
+from prose_kernel.sessions.providers.model_calls import Reply
+from prose_kernel.sessions.providers.model_servers import Opens
+from prose_kernel.sessions.providers.vendors import Meant
 from prose_kernel.sessions.usage import CountedJudge, CountedSessions, UsageTotals
 from prose_kernel.settings import Settings
 from prose_kernel.workspace import Start, Workspace
@@ -84,6 +87,26 @@ async def test_the_other_model_goes_on_where_the_first_has_failed(stub: StubServ
     assert [(use.tool, use.outcome) for use in result.trace] == [("read", "ok")]
     assert stub.stats.by_model == {first: 2, "echo-0": 1}
     assert stub.last is not None and "remember the milk" in str(stub.last.body)
+
+
+async def test_a_conversation_goes_on_elsewhere_when_its_server_closes_between_two_rounds(
+    stub: StubServer, tmp_path: Path
+) -> None:
+    async with chained(stub, "anthropic", "ok-0", "ok-1", tmp_path) as live:
+        chain = live.servers.chain("anthropic", "sonnet")
+
+        async def refused(*_: object) -> Reply:
+            raise ProviderOverloaded("busy", busy=True, retry_after=120)
+
+        async def call(_: object, meant: Meant, opens: Opens) -> Reply:
+            if meant is chain[0]:
+                with pytest.raises(ProviderOverloaded):  # another session, meanwhile
+                    await live.servers.ask(chain[:1], refused)
+            await opens()
+            return Reply("said", meant.model, Usage())
+
+        answer = await live.servers.ask(chain, call)
+    assert (answer.by.model, len(answer.failed)) == ("ok-1", 1)
 
 
 async def test_a_fallback_whose_models_call_no_tools_gets_the_context(stub: StubServer, tmp_path: Path) -> None:
