@@ -16,8 +16,7 @@ from prose_kernel.runtime.session_options import JudgeOutput, ModelServer
 from prose_kernel.runtime.text import one_line
 from prose_kernel.sessions.providers import judge_batches as batches
 from prose_kernel.sessions.providers.model_calls import Conversation, Field, Link, Reply
-from prose_kernel.sessions.providers.model_servers import Answered, Call, ModelServers
-from prose_kernel.sessions.providers.throttle import Throttle
+from prose_kernel.sessions.providers.model_servers import Answered, Call, ModelServers, Opens
 from prose_kernel.sessions.providers.vendors import Meant
 from prose_kernel.sessions.usage import consumed, plain, reported
 
@@ -147,7 +146,7 @@ class ModelJudge:
         """`again`: a reply that makes no sense is asked for once more. Raises `ProviderError`."""
         said = message(request, question, text)
 
-        async def fill(link: Link, meant: Meant, throttle: Throttle) -> Reply:
+        async def fill(link: Link, meant: Meant, opens: Opens) -> Reply:
             asked = Conversation(meant.model, said, SYSTEM, options=meant.options)
             return await link.fill(asked, fields, output_mode(meant.server))
 
