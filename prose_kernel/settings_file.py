@@ -24,6 +24,7 @@ Only `settings.py` uses this module.
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -346,6 +347,8 @@ def convert(value: object, hint: object, *, text: bool = False) -> object:
         raise ValueError from problem
     if isinstance(found, bool) or not isinstance(found, int | float):
         return found
+    if not math.isfinite(found):
+        raise ValueError
     note = _note(hint)
     if not isinstance(note, Meta) and (found < 0 or (found == 0 and note is None)):
         raise ValueError

@@ -194,6 +194,8 @@ MISTAKES = [
     ("[providers]\na = 3", "prose.toml line 2: providers.a: a table [providers.a], not 3", None),
     ('[providers."a b"]', "prose.toml line 1: providers.\"a b\": a name without blanks and colons, not 'a b'", None),
     ('[providers.a]\nkind = "x"', "prose.toml line 2: providers.a.kind: one of 'anthropic', 'openai', not 'x'", None),
+    ("[providers.a]\ntimeout = nan", "prose.toml line 2: providers.a.timeout: a number above 0, not nan", None),
+    ("[providers.a]\ntimeout = inf", "prose.toml line 2: providers.a.timeout: a number above 0, not inf", None),
     ("[providers.a]\ntimeout = -1", "prose.toml line 2: providers.a.timeout: a number above 0, not -1", None),
     (
         "[providers.a]\nkey_ = 1",

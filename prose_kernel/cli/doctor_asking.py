@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prose_kernel.cli.doctor_sessions import Finding
-from prose_kernel.errors import ProseError, UsageError
+from prose_kernel.errors import ProseError, ProviderError, UsageError
 from prose_kernel.runtime.ports import JudgeRequest, SessionRequest, Usage
 from prose_kernel.runtime.text import one_line
 
 if TYPE_CHECKING:
-    from prose_kernel.runtime.session_options import SessionOptions, Surroundings
+    from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Surroundings
     from prose_kernel.sessions.provider_pool import LiveProviders
     from prose_kernel.sessions.providers.choice import Choice
     from prose_kernel.settings import Settings
@@ -110,13 +110,15 @@ def _targets(options: SessionOptions, where: Surroundings, live: LiveProviders) 
     if chosen.model is not None:
         yield f"{chosen.name}:{chosen.model}", chosen, _session(live, chosen)
     for name in _servers(options, chosen):
+        try:
+            vendors.check(name, options)
+        except UsageError as problem:
+            yield name, Choice("model", name), _failing(problem)
+            continue
         server = vendors.find(name, options)
         if name != chosen.name and server.key and not where.environment.get(server.key, "").strip():
             continue
-        meant: dict[str, list[str]] = {}
-        for alias in (*([vendors.DEFAULT] if server.model else []), *server.aliases):
-            meant.setdefault(vendors.model_id(name, server, alias), []).append(alias)
-        for aliases in meant.values():
+        for aliases in _aliases(name, server).values():
             choice = Choice("model", name, aliases[0])
             yield f"{name} {', '.join(aliases)}", choice, _session(live, choice)
     if judge.live and options.judge.rules != "only":
@@ -133,9 +135,33 @@ def _servers(options: SessionOptions, chosen: Choice) -> Iterable[str]:
 
     named = [chosen.name] if chosen.kind == "model" else []
     for name, server in options.servers.items():
-        chains = [vendors.chain(name, options, alias) for alias, one in server.options.items() if one.fallback]
-        named += [name, *(meant.name for chain in chains for meant in chain)]
+        named.append(name)
+        for alias, one in server.options.items():
+            if one.fallback:
+                with suppress(ProseError):  # it is told with the server
+                    named += [meant.name for meant in vendors.chain(name, options, alias)]
     return dict.fromkeys(named)
+
+
+def _aliases(name: str, server: ModelServer) -> dict[str, list[str]]:
+    """The models of a server, each with the aliases that mean it. What means nothing stands for itself: it fails."""
+    from prose_kernel.sessions.providers import vendors
+
+    meant: dict[str, list[str]] = {}
+    for alias in (*([vendors.DEFAULT] if server.model else []), *server.aliases):
+        try:
+            model = vendors.model_id(name, server, alias)
+        except ProviderError:
+            model = alias
+        meant.setdefault(model, []).append(alias)
+    return meant
+
+
+def _failing(problem: ProseError) -> Ask:
+    async def ask() -> Came:
+        raise problem
+
+    return ask
 
 
 def _session(live: LiveProviders, choice: Choice) -> Ask:

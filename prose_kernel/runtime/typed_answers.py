@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, Final
 
 from prose_kernel.language.typed_answers import Schema, without_null
@@ -12,6 +13,8 @@ from prose_kernel.runtime.structured_text import json_in
 
 _NAMED: Final = 5
 """How many mistakes of an answer are told at once."""
+PATTERN_SECONDS: Final = 1.0
+_TOO_LARGE: Final = "a number in it is too large"
 
 
 class WrongAnswer(Exception):
@@ -32,8 +35,6 @@ def taken(text: str | None, schema: Schema, *, typed_by_hand: bool = False) -> s
 
     A person may also give one line `field: value` for each field.
     """
-    from jsonschema import Draft202012Validator  # only where an answer is typed
-
     if text is None:
         raise WrongAnswer("it is a confirmation, not a JSON object")
     data = json_in(text)
@@ -42,12 +43,38 @@ def taken(text: str | None, schema: Schema, *, typed_by_hand: bool = False) -> s
     if not isinstance(data, dict):
         raise WrongAnswer("it is a JSON array, not an object" if isinstance(data, list) else "it is not a JSON object")
     data = _filled(data, schema)
-    problems = sorted(Draft202012Validator(schema).iter_errors(data), key=lambda error: error.json_path)
+    try:
+        problems = sorted(_validator()(schema).iter_errors(data), key=lambda error: error.json_path)
+    except OverflowError:
+        raise WrongAnswer(_TOO_LARGE) from None
+    except RecursionError:
+        raise WrongAnswer("it is nested too deep") from None
     if problems:
         told = [_said(problem) for problem in problems[:_NAMED]]
         more = f"; and {len(problems) - _NAMED} more" if len(problems) > _NAMED else ""
         raise WrongAnswer("; ".join(told) + more)
-    return json_text(data, separators=(", ", ": "))
+    found = json_text(data, separators=(", ", ": "))
+    if json_in(found) is None:  # `1e999` is read as infinity, which no JSON can say
+        raise WrongAnswer(_TOO_LARGE)
+    return found
+
+
+@cache
+def _validator() -> Any:
+    """The class that compares an answer with a schema. A `pattern` has a second for an answer: `re` would need years
+    for some, and nothing could interrupt it."""
+    import regex
+    from jsonschema import Draft202012Validator, ValidationError  # only where an answer is typed
+    from jsonschema.validators import extend
+
+    def pattern(_: Any, wanted: str, answer: object, __: Schema) -> Iterator[ValidationError]:
+        try:
+            if isinstance(answer, str) and regex.search(wanted, answer, timeout=PATTERN_SECONDS) is None:
+                yield ValidationError(f"{answer!r} does not match {wanted!r}")
+        except TimeoutError:
+            yield ValidationError(f"whether it matches {wanted!r} takes too long to find out")
+
+    return extend(Draft202012Validator, {"pattern": pattern})
 
 
 def require_schema(schema: Schema) -> None:

@@ -43,26 +43,30 @@ class Attachment:
 async def attachments(request: SessionRequest, access: Access) -> tuple[Attachment, ...]:
     """What goes with the message, in the order of the context. Raises `PermissionDenied` for a file that may not be
     read, `ProviderError` for one that is not there, for what is broken, and for too much."""
+    wanted = list(_wanted(request))
+    if len(wanted) > MOST:
+        raise _refused(f"{len(wanted):,} images and PDFs", f"a message takes up to {MOST}", "ask in several sessions")
     found: list[Attachment] = []
-    for item in request.context or ():
-        if item.file and _is_image(item.text or ""):
-            found.append(await _file(item.text or "", access))
-        elif not item.file and not item.missing:
-            found += [_checked(item.name, image) for image in images_in(item.content)]
-    for path in _references(request):
-        found.append(await _file(path, access))
-    if len(found) > MOST:
-        raise _refused(f"{len(found):,} images and PDFs", f"a message takes up to {MOST}", "ask in several sessions")
-    size = sum(len(one.data) for one in found)
-    if size > TOGETHER:
-        why = f"together they have {size:,} bytes, and a message takes up to {TOGETHER:,}"
-        raise _refused(f"{len(found):,} images and PDFs", why, "give smaller ones, or ask in several sessions")
+    size = 0
+    for label, data in wanted:
+        found.append(await _file(label, access) if data is None else _checked(label, data))
+        size += len(found[-1].data)
+        if size > TOGETHER:
+            why = f"together they have more than the {TOGETHER:,} bytes that a message takes"
+            raise _refused(f"{len(wanted):,} images and PDFs", why, "give smaller ones, or ask in several sessions")
     return tuple(found)
 
 
-def _references(request: SessionRequest) -> Iterator[str]:
-    """The images that the input of an agent of VVM refers to."""
-    return (path for path in (request.given.references if request.given else ()) if _is_image(path))
+def _wanted(request: SessionRequest) -> Iterator[tuple[str, bytes | None]]:
+    """The images and PDFs in their order, each with its name and its bytes; of a file, its path alone."""
+    for item in request.context or ():
+        if item.file and _is_image(item.text or ""):
+            yield item.text or "", None
+        elif not item.file and not item.missing:
+            yield from ((item.name, image) for image in images_in(item.content))
+    for path in request.given.references if request.given else ():
+        if _is_image(path):
+            yield path, None
 
 
 def _is_image(path: str) -> bool:

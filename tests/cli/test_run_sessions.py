@@ -377,6 +377,29 @@ def test_doctor_asks_each_model_the_judge_and_the_agents(
     assert sorted(path.name for path in here.iterdir()) == ["p.prose", "prose.toml"]  # nothing is recorded
 
 
+def test_doctor_asks_the_others_where_a_table_is_wrong(
+    here: Path, stub: StubServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = f'kind = "openai"\nbase_url = "{stub.openai_url}"\n'
+    (here / "prose.toml").write_text(
+        f'[providers.good]\n{table}model = "ok-1"\n[providers.lost]\n{table}model = "opus"\n'
+        f'[providers.bad]\n{table}model = "ok-2"\n[models.bad.fast]\nmodel = "ok-3"\nfallback = ["god:fast"]\n'
+    )
+    monkeypatch.setattr(doctor, "examine", lambda start: iter(()))
+    assert main(["doctor", "--ask"]) == 1
+    said = [
+        line for line in capsys.readouterr().out.splitlines() if not line.startswith("ok     ask good default: ok-1")
+    ]
+    assert said == [
+        "broken ask lost default: the model `opus` means nothing on lost",
+        '       fix: write in prose.toml: [models.lost] opus = "MODEL"',
+        "broken ask bad: [models.bad.fast] fallback: there is no model `god:fast` to fall back to",
+        "       fix: did you mean `good:fast`?",
+        "2 broken",
+    ]
+    assert stub.stats.by_model == {"ok-1": 1}
+
+
 def test_doctor_asks_nobody_offline_and_nobody_unless_told_to(
     here: Path, stub: StubServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

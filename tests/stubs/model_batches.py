@@ -30,10 +30,12 @@ class Batch:
 
 @dataclass
 class Batches:
-    """What the server knows of batches. `refuse` is the status that the next submission is answered with."""
+    """What the server knows of batches. `refuse` is the status that the next submission is answered with; with
+    `keeps_cancels` a cancellation is never answered."""
 
     held: bool = False
     refuse: int = 0
+    keeps_cancels: bool = False
     batches: list[Batch] = field(default_factory=list)
     files: dict[str, bytes] = field(default_factory=dict)
 

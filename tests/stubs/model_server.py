@@ -21,6 +21,7 @@ The name of the model decides, without what stands before a `/` in it (`<ms>` is
 - `context`: the error of a message that is too long;  `quota`: a 429 for an empty purse
 - `hang`: never answers;  `stall`: begins a stream, then falls silent;  `drip`: streams a word each 10 ms for ever
 - `garbage`: 200 with an HTML page;  `broken`: 200 with half a JSON object;  `cut`: stops in the middle and closes
+- `moved`: sends on to another server (this one, as `localhost`)
 - `drop`: closes without a word;  `midway`: streams three words, then an error event;  `unended`: three words, then a stream that just ends
 - `big-<MB>`: a text of that many megabytes;  `line-<MB>`: the same in one piece;  `empty`: an empty text;  `nonsense`: `Perhaps. Who knows?`
 - `markdown`: text that would break a page that trusts it;  `length`: cut by the limit of tokens;  `refuse`: declined
@@ -263,6 +264,8 @@ class StubServer:
         if path.startswith(("/stats", "/last", "/script/", "/reset")):
             await self._control(connection, path, body)
             return
+        if self.batches.keeps_cancels and path.endswith("/cancel"):
+            await connection.while_there(asyncio.Event().wait())
         batched = self.batches.reply(method, path, body, self._alone)
         if batched is not None:
             self._count()
@@ -346,6 +349,9 @@ class StubServer:
                 connection.gone = True
             case "garbage":
                 await connection.reply(200, b"<html><body><h1>Welcome to the gateway</h1></body></html>", "text/html")
+            case "moved":
+                assert self.last is not None
+                await connection.reply(307, b"", location=f"http://localhost:{self.port}{self.last.path}")
             case "broken":
                 await connection.reply(200, b'{"id": "x", "choices": [{')
             case "cut" | "stall" | "drip" | "midway" | "unended":

@@ -525,7 +525,9 @@ class _Bounded(httpx2.AsyncByteStream):
 
 
 async def _bound(response: httpx2.Response) -> None:
-    """Before a reply is read: is it one at all, and no more of it than can be held."""
+    """Before a reply is read: is it one at all, from this server, and no more of it than can be held."""
+    if response.has_redirect_location:
+        _stay(response.request.url, response.request.url.join(response.headers["location"]))
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if response.is_success and kind in ("text/html", "application/xhtml+xml"):
         raise ProviderBadReply(
@@ -534,3 +536,15 @@ async def _bound(response: httpx2.Response) -> None:
             hint="is its base_url right? most end in /v1",
         )
     response.stream = _Bounded(response.stream, lines=kind != "application/json")  # results of batches are lines, too
+
+
+def _stay(here: httpx2.URL, there: httpx2.URL) -> None:
+    """Raise `ProviderError` for a redirection to another server, which would get the message, and with some vendors'
+    headers the key. The same one may ask to be spoken to with TLS."""
+    if here.origin == there.origin or (here.host == there.host and there.scheme == "https"):
+        return
+    raise ProviderError(
+        "the server sends requests on to another server, which is not followed",
+        retryable=False,
+        hint="is its base_url right? write the address that it sends to, if you trust it",
+    )

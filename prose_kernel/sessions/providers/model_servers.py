@@ -4,9 +4,11 @@ way along a chain of fallbacks to the model that answers."""
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from prose_kernel.errors import (
     ProviderConnection,
@@ -27,7 +29,10 @@ AWAY = (ProviderRateLimit, ProviderOverloaded, ProviderTimeout, ProviderConnecti
 
 PATIENCE = 10.0  # seconds that a server with a fallback may ask to wait before its fallback is asked
 
-Call = Callable[[Link, Meant, Throttle], Awaitable[Reply]]
+Opens = Callable[[], Awaitable[None]]
+"""Waits until the server may be called again; raises `ProviderError` where another one is asked instead."""
+
+Call = Callable[[Link, Meant, Opens], Awaitable[Reply]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +83,16 @@ class ModelServers:
             way, throttle = self._way(meant)
             last = at == len(chain) - 1
             again = not last
+            patience = math.inf if last else PATIENCE
             while True:
                 try:
                     async with AsyncExitStack() as places:
                         if not meant.options.batch:  # a batch is one call, and may hold any number of requests
-                            await places.enter_async_context(throttle.slot(None if last else PATIENCE))
+                            await places.enter_async_context(throttle.slot(patience))
                             await places.enter_async_context(self._limit)
                         link = await way.open(meant.model)
-                        return Answered(meant, await call(link, meant, throttle), tuple(failed))
+                        reply = await call(link, meant, partial(throttle.opens, patience))
+                        return Answered(meant, reply, tuple(failed))
                 except ProviderError as problem:
                     if note is not None:
                         self._tell(meant.name, throttle, note)

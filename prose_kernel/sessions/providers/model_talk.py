@@ -85,6 +85,9 @@ async def talk(
     raise UsageLimitExceeded(f"{asked.rounds} requests")
 
 
+GIVE_UP = 0.7  # seconds for taking a request back: whoever stops a run does not wait for a server
+
+
 async def _later(
     model: Model[Any], waiting: ModelResponse, request: Callable[[ModelResponse], Awaitable[ModelResponse]]
 ) -> ModelResponse:
@@ -94,7 +97,8 @@ async def _later(
         return await request(waiting)
     except BaseException:
         with suppress(Exception):
-            await model.cancel_suspended_response(waiting)
+            async with asyncio.timeout(GIVE_UP):
+                await model.cancel_suspended_response(waiting)
         raise
 
 

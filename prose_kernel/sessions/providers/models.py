@@ -10,8 +10,7 @@ from msgspec import structs
 from prose_kernel.errors import ProviderBadReply
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
 from prose_kernel.sessions.providers.model_calls import Conversation, Link, Reply
-from prose_kernel.sessions.providers.model_servers import Answered, ModelServers
-from prose_kernel.sessions.providers.throttle import Throttle
+from prose_kernel.sessions.providers.model_servers import Answered, ModelServers, Opens
 from prose_kernel.sessions.providers.vendors import Meant
 from prose_kernel.sessions.request import Assembled, answered, assemble, without_files
 from prose_kernel.sessions.usage import discarded
@@ -87,7 +86,7 @@ class _Attempt:
     def note(self, text: str) -> None:
         self._on_progress(SessionProgress("note", text))
 
-    async def converse(self, link: Link, meant: Meant, throttle: Throttle) -> Reply:
+    async def converse(self, link: Link, meant: Meant, opens: Opens) -> Reply:
         """Ask this model, which goes on where another one of the chain has failed."""
         request, tools = self._request, meant.server.tools
         bench = await self._place(tools)
@@ -106,7 +105,7 @@ class _Attempt:
             request.settings,
             request.output,
             self._attached,
-            opens=throttle.opens,
+            opens=opens,
             history=self._history[tools],
         )
         return await link.converse(asked, lambda piece: self._on_progress(SessionProgress("text", piece)))

@@ -9,6 +9,7 @@ failed, and whether there is another attempt is said by the program.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -23,7 +24,8 @@ LONGEST_PAUSE = 30.0
 class Throttle:
     """Shared by all who call the same server in a run: branches, sessions, judgements. Belongs to one event loop.
 
-    `most` is what the settings allow. Waiting calls begin in the order in which they came.
+    `most` is what the settings allow. Waiting calls begin in the order in which they came. A call that could be made
+    elsewhere has a `patience`: it raises `ProviderOverloaded` where the server asks to be left alone for longer.
     """
 
     def __init__(self, name: str, most: int, clock: Clock) -> None:
@@ -35,7 +37,7 @@ class Throttle:
         self._round = 0
         self._closed_until = 0.0
         self._pause = 0.0
-        self._turnstile = asyncio.Lock()
+        self._patient, self._impatient = asyncio.Lock(), asyncio.Lock()
         self._left = asyncio.Event()
 
     @property
@@ -48,24 +50,25 @@ class Throttle:
         """Whether it was busy, and has not recovered yet."""
         return self.allowed < self._most
 
-    async def opens(self) -> None:
+    async def opens(self, patience: float = math.inf) -> None:
         """Wait until the server may be called again."""
         while (seconds := self.closed_for) > 0:
+            if seconds > patience:
+                raise ProviderOverloaded(f"{self._name}: the server has asked not to be called for now")
             await self._clock.sleep(seconds)
 
     @asynccontextmanager
-    async def slot(self, patience: float | None = None) -> AsyncIterator[None]:
-        """A call, made inside the block; how it ends says how many may follow. Raises `ProviderRateLimit` where the
-        server is closed for more seconds than `patience`."""
-        async with self._turnstile:  # the first of those who wait looks for its place, the others stand behind it
+    async def slot(self, patience: float = math.inf) -> AsyncIterator[None]:
+        """A call, made inside the block; how it ends says how many may follow."""
+        # the first of those who wait looks for its place, the others stand behind it: nobody who could go elsewhere
+        # behind one who cannot
+        async with self._patient if patience == math.inf else self._impatient:
             while self._live >= int(self.allowed) or self.closed_for > 0:
-                if patience is not None and self.closed_for > patience:
-                    raise ProviderRateLimit(f"{self._name}: the server has asked not to be called for now")
-                if self._live >= int(self.allowed):
+                if self._live >= int(self.allowed) and self.closed_for <= patience:
                     self._left.clear()
                     await self._left.wait()
                 else:
-                    await self.opens()
+                    await self.opens(patience)
             self._live += 1
         begun = self._round
         try:

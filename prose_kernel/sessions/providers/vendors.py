@@ -243,7 +243,8 @@ def _fallback(entry: str, name: str, server: ModelServer, options: SessionOption
     if head == "acp":
         hint: str | None = "a fallback is a model: an alias, SERVER or SERVER:ALIAS"
     else:
-        near = Nearest()(entry, (*server.aliases, *known))
+        near = Nearest()(head, known) if colon else Nearest()(entry, (*server.aliases, *known))
+        near = f"{near}:{rest}" if near and colon else near
         hint = did_you_mean(near) or f"an alias of {name}, SERVER or SERVER:ALIAS"
     raise ProviderError(f"there is no model `{entry}` to fall back to", retryable=False, hint=hint)
 

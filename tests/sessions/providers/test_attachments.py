@@ -126,8 +126,15 @@ async def test_too_much_for_one_message_is_an_error(
 ) -> None:
     monkeypatch.setattr(attachments, "TOGETHER", 100)
     async with Live(stub, "anthropic", "ok-0", tmp_path) as live:
-        with pytest.raises(ProviderError, match="together they have 144 bytes, and a message takes up to 100"):
+        with pytest.raises(ProviderError, match="together they have more than the 100 bytes that a message takes"):
             await live.run(asked(context=(item(printed(png())), item(printed(png())))))
+
+
+async def test_of_too_many_files_none_is_read(stub: StubServer, tmp_path: Path) -> None:
+    context = tuple(file(f"{n}.png") for n in range(1_000))  # none of them is there
+    async with Live(stub, "anthropic", "ok-0", tmp_path) as live:
+        with pytest.raises(ProviderError, match=r"1,000 images and PDFs cannot be given .* takes up to 20"):
+            await live.run(asked(context=context))
 
 
 @pytest.mark.parametrize(("wire", "takes"), [("anthropic", True), ("responses", True), ("chat", True)])

@@ -117,6 +117,18 @@ async def test_cancelling_all_cancels_the_batch_and_one_leaves_the_others(
         await eventually(lambda: stub.batches.batches[0].cancelled)
 
 
+async def test_a_vendor_that_is_silent_when_a_batch_is_cancelled_holds_nobody(
+    stub: StubServer, wire: str, tmp_path: Path
+) -> None:
+    stub.batches.held = stub.batches.keeps_cancels = True
+    async with live(stub, wire, "ok-0", tmp_path) as provider:
+        waiting = asyncio.create_task(provider.run(asked("One")))
+        await eventually(lambda: stub.batches.batches and stub.batches.batches[0].polls > 0)
+        waiting.cancel()
+        done, _ = await asyncio.wait([waiting], timeout=15)  # the server's own `timeout` is 30
+        assert done and waiting.cancelled()
+
+
 async def test_a_resumed_run_finds_what_a_killed_one_had_asked(stub: StubServer, wire: str, tmp_path: Path) -> None:
     stub.batches.held = True
     file, left = tmp_path / RUN / "batches.jsonl", tmp_path / "left.jsonl"

@@ -14,9 +14,12 @@ from stubs.model_server import ANSWER, StubServer
 
 from prose_kernel.errors import ProviderError, ProviderOverloaded, Undecided, UsageError
 from prose_kernel.languages import OPENPROSE, VVM, Language
-from prose_kernel.runtime.ports import JudgeRequest
+from prose_kernel.runtime.ports import JudgeRequest, Usage
 from prose_kernel.runtime.session_options import ModelOptions, ModelServer, SessionOptions
 from prose_kernel.sessions.providers.choice import choice_of
+from prose_kernel.sessions.providers.model_calls import Reply
+from prose_kernel.sessions.providers.model_servers import Opens
+from prose_kernel.sessions.providers.vendors import Meant
 from prose_kernel.sessions.usage import CountedJudge, CountedSessions, UsageTotals
 from prose_kernel.settings import Settings
 from prose_kernel.workspace import Start, Workspace
@@ -86,6 +89,26 @@ async def test_the_other_model_goes_on_where_the_first_has_failed(stub: StubServ
     assert stub.last is not None and "remember the milk" in str(stub.last.body)
 
 
+async def test_a_conversation_goes_on_elsewhere_when_its_server_closes_between_two_rounds(
+    stub: StubServer, tmp_path: Path
+) -> None:
+    async with chained(stub, "anthropic", "ok-0", "ok-1", tmp_path) as live:
+        chain = live.servers.chain("anthropic", "sonnet")
+
+        async def refused(*_: object) -> Reply:
+            raise ProviderOverloaded("busy", busy=True, retry_after=120)
+
+        async def call(_: object, meant: Meant, opens: Opens) -> Reply:
+            if meant is chain[0]:
+                with pytest.raises(ProviderOverloaded):  # another session, meanwhile
+                    await live.servers.ask(chain[:1], refused)
+            await opens()
+            return Reply("said", meant.model, Usage())
+
+        answer = await live.servers.ask(chain, call)
+    assert (answer.by.model, len(answer.failed)) == ("ok-1", 1)
+
+
 async def test_a_fallback_whose_models_call_no_tools_gets_the_context(stub: StubServer, tmp_path: Path) -> None:
     async with chained(stub, "anthropic", "err-529", "ok-0", tmp_path, then_more={"tools": False}) as live:
         assert (await live.run()).provider == "gateway"
@@ -145,6 +168,7 @@ def options(*fallback: str, **servers: ModelServer) -> SessionOptions:
     ("fallback", "message", "hint"),
     [
         (("opsu",), "there is no model `opsu` to fall back to", "did you mean `opus`?"),
+        (("olama:opus",), "there is no model `olama:opus` to fall back to", "did you mean `ollama:opus`?"),
         (("ollama:opus",), "the model `opus` means nothing on ollama", 'write in prose.toml: [models.ollama] opus = "MODEL"'),
         (("acp:opencode",), "there is no model `acp:opencode` to fall back to", "a fallback is a model: an alias, SERVER or SERVER:ALIAS"),
         (("sonnet",), "it goes round in a circle: anthropic:sonnet → anthropic:sonnet", "take one of them out"),

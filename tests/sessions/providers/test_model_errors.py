@@ -37,6 +37,7 @@ TABLE = [
     ("drop", errors.ProviderConnection, "the connection broke before the answer was whole", True),
     ("cut", errors.ProviderConnection, "the connection broke before the answer was whole", True),
     ("hang", errors.ProviderTimeout, "no answer in time", True),
+    ("moved", errors.ProviderError, "the server sends requests on to another server, which is not followed", False),
     ("garbage", errors.ProviderBadReply, "the server answered with a web page, not with a reply of a model", False),
 ]
 

@@ -110,23 +110,6 @@ async def test_other_failures_say_nothing_about_the_load() -> None:
     assert server.throttle.allowed == 4
 
 
-async def test_who_has_no_patience_does_not_wait_for_a_long_pause() -> None:
-    server = Server(1)
-    await server.start(1)
-
-    async def impatient() -> None:
-        async with server.throttle.slot(10.0):
-            raise AssertionError("it is closed")
-
-    waiting = [asyncio.create_task(impatient()) for _ in range(3)]
-    await server.settle()
-    await server.end(0, error=ProviderRateLimit("slow down", retry_after=60.0))
-    for task in waiting:
-        with pytest.raises(ProviderRateLimit, match="stub: the server has asked not to be called for now"):
-            await task
-    assert server.clock.time == 0
-
-
 async def test_who_waits_for_a_pause_is_interrupted_at_once() -> None:
     server = Server(1)
     await server.start(2)
@@ -136,3 +119,40 @@ async def test_who_waits_for_a_pause_is_interrupted_at_once() -> None:
     with pytest.raises(asyncio.CancelledError):
         await server.tasks[1]
     assert server.begun == [0]
+
+
+async def test_who_could_go_elsewhere_does_not_wait_for_a_long_pause() -> None:
+    """Those that have begun to wait before the server closed go as well, also from behind those that must wait."""
+    server = Server(1)
+    await server.start(2)  # a call, and one that has nowhere else to go
+    refused: list[str] = []
+
+    async def impatient() -> None:
+        try:
+            async with server.throttle.slot(patience=10.0):
+                raise AssertionError("it was called")
+        except ProviderOverloaded as problem:
+            refused.append(str(problem))
+
+    waiting = [asyncio.create_task(impatient()) for _ in range(3)]
+    await server.settle()
+    assert refused == []
+    pause = asyncio.Event()
+    server.clock.sleep = lambda seconds: pause.wait()  # type: ignore[method-assign,assignment,return-value]
+    await server.end(0, error=ProviderRateLimit("slow down", retry_after=120.0))
+    await asyncio.gather(*waiting)
+    assert refused == ["stub: the server has asked not to be called for now"] * 3
+    with pytest.raises(ProviderOverloaded):  # nor between two rounds of a conversation
+        await server.throttle.opens(patience=10.0)
+    assert server.throttle.allowed == 1 and server.begun == [0]
+    for task in server.tasks:
+        task.cancel()
+    await asyncio.gather(*server.tasks, return_exceptions=True)
+
+
+async def test_a_short_pause_is_waited_for_by_all() -> None:
+    server = Server(1)
+    await server.start(1)
+    await server.end(0, error=ProviderRateLimit("slow down", retry_after=7.0))
+    async with server.throttle.slot(patience=10.0):
+        assert server.clock.time == 7.0
