@@ -75,6 +75,8 @@ def evaluate(
     options = Options(parallel, fresh, budget, _path(baseline), _path(save_baseline), overrides)
     offer_commands()
     page_path, junit_path = _path(page), _path(junit)
+    if page_path is not None and not page_path.parent.is_dir():  # said now, and not when all has been paid for
+        raise UsageError(f"there is no directory {page_path.parent}", hint="make it first, or name another file")
     with redirect_stdout(sys.stderr):  # what functions of the specification print is none of the result
         evaluation = Evaluation(read(path), options, read_notebook, _progress())
         with _interrupts(evaluation.interrupt):

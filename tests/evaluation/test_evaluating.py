@@ -89,6 +89,17 @@ def test_the_command_prints_the_table(
     assert "<script" not in (tmp_path / "r.html").read_text()
 
 
+def test_a_file_that_cannot_be_written_is_said_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = Model(arithmetic)
+    model.plug_in(monkeypatch)
+    path = write(tmp_path, LIVE + RIGHT, CASES)
+    assert main(["eval", str(path), "--html", str(tmp_path / "gone" / "file")]) == 2
+    assert "there is no directory" in capsys.readouterr().err
+    assert model.asked == 0
+
+
 def test_what_functions_do_to_the_process_is_none_of_the_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
