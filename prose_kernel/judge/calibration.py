@@ -222,7 +222,9 @@ def load(path: Path, shown: str = "") -> tuple[Item, ...]:
         if not line.strip():
             continue
         try:
-            item = _item(json.loads(line, parse_constant=_no_number), number)
+            said = json.loads(line, parse_constant=_no_number)
+            _sendable(said)
+            item = _item(said, number)
         except (ValueError, RecursionError) as problem:
             reason = _of_json(problem) if isinstance(problem, json.JSONDecodeError | RecursionError) else str(problem)
             raise UsageError(
@@ -254,6 +256,16 @@ def _of_json(problem: Exception) -> str:
 
 def _no_number(word: str) -> object:
     raise ValueError(f"{word} is no JSON number")
+
+
+def _sendable(said: object) -> None:
+    """Raises `ValueError` for what JSON can say and no request can."""
+    try:
+        json.dumps(said, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("a text holds half of a character") from None
+    except ValueError:
+        raise ValueError("a number is too large") from None
 
 
 def _item(said: Any, number: int) -> Item:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 from msgspec import structs
 
@@ -223,13 +223,25 @@ class CountedJudge:
         return found
 
 
+@runtime_checkable
+class Ahead(Protocol):
+    """A judge that may have answered before it is asked."""
+
+    def kept(self, request: JudgeRequest) -> Verdict | None:
+        """The answer that came together with that to an earlier question; it is handed out once."""
+        ...
+
+
 class LimitedJudge:
-    """The `Judge` port around one that costs something: it is asked as far as the budgets allow."""
+    """The `Judge` port around one that costs something: it is asked as far as the budgets allow. An answer that is paid
+    for already is given under a spent budget, too."""
 
     def __init__(self, inner: Judge) -> None:
         self._inner = inner
 
     async def decide(self, request: JudgeRequest) -> Verdict:
+        if isinstance(self._inner, Ahead) and (kept := self._inner.kept(request)) is not None:
+            return kept
         async with budgets.limited(session=False):
             return await self._inner.decide(request)
 

@@ -24,7 +24,7 @@ from prose_kernel._version import __version__
 from prose_kernel.errors import UsageError
 from prose_kernel.runtime.text import one_line
 from prose_kernel.telemetry.conventions import SCHEMA
-from prose_kernel.telemetry.spans import Note, Span, trace_and_span
+from prose_kernel.telemetry.spans import Attribute, Note, Span, trace_and_span
 
 PATIENCE: Final = 3.0
 """Seconds that the last spans have to reach the collector."""
@@ -59,8 +59,8 @@ class Tracer:
         else:
             around = self._remote
         kind = _KINDS.get(span.kind, trace.SpanKind.INTERNAL)
-        attributes, links = dict(span.attributes), _links(span)
-        made = self._tracer.start_span(span.name, around, kind, attributes, links, start_time=span.begin)
+        attributes, links = _written(span.attributes), _links(span)
+        made = self._tracer.start_span(_text(span.name), around, kind, attributes, links, start_time=span.begin)
         self._spans[id(span)] = made
         told = made.get_span_context()
         if told.is_valid:  # else nothing is recorded (OTEL_SDK_DISABLED)
@@ -69,16 +69,16 @@ class Tracer:
 
     def noted(self, span: Span, note: Note) -> None:
         if (made := self._spans.get(id(span))) is not None:
-            made.add_event(note.name, note.attributes, note.at)
+            made.add_event(note.name, _written(note.attributes), note.at)
 
     def ended(self, span: Span) -> None:
         made = self._spans.pop(id(span), None)
         if made is None:
             return
-        made.update_name(span.name)
-        made.set_attributes(dict(span.attributes))
+        made.update_name(_text(span.name))
+        made.set_attributes(_written(span.attributes))
         if span.status == "error":
-            made.set_status(trace.Status(trace.StatusCode.ERROR, span.message or span.error or None))
+            made.set_status(trace.Status(trace.StatusCode.ERROR, _text(span.message or span.error) or None))
         elif span.status == "cancelled":
             made.set_attribute("prose.outcome", "cancelled")
         made.end(span.end)
@@ -91,6 +91,16 @@ class Tracer:
         ending.join(PATIENCE)
         if ending.is_alive() and self._exporter is not None:
             self._exporter.failed()
+
+
+def _text(text: str) -> str:
+    """Text that UTF-8 can say. The name of a file may hold other bytes, and one such name would lose all spans that are
+    sent with it."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _written(attributes: Mapping[str, Attribute]) -> dict[str, Attribute]:
+    return {name: _text(value) if isinstance(value, str) else value for name, value in attributes.items()}
 
 
 def _links(span: Span) -> list[trace.Link]:

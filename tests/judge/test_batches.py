@@ -255,6 +255,23 @@ async def test_one_request_counts_once_for_a_budget(world: World, stub: StubServ
     assert found["draft"] == "A short text about frogs."
 
 
+async def test_a_spent_budget_refuses_no_answer_that_is_paid_for(world: World, stub: StubServer) -> None:
+    await world.run(CONSTRAIN, VVM, stub.script("all", said("yes", "yes", "no")), cassette_mode="off")
+    once = world.usage.tokens_in + world.usage.tokens_out
+    model = stub.script("all", said("yes", "yes", "no"))
+    found = await world.run(CONSTRAIN, VVM, model, cassette_mode="off", budget=f"{once} tokens")
+    assert found["draft"]["error"]["data"]["violations"] == ["rhymes"]
+    with pytest.raises(RunError) as refused:  # another question is refused
+        await world.run(
+            CONSTRAIN + "blue = ?`is blue`(draft)\nexport blue\n",
+            VVM,
+            model,
+            cassette_mode="off",
+            budget=f"{once} tokens",
+        )
+    assert refused.value.code == "E221"
+
+
 def test_a_run_that_is_resumed_has_the_answers(
     world: World, stub: StubServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

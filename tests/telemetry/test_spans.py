@@ -432,6 +432,18 @@ def test_prose_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collector: C
     assert [line["name"] for line in ended(tmp_path / "log", "run")] == ["invoke_workflow program.prose"]
 
 
+def test_the_bytes_of_a_name_lose_no_spans(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collector: Collector, caplog: pytest.LogCaptureFixture
+) -> None:
+    from prose_kernel.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "caf\udce9.prose").write_text('let a = "x"\n')
+    assert main(["run", "caf\udce9.prose", "--otel", "--log", "log"]) == 0
+    assert [span.name for span in collector.spans] == ["let", "cell 1", "invoke_workflow caf\\udce9.prose"]
+    assert caplog.records == [] and len(lines(tmp_path / "log")) == 5
+
+
 def test_tests_are_not_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collector: Collector) -> None:
     from prose_kernel.cli.main import main
 

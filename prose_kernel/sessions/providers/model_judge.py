@@ -56,7 +56,7 @@ class ModelJudge:
     async def decide(self, request: JudgeRequest) -> Verdict:
         """Yes, no, uncertain; of a loop also that it makes no progress. Further questions of the request that are about
         the same values are asked with it; their answers wait here until the program asks."""
-        if (kept := self._kept.take(request)) is not None:
+        if (kept := self.kept(request)) is not None:
             return kept
         asked_at_once = batches.together(request)
         if len(asked_at_once) > 1 and self._batches:
@@ -71,6 +71,10 @@ class ModelJudge:
         said, details = await self._ask(request, statement(request), asked)
         answer = str(said["answer"])
         return Verdict(ANSWERS[answer], "model", _reason(said), answer == "no_progress", details)
+
+    def kept(self, request: JudgeRequest) -> Verdict | None:
+        """The answer that came together with that to an earlier question; it is handed out once."""
+        return self._kept.take(request)
 
     async def _decide_all(self, requests: tuple[JudgeRequest, ...]) -> Verdict | None:
         """The verdict of the first, those of the others are kept. None where the model cannot answer so many at once:
