@@ -97,8 +97,8 @@ def _element(value: Value, index: int) -> tuple[bool, Value]:
 
 
 def structure(text: str) -> Value:
-    """The JSON array or object that a text is, or that its one fenced block holds; None without one, and with two."""
-    found = json_in(text) if text.count("```") <= 2 else None
+    """The JSON array or object that a text is, or that its first fenced block holds; None without one."""
+    found = json_in(text)
     return found if isinstance(found, list | dict) else None
 
 

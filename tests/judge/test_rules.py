@@ -384,7 +384,6 @@ WRONG_ELSEWHERE: dict[str, tuple[str, dict[str, Value]]] = {
     "an answer in marks": ('mode is not "edit"', {"mode": "**edit**"}),
     "a boolean and a number": ('ready is "1"', {"ready": True}),
     "an error for a text": ("docs is given", {"docs": "Error: the server is away"}),
-    "two blocks of JSON": ("docs.count > 0", {"docs": '```\n{"count": 3}\n```\nor\n```\n{"count": 0}\n```'}),
     "a boolean in quotes": ('ready is "yes"', {"ready": True}),
     "a count told": ("diff is more than 5 lines", {"diff": "7 lines"}),
     "a bare count": ("diff is longer than 5 lines", {"diff": "7"}),
