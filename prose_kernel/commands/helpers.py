@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import os
-import secrets
 import shutil
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from secrets import token_hex
 
 from prose_kernel.commands.engine import Engine, EngineClosed
 from prose_kernel.commands.output import no_op
 from prose_kernel.commands.process import Launch, Process, Record, exit_of
 from prose_kernel.commands.spawn import close
+from prose_kernel.commands.tasks.secrets import without_secrets
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.services import HelperEnd
 
@@ -37,7 +38,13 @@ class Helpers:
         self._engine = engine
 
     async def start(
-        self, command: Sequence[str], env: Mapping[str, str], cwd: str, on_output: Callable[[str], None]
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        cwd: str,
+        on_output: Callable[[str], None],
+        *,
+        secrets: bool = True,
     ) -> RunningHelper:
         """See `Guard.start`. Cancelling the call ends what was started."""
         try:
@@ -47,8 +54,10 @@ class Helpers:
         environment = {**os.environ, **env}
         argv = (_program(command[0], environment.get("PATH"), cwd), *command[1:])
         encoded = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
+        if not secrets:
+            encoded = without_secrets(encoded, env)
         # Nobody carries this marker: a tree is followed from parent to child alone, and nothing is added to it.
-        launch = Launch(lambda _: (argv, ()), encoded, cwd, None, tree=secrets.token_hex(8), talk=True)
+        launch = Launch(lambda _: (argv, ()), encoded, cwd, None, tree=token_hex(8), talk=True)
         helper = RunningHelper(self._engine, launch, on_output)
         await helper.begin()
         return helper

@@ -57,7 +57,7 @@ def read(text: str) -> dict[str, Any]:
     if len(text) > LARGEST:
         raise ValueError(f"the schema has {len(text):,} characters; at most {LARGEST:,} are sent with each request")
     try:
-        data = json.loads(text)
+        data = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         raise ValueError("the file is not JSON") from None
     if not isinstance(data, dict):
@@ -65,8 +65,12 @@ def read(text: str) -> dict[str, Any]:
     return usable(data)
 
 
+def _no_constant(name: str) -> object:
+    raise ValueError(name)
+
+
 def usable(schema: Schema) -> dict[str, Any]:
-    """A schema without references. Raises `ValueError` for one that is no use."""
+    """A schema without references, whose parts are objects. Raises `ValueError` for one that is no use."""
     require_usable(schema)
     whole: dict[str, Any] = _inlined(schema, schema)
     return whole
@@ -79,15 +83,20 @@ def _inlined(root: Schema, part: Any) -> Any:
     beside = {key: value for key, value in part.items() if key not in (*_REFERENCES, *_DEFINITIONS)}
     for key, value in beside.items():
         if key in _GROUPS and isinstance(value, dict):
-            beside[key] = {name: _inlined(root, one) for name, one in value.items()}
+            beside[key] = {name: _spelled_out(_inlined(root, one)) for name, one in value.items()}
         elif key in _LISTS and isinstance(value, list):
-            beside[key] = [_inlined(root, one) for one in value]
+            beside[key] = [_spelled_out(_inlined(root, one)) for one in value]
         elif key in _SINGLE:
             beside[key] = _inlined(root, value)
     if not any(key in part for key in _REFERENCES):
         return beside
     found = _inlined(root, resolved(root, part))
     return {**found, **beside} if beside.keys() <= _ANNOTATIONS else {"allOf": [found, beside]}
+
+
+def _spelled_out(part: Any) -> Any:
+    """`true` and `false` in the place of a schema, as the objects that mean the same."""
+    return ({} if part else {"not": {}}) if isinstance(part, bool) else part
 
 
 def require_usable(schema: Schema) -> None:
@@ -105,9 +114,10 @@ def require_usable(schema: Schema) -> None:
             raise ValueError(f"the schema has more than {MOST_FIELDS} fields")
         reference = part.get("$ref", part.get("$dynamicRef"))
         if reference is not None:
+            meant = resolved(schema, part)
             if reference in within:
                 raise ValueError(f"the schema is recursive: `{reference}` holds itself")
-            agenda.append((resolved(schema, part), depth + 1, within | {reference}))
+            agenda.append((meant, depth + 1, within | {reference}))
         _agrees(part)
         agenda.extend((inner, depth + 1, within) for inner in _parts(part))
 

@@ -50,10 +50,17 @@ class Guard(Protocol):
     """Starts helpers, and sees to it that none outlives the kernel, whatever becomes of the kernel."""
 
     async def start(
-        self, command: Sequence[str], env: Mapping[str, str], cwd: str, on_output: Callable[[str], None]
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        cwd: str,
+        on_output: Callable[[str], None],
+        *,
+        secrets: bool = True,
     ) -> Helper:
-        """Start a command with our own environment and `env` on top. `on_output` gets the decoded text of its standard
-        output, piece by piece, in the caller's loop. Raises `OSError` whose text says why it could not be started."""
+        """Start a command with our own environment and `env` on top. Without `secrets` it gets none of our variables
+        that look like some by their names. `on_output` gets the decoded text of its standard output, piece by piece,
+        in the caller's loop. Raises `OSError` whose text says why it could not be started."""
         ...
 
 

@@ -14,6 +14,7 @@ from prose_kernel.runtime.structured_text import json_in
 _NAMED: Final = 5
 """How many mistakes of an answer are told at once."""
 PATTERN_SECONDS: Final = 1.0
+_TOO_LARGE: Final = "a number in it is too large"
 
 
 class WrongAnswer(Exception):
@@ -42,12 +43,20 @@ def taken(text: str | None, schema: Schema, *, typed_by_hand: bool = False) -> s
     if not isinstance(data, dict):
         raise WrongAnswer("it is a JSON array, not an object" if isinstance(data, list) else "it is not a JSON object")
     data = _filled(data, schema)
-    problems = sorted(_validator()(schema).iter_errors(data), key=lambda error: error.json_path)
+    try:
+        problems = sorted(_validator()(schema).iter_errors(data), key=lambda error: error.json_path)
+    except OverflowError:
+        raise WrongAnswer(_TOO_LARGE) from None
+    except RecursionError:
+        raise WrongAnswer("it is nested too deep") from None
     if problems:
         told = [_said(problem) for problem in problems[:_NAMED]]
         more = f"; and {len(problems) - _NAMED} more" if len(problems) > _NAMED else ""
         raise WrongAnswer("; ".join(told) + more)
-    return json_text(data, separators=(", ", ": "))
+    found = json_text(data, separators=(", ", ": "))
+    if json_in(found) is None:  # `1e999` is read as infinity, which no JSON can say
+        raise WrongAnswer(_TOO_LARGE)
+    return found
 
 
 @cache

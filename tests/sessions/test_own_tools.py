@@ -392,6 +392,30 @@ async def test_a_variable_that_is_not_set(tmp_path: Path, guard: Helpers) -> Non
     await bench.pool.close()
 
 
+async def test_secrets_of_the_kernel_are_not_for_servers(
+    tmp_path: Path, guard: Helpers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEATHER_TOKEN", "of-the-kernel")
+    here = Bench(tmp_path, guard, mcp={"bare": McpServer((sys.executable, BY_HAND, "weather"), timeout=20)})
+    assert await (await here.of("bare.token")).call("bare__token", {}) == "none"
+    await here.pool.close()
+
+
+async def test_sessions_that_wait_for_a_server_share_its_failure(
+    tmp_path: Path, guard: Helpers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mcp_server, "START", 0.5)
+    mute = McpServer(("sh", "-c", "echo started >> starts; exec sleep 1000"))
+    here = Bench(tmp_path, guard, mcp={"mute": mute})
+    ends = await asyncio.gather(*(here.of("mute") for _ in range(5)), return_exceptions=True)
+    assert all("did not say hello" in str(end) for end in ends)
+    assert (tmp_path / "starts").read_text() == "started\n"
+    with pytest.raises(ProviderError, match="did not say hello"):  # a later session tries anew
+        await here.of("mute")
+    assert (tmp_path / "starts").read_text() == "started\n" * 2
+    await here.pool.close()
+
+
 async def test_each_call_is_audited_without_its_arguments(weather: Bench) -> None:
     bench = await weather.of("weather", rule=("weather.forecast", "weather.broken"))
     await bench.call("weather__forecast", {"city": "sk-secret"})
@@ -444,6 +468,22 @@ async def test_functions_that_raise_and_that_say_too_much(functions: Bench) -> N
     assert await bench.call("raises", {}) == "failed: ValueError: not today"
     said = await bench.call("long", {})
     assert said.endswith("\n\n[cut: 3,000,000 characters in all]") and len(said) < 101_000
+
+
+@pytest.mark.parametrize("problem", ["StopIteration", "asyncio.CancelledError", "GeneratorExit", "KeyboardInterrupt"])
+@pytest.mark.parametrize("kind", ["def", "async def"])
+async def test_whatever_a_function_raises_is_said_at_once(
+    tmp_path: Path, guard: Helpers, kind: str, problem: str
+) -> None:
+    held = f"import asyncio\nkept = []\n{kind} fails() -> str:\n    kept.append(1)\n    raise {problem}(len(kept))\n"
+    (tmp_path / "prose_tools.py").write_text(held)
+    here = Bench(tmp_path, guard)
+    bench = await here.of("fails")
+    for count in (1, 2):  # the process goes on
+        said = await bench.call("fails", {})
+        assert said.startswith("failed: ") and problem.rpartition(".")[2] in said
+        assert problem == "StopIteration" or said.endswith(f": {count}")
+    await here.pool.close()
 
 
 async def test_a_function_that_forks_and_blocks_is_ended(tmp_path: Path, guard: Helpers) -> None:

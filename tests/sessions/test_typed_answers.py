@@ -14,13 +14,13 @@ from sessions.test_runs_resumed import runs, workspace
 
 from prose_kernel.cli.main import main
 from prose_kernel.errors import ImportProgramError, ProviderError, SessionError
-from prose_kernel.language.typed_answers import object_of, optional, read, words_of
+from prose_kernel.language.typed_answers import item, object_of, optional, read, words_of
 from prose_kernel.recordings.keys import Identity
 from prose_kernel.recordings.recorded_sessions import RecordedSessions
 from prose_kernel.recordings.redaction import Redaction
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
 from prose_kernel.runtime.session_options import Surroundings
-from prose_kernel.runtime.typed_answers import WrongAnswer, taken
+from prose_kernel.runtime.typed_answers import WrongAnswer, filled_in, taken
 from prose_kernel.sessions.providers.human import HumanSessions
 from prose_kernel.sessions.providers.scripted import ScriptedSessions
 from prose_kernel.state.programs import LocalPrograms
@@ -333,6 +333,9 @@ def test_a_recording_answers_the_same_question_alone(tmp_path: Path) -> None:
         ('{"type": "object", "properties": {"a": {"allOf": [{"type": "string"}, {"type": "number"}]}}}', "`allOf`"),
         ('{"type": "object", "properties": {"a": false}, "required": ["a"]}', "`a` is required but not allowed"),
         ('{"type": "object", "properties": {"a": {"pattern": "("}}}', "not a JSON Schema"),
+        ('{"type": "object", "properties": {"a": {"$ref": {}}}}', "refers to something outside"),
+        ('{"type": "object", "required": [["a"]]}', "not a JSON Schema"),
+        ('{"type": "object", "properties": {"a": {"maximum": Infinity}}}', "the file is not JSON"),
         ('{"type": "object", "patternProperties": {"^(a+)+$": {}}}', "may take too long"),
     ],
 )
@@ -341,6 +344,25 @@ def test_a_schema_that_nothing_can_fit(schema: str, problem: str, tmp_path: Path
     with pytest.raises(ImportProgramError, match=problem) as raised:
         LocalPrograms(tmp_path).load_contract("schema:schema.json")
     assert raised.value.code == "E224"
+
+
+def test_a_schema_may_say_true_and_false_and_begin_with_a_mark(tmp_path: Path) -> None:
+    text = '{"type": "object", "properties": {"any": true, "rows": {"type": "array"}}, "additionalProperties": false}'
+    (tmp_path / "schema.json").write_text(text, encoding="utf-8-sig")
+    schema = LocalPrograms(tmp_path).load_contract("schema:schema.json").schema
+    assert schema is not None
+    assert taken('{"any": {"a": 1}}', schema) == '{"any": {"a": 1}}'
+    assert json.loads(filled_in(schema, "text")) == {"any": "text", "rows": []}
+    assert item(schema) is None
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "9" * 4000])
+def test_a_number_that_nobody_could_read_does_not_fit(number: str) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "number", "multipleOf": 0.5}, "rest": {}}}
+    with pytest.raises(WrongAnswer, match="a number in it is too large"):
+        taken(f'{{"n": {number}}}', schema)
+    with pytest.raises(WrongAnswer, match="a number in it is too large"):
+        taken('{"rest": [1e999]}', schema)
 
 
 def test_a_pattern_that_would_never_end_is_a_wrong_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,13 +55,22 @@ class Function:
             "parameters": schema | ({"$defs": definitions} if definitions else {}),
         }
 
+    def _outcome(self, named: dict[str, Any]) -> tuple[Any, BaseException | None]:
+        """What the function returns, or raises: futures cannot carry every exception."""
+        try:
+            return self._function(**named), None
+        except BaseException as problem:
+            return None, problem
+
     async def call(self, arguments: dict[str, Any]) -> str:
         given = msgspec.convert(arguments, self._arguments)
         named = {field: getattr(given, field) for field in self._arguments.__struct_fields__}
         if inspect.iscoroutinefunction(self._function):
             found = await self._function(**named)
         else:
-            found = await asyncio.to_thread(self._function, **named)
+            found, problem = await asyncio.to_thread(self._outcome, named)
+            if problem is not None:
+                raise problem
             if inspect.isawaitable(found):
                 found = await found
         return found if isinstance(found, str) else msgspec.json.encode(found).decode()
@@ -120,7 +129,7 @@ async def answer(message: dict[str, Any], loaded: Loaded, limit: int) -> Any:
         text = await function.call(message["params"]["arguments"])
     except msgspec.ValidationError as problem:
         return {"failed": f"invalid arguments: {problem}"}
-    except (Exception, SystemExit) as problem:
+    except BaseException as problem:  # whatever a function raises is the answer: nobody cancels in here
         return {"failed": f"{type(problem).__name__}: {problem}"[:2000]}
     return {"text": text[:limit], "length": len(text)}
 

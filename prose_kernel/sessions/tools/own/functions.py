@@ -89,7 +89,7 @@ class Functions:
             if self._requests is None:
                 made = Requests("prose_tools")
                 command = (sys.executable, "-P", _WORKER, self._file or "-", str(self._limit))
-                await made.process.start(self._guard, command, {}, self._cwd)
+                await made.process.start(self._guard, command, {}, self._cwd, secrets=True)
                 self._requests = made
             return self._requests
 

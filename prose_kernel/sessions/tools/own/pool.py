@@ -149,6 +149,7 @@ class OwnTools:
         self._around = around
         self._listed: dict[str, _Listed] = {}
         self._locks: dict[str, asyncio.Lock] = {}
+        self._failed: dict[str, ToolFailed] = {}
 
     async def tools(self, request: SessionRequest, policy: Policy, desk: PermissionDesk) -> Sequence[Tool]:
         """The tools of a session, in the order of its names. Raises `ProviderError` for what cannot be had."""
@@ -226,7 +227,7 @@ class OwnTools:
         server = name.partition(".")[0]
         if server in self._options.mcp:
             return f"see [mcp.{server}] in prose.toml"
-        return f"a tool is a function in {FILE} beside the program, or [mcp.NAME] in prose.toml"
+        return f"a tool is a function in {FILE} in the directory of the run, or [mcp.NAME] in prose.toml"
 
     async def close(self) -> None:
         """End all processes and connections. A second call does nothing."""
@@ -234,12 +235,19 @@ class OwnTools:
         await asyncio.gather(*(each.source.close() for each in listed.values()))
 
     async def _list(self, name: str) -> _Listed:
-        async with self._locks.setdefault(name, asyncio.Lock()):
+        lock = self._locks.setdefault(name, asyncio.Lock())
+        waited = lock.locked()
+        async with lock:
+            if waited and name in self._failed:  # whoever waited for the attempt shares its end, and tries no other
+                raise ToolFailed(str(self._failed[name]))
+            self._failed.pop(name, None)
             if name not in self._listed:
                 source = self._source(name)
                 try:
                     self._listed[name] = _Listed(source, await source.list())
-                except BaseException:
+                except BaseException as problem:
+                    if isinstance(problem, ToolFailed):
+                        self._failed[name] = problem
                     await source.close()
                     raise
             return self._listed[name]
