@@ -66,7 +66,7 @@ _MEASURED: Final[Mapping[str, Callable[[VariantSummary], str]]] = {
 def assertions(summary: Summary) -> Rows:
     """A row for each assertion: the share of runs in which it held."""
     names = [one.name for one in summary.spec.assertions]
-    rows = [(name, *(percent(one.checks[name]) for one in summary.variants)) for name in names]
+    rows = [(name, *(percent(one.checks[name]) if one.runs else "-" for one in summary.variants)) for name in names]
     return ("assertion", *(one.name for one in summary.variants)), list(rows)
 
 

@@ -139,15 +139,16 @@ class Evaluation:
     # ------------------------------------------------------------ running
 
     def items(self) -> list[Item]:
-        """All runs, variant by variant, in the order of the data set."""
-        own = [_identity(one) for one in self.variants]
+        """All runs in the order of the data set, those of a case one after the other: what an evaluation that is
+        stopped has by then can be compared."""
+        own = [[one.variant.name, *_identity(one)] for one in self.variants]
         common = [asdict(one) for one in self.spec.assertions], self._assertions_digest(), self.spec.threshold
         heads = [key_of([identity, *common]) for identity in own]
         return [
             Item(case, prepared, number, key_of([head, case.id, dict(case.columns), case.broken, number]))
-            for prepared, head in zip(self.variants, heads, strict=True)
             for case in self.cases
             for number in range(1, self.spec.repeat + 1)
+            for prepared, head in zip(self.variants, heads, strict=True)
         ]
 
     def _assertions_digest(self) -> list[str]:
@@ -258,10 +259,7 @@ class Evaluation:
         try:
             return await run.run()
         except BudgetSpent as spent:
-            self._stopped = str(spent)
-            for other in self._running:
-                if other is not run:
-                    other.interrupt()
+            self._stopped = self._stopped or str(spent)  # others use what they have asked for, and get no more
         except asyncio.CancelledError:
             self._stopped = self._stopped or INTERRUPTED
             task = asyncio.current_task()

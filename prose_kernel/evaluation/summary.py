@@ -45,7 +45,10 @@ class VariantSummary:
 
     @property
     def interval(self) -> tuple[float, float]:
-        return wilson(self.passed, self.runs)
+        """The interval of the pass rate. Repetitions of a case are no further cases: they sharpen its share, and
+        the cases are what is counted."""
+        cases = self.cases()
+        return wilson(math.fsum(passed / runs for passed, runs in cases.values()), len(cases))
 
     @property
     def score(self) -> float:

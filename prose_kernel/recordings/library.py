@@ -165,7 +165,7 @@ class SharedCassettes:
 
     def __init__(self, on_use: Callable[[str, Meta], None]) -> None:
         self._on_use = on_use
-        self._made: list[_Lent] = []
+        self._made: list[tuple[object, _Lent]] = []
 
     def __call__(
         self,
@@ -176,21 +176,23 @@ class SharedCassettes:
         tool_names: ToolNames = no_tools,
         permissions: Mapping[str, Rule] | None = None,
     ) -> Cassettes:
-        """Those of a run with these options; the arguments of `Cassettes`."""
-        for one in self._made:
-            if (one.options, one.where) == (options, where):
+        """Those of a run with these options and permissions, which decide what a request is; the arguments of
+        `Cassettes`."""
+        asked = (options, where, dict(permissions or {}))
+        for former, one in self._made:
+            if former == asked:
                 return one
         made = _Lent(options, where, clock, tool_names=tool_names, permissions=permissions)
         made.on_use = self._on_use
-        self._made.append(made)
+        self._made.append((asked, made))
         return made
 
     def used(self) -> frozenset[tuple[str, bytes]]:
         """The lines that the runs have used, each with the path of its cassette."""
-        return frozenset().union(*(one.used() for one in self._made))
+        return frozenset().union(*(one.used() for _, one in self._made))
 
     def end(self) -> None:
         """All runs are over. A second call does nothing."""
-        for one in self._made:
+        for _, one in self._made:
             one.end()
         self._made.clear()

@@ -9,7 +9,7 @@ Z: Final = 1.959964
 """Of the normal distribution, for 95 %."""
 
 
-def wilson(count: int, of: int) -> tuple[float, float]:
+def wilson(count: float, of: int) -> tuple[float, float]:
     """The 95 % interval of a share (Wilson's score interval); all of it is open where nothing was counted."""
     if not of:
         return 0.0, 1.0

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -74,20 +74,23 @@ def evaluate(
         settings.budget_limits(budget)
     options = Options(parallel, fresh, budget, _path(baseline), _path(save_baseline), overrides)
     offer_commands()
-    evaluation = Evaluation(read(path), options, read_notebook, _progress())
-    with _interrupts(evaluation.interrupt):
-        summary = asyncio.run(evaluation.run())
+    page_path, junit_path = _path(page), _path(junit)
+    with redirect_stdout(sys.stderr):  # what functions of the specification print is none of the result
+        evaluation = Evaluation(read(path), options, read_notebook, _progress())
+        with _interrupts(evaluation.interrupt):
+            summary = asyncio.run(evaluation.run())
     _clear()
     click.echo(_coloured(plain(summary)))
-    if page is not None:
-        write_page(Path(page), html_page(summary), force=force)
-    if junit is not None:
-        _write_junit(junit, summary)
+    if page_path is not None:
+        write_page(page_path, html_page(summary), force=force)
+    if junit_path is not None:
+        _write_junit(junit_path, summary)
     return summary.status
 
 
 def _path(name: str | None) -> Path | None:
-    return Path(os.path.expanduser(name)) if name is not None else None  # noqa: PTH111
+    """A file as it is called now: a function of the specification may change the directory."""
+    return Path(os.path.expanduser(name)).absolute() if name is not None else None  # noqa: PTH111
 
 
 def _progress() -> Callable[[Result, int, int], None]:
@@ -120,7 +123,7 @@ def _coloured(text: str) -> str:
     )
 
 
-def _write_junit(name: str, summary: Summary) -> None:
+def _write_junit(path: Path, summary: Summary) -> None:
     from prose_kernel.evaluation.report import why
     from prose_kernel.testing import junit
     from prose_kernel.testing.results import Finding, Outcome, Tested
@@ -138,9 +141,9 @@ def _write_junit(name: str, summary: Summary) -> None:
         ]
         suites.append(Tested(f"{summary.spec.path.name}, {variant.name}", tuple(outcomes)))
     try:
-        junit.write(Path(name), suites, "prose eval")
+        junit.write(path, suites, "prose eval")
     except OSError as problem:
-        raise UsageError(f"cannot write {name}: {problem.strerror or problem}") from None
+        raise UsageError(f"cannot write {path.name}: {problem.strerror or problem}") from None
 
 
 @contextmanager

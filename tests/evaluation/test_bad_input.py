@@ -270,3 +270,11 @@ def test_a_budget_is_that_of_the_whole_evaluation(tmp_path: Path, model: Model) 
     assert "the budget of the evaluation is spent (3 sessions)" in summary.stopped
     assert len(evaluate(spec, budget="100 sessions").results) == 6
     assert model.asked == 6
+
+
+def test_what_a_budget_has_paid_for_is_used(tmp_path: Path, model: Model) -> None:
+    off = '[settings.cassette]\nmode = "off"\n'
+    spec = write(tmp_path, 'parallel = 4\nbudget = "3 sessions"\n' + LIVE + off + RIGHT, CASES)
+    summary = evaluate(spec)
+    assert (len(summary.results), model.asked, summary.status) == (3, 3, 1)
+    assert len(evaluate(spec).results) == 6, "the rest needs no more than the same budget"

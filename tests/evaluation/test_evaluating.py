@@ -89,6 +89,24 @@ def test_the_command_prints_the_table(
     assert "<script" not in (tmp_path / "r.html").read_text()
 
 
+def test_what_functions_do_to_the_process_is_none_of_the_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Model(arithmetic).plug_in(monkeypatch)
+    away = tmp_path / "away"
+    away.mkdir()
+    (tmp_path / "odd.py").write_text(
+        f"import os\ndef odd():\n    print('odd')\n    os.chdir({str(away)!r})\n    return True\n"
+    )
+    path = write(tmp_path, LIVE + '[[assert]]\npython = "odd.py:odd"\n', CASES)
+    monkeypatch.chdir(tmp_path)
+    assert main(["eval", path.name, "--junit-xml", "r.xml", "--html", "r.html", "--save-baseline", "b.json"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("t.eval.toml: ")
+    assert shown.err == "odd\n" * 3
+    assert all((tmp_path / name).is_file() for name in ("r.xml", "r.html", "b.json"))
+
+
 def test_what_an_ordinary_run_has_recorded_answers_the_first_repetition_of_each_variant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,6 +87,7 @@ def test_a_variant_that_changes_nothing_is_said(tmp_path: Path, monkeypatch: pyt
     same = '[[variant]]\nname = "a"\n[[variant]]\nname = "b"\nagent.clerk.prompt = "Answer in one word."\n'
     summary = evaluate(write(tmp_path, LIVE + same + RIGHT, TEN[:2]))
     assert "variant b is the same as a: the difference is nothing but chance" in plain(summary)
+    assert [one.runs for one in summary.variants] == [2, 2], "each has results of its own"
 
 
 @pytest.mark.parametrize(
@@ -113,6 +114,39 @@ def test_other_settings_for_a_variant(tmp_path: Path, monkeypatch: pytest.Monkey
     summary = evaluate(spec)
     assert model.asked == 2, "the same request to another model is another recording"
     assert not summary.notes
+
+
+def test_variants_with_other_permissions_have_keys_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Model(by_prompt)
+    model.plug_in(monkeypatch)
+    open_, closed = (
+        f'[[variant]]\nname = "{rule}"\n[variant.settings.permissions]\nbash = "{rule}"\n' for rule in ("allow", "deny")
+    )
+    evaluate(write(tmp_path, LIVE + open_ + closed + RIGHT, TEN[:2]))
+    assert model.asked == 4
+    evaluate(write(tmp_path, LIVE + closed + open_ + RIGHT, TEN[:2]))
+    assert model.asked == 4, "the order of variants decides nothing"
+    evaluate(write(tmp_path, LIVE + closed.replace('bash = "deny"', 'bash = "allow"') + RIGHT, TEN[:2]))
+    assert model.asked == 6
+
+
+def test_repetitions_are_no_further_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Model(by_prompt).plug_in(monkeypatch)
+    once = evaluate(write(tmp_path, LIVE + RIGHT, TEN)).variants[0]
+    often = evaluate(write(tmp_path, "repeat = 5\n" + LIVE + RIGHT, TEN)).variants[0]
+    assert (often.passed, often.runs) == (10, 50)
+    assert often.interval == pytest.approx(once.interval)
+
+
+def test_what_a_spent_budget_leaves_can_be_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Model(by_prompt).plug_in(monkeypatch)
+    spec = write(tmp_path, 'parallel = 1\nbudget = "6 sessions"\n' + LIVE + TWO + RIGHT, TEN)
+    summary = evaluate(spec)
+    assert [list(one.cases()) for one in summary.variants] == [["q0", "q1", "q2"]] * 2
+    assert summary.status == 1
+    assert [one.runs for one in evaluate(spec, budget="100 sessions").variants] == [10, 10]
 
 
 # ---------------------------------------------------------------- languages and notebooks
