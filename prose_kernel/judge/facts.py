@@ -26,7 +26,8 @@ _BULLET = re.compile(r"(?:[-*+•]|\d+[.)])\s+\S")
 _ANSWER = re.compile(r"(yes|y|true|no|n|false)[.!]?", re.IGNORECASE)
 _HOLLOW = {"[]", "{}", "null", '""'}
 _DENIES = re.compile(
-    r"\b(?:no|not|none|nothing|never|neither|nobody|without|empty|zero|0|missing|absent|nil|null)\b|n['’]t\b",
+    r"\b(?:no|not|none|nothing|never|neither|nobody|without|empty|zero|0|missing|absent|nil|null|cannot|unable|lacks?|"
+    r"errors?|fail(?:s|ed|ure)?|sorry|unfortunately)\b|n['’]t\b",
     re.IGNORECASE,
 )
 _NOTHING = {"", "none", "n/a", "na", "nothing", "nil", "null", "empty", "tbd", "tba", "todo", "unknown", "undefined"}

@@ -528,6 +528,8 @@ def _equal(found: Mapping[str, str | None]) -> Test | None:
             return False
         if {said, wanted} <= facts.YES or {said, wanted} <= facts.NO:
             return None
+        if isinstance(value, bool) and wanted not in facts.YES | facts.NO:
+            return None
         # "I choose query." may be meant by "query"
         return None if wanted and re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", said) else False
 

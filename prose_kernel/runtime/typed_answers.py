@@ -73,6 +73,8 @@ def _validator() -> Any:
                 yield ValidationError(f"{answer!r} does not match {wanted!r}")
         except TimeoutError:
             yield ValidationError(f"whether it matches {wanted!r} takes too long to find out")
+        except regex.error:  # `re`, which has checked the schema, reads a few patterns in another way
+            yield ValidationError(f"whether it matches {wanted!r} cannot be found out")
 
     return extend(Draft202012Validator, {"pattern": pattern})
 

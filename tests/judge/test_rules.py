@@ -382,6 +382,8 @@ WRONG_ELSEWHERE: dict[str, tuple[str, dict[str, Value]]] = {
     "not a number": ("share is at least 5", {"share": float("nan")}),
     "an answer in words": ('mode is "query"', {"mode": "I choose query."}),
     "an answer in marks": ('mode is not "edit"', {"mode": "**edit**"}),
+    "a boolean and a number": ('ready is "1"', {"ready": True}),
+    "an error for a text": ("docs is given", {"docs": "Error: the server is away"}),
     "a boolean in quotes": ('ready is "yes"', {"ready": True}),
     "a count told": ("diff is more than 5 lines", {"diff": "7 lines"}),
     "a bare count": ("diff is longer than 5 lines", {"diff": "7"}),

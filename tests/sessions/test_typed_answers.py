@@ -390,6 +390,12 @@ def test_odd_parts_of_schemas_do_no_harm(
         LocalPrograms(tmp_path).load_contract("schema:schema.json")
 
 
+def test_a_pattern_that_one_reader_takes_and_the_other_not() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "[[:foo:]]"}}}
+    with pytest.raises(WrongAnswer, match="cannot be found out"):
+        taken('{"a": "x"}', schema)
+
+
 def test_fields_that_are_called_like_keywords_of_schemas_stay() -> None:
     fields = {"definitions": {"type": "string"}, "$ref": {"type": "string"}, "items": {"type": "string"}}
     assert read(json.dumps(object_of(fields))) == object_of(fields)

@@ -7,10 +7,9 @@ key from the run's environment, replies bounded. Everything that goes wrong leav
 from __future__ import annotations
 
 import contextlib
-import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import httpx2
@@ -31,21 +30,17 @@ from pydantic_ai.messages import (
     ToolCallPartDelta,
     UserContent,
 )
-from pydantic_ai.models import Model, StreamedResponse, infer_model
-from pydantic_ai.models.batch import BatchRequest, EncodedBatchRequest
-from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.models import Model, infer_model
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.providers import Provider, infer_provider_class
 from pydantic_ai.usage import RunUsage, UsageLimits
 
-from prose_kernel.errors import BudgetSpent, ProviderBadReply, ProviderError
-from prose_kernel.runtime import budgets
-from prose_kernel.runtime.budgets import Budget
-from prose_kernel.runtime.ports import Usage
+from prose_kernel.errors import ProviderError
 from prose_kernel.runtime.session_options import JudgeOutput, ModelServer, Surroundings
-from prose_kernel.sessions.providers import prices
+from prose_kernel.sessions.providers.model_bounds import Bounds, usage_of
 from prose_kernel.sessions.providers.model_calls import LONGEST_REPLY, Conversation, Field, Reply
 from prose_kernel.sessions.providers.model_errors import At, provider_error
+from prose_kernel.sessions.providers.model_http import client, too_long
 from prose_kernel.sessions.providers.model_settings import refuse_idle, settings_of
 from prose_kernel.sessions.providers.model_talk import begun, talk, text_of
 from prose_kernel.sessions.usage import consumed
@@ -53,13 +48,6 @@ from prose_kernel.sessions.usage import consumed
 if TYPE_CHECKING:
     from prose_kernel.sessions.providers.batches import Batches
 
-_CHARACTERS = 4  # of an answer, to a token
-IMAGE = 1500  # tokens, about: what an image costs that is as large as models look at
-LONGEST_LINE = 4 * LONGEST_REPLY  # bytes: one event of a stream, or a whole reply that is none
-ASSURED = 4096  # tokens that every model may be asked for; who is asked for too many refuses
-FEWEST = 16  # tokens that an answer may have: some servers refuse to be asked for less
-CONNECT = 20.0  # seconds for a connection to be made
-TOOL_SLIPS = 3  # how often a model may call a tool that is not there, or with arguments that are no JSON
 
 # OpenAI-compatible services whose peculiarities the library knows by their name
 _KNOWN_CHAT = ("ollama", "openrouter", "vllm")
@@ -71,13 +59,7 @@ class ServerLink:
     def __init__(self, name: str, server: ModelServer, key: str | None, where: Surroundings) -> None:
         self._server = server
         self._at = At(name, server.key or "", server.base_url or "", key or "")
-        self._http = httpx2.AsyncClient(
-            timeout=httpx2.Timeout(server.timeout, connect=min(CONNECT, server.timeout)),
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
-            follow_redirects=True,
-            verify=_trusted(),
-            event_hooks={"response": [_bound]},
-        )
+        self._http = client(server.timeout)
         self._others: list[Provider[Any]] = []
         self._make = _maker(name, server, key, where, self._http, self._others)
         self._says_its_end = bool(server.kind) or name == "openai"
@@ -88,10 +70,10 @@ class ServerLink:
     async def converse(self, asked: Conversation, on_text: Callable[[str], None]) -> Reply:
         """The text that the model ends with, after any calls of tools; every piece of text goes to `on_text`."""
         listener, used, said = _Listener(on_text), RunUsage(), list[ModelMessage]()
-        bounded: _Bounds | None = None
+        bounded: Bounds | None = None
         try:
             model = self._model(asked.model)
-            bounded = _Bounds(model, asked, self._at.name, used)
+            bounded = Bounds(model, asked, self._at.name, used)
             listener.told = bounded.told
             said = begun(asked, _prompt(asked, model, self._at.name), _sendable(asked.system or "") or None)
             async with self._batched(bounded, asked) as way:
@@ -107,7 +89,7 @@ class ServerLink:
                 )
         except BaseException as problem:
             asked.history[:] = _unanswered(said)
-            consumed(self._at.name, asked.model, bounded.so_far() if bounded is not None else _usage(used))
+            consumed(self._at.name, asked.model, bounded.so_far() if bounded is not None else usage_of(used))
             if not isinstance(problem, Exception):
                 raise
             ours = bounded.spent if bounded is not None and bounded.spent is not None else listener.ours
@@ -154,7 +136,7 @@ class ServerLink:
 
     def _consumed(self, model: str, used: RunUsage) -> None:
         """Count what an attempt consumed that leaves no result."""
-        consumed(self._at.name, model, _usage(used))
+        consumed(self._at.name, model, usage_of(used))
 
     def prepare(self, model: str) -> None:
         """Make the model, which loads its vendor's client and prices. What fails now fails again when it is used."""
@@ -325,90 +307,6 @@ class _Listener:
             self.told(self._length - self._before)
 
 
-def too_long() -> ProviderBadReply:
-    return ProviderBadReply(
-        f"the reply is longer than {LONGEST_REPLY:,} characters and was given up",
-        retryable=False,
-        hint="ask for less at once, or set max_tokens for this provider",
-    )
-
-
-class _Bounds(WrapperModel):
-    """A model whose answers are as long as the budgets allow, and that is asked when its server is open.
-
-    `spent` is why no further request is made, `capped` the budget without which the last answer might have been longer.
-    `used` is what earlier requests have consumed.
-    """
-
-    def __init__(self, wrapped: Model[Any], asked: Conversation, provider: str, used: RunUsage) -> None:
-        super().__init__(wrapped)
-        self._opens = asked.opens
-        self._vendor = provider
-        self._sent = len(asked.message) + len(asked.system or "") + len(asked.attached) * _CHARACTERS * IMAGE
-        self._used = used
-        self.capped: Budget | None = None
-        self.spent: BudgetSpent | None = None
-        self.stream: StreamedResponse | None = None
-        self._length = 0
-        self._earlier = RunUsage()
-
-    @contextlib.asynccontextmanager
-    async def request_stream(
-        self, messages: Any, model_settings: Any, model_request_parameters: Any, run_context: Any = None
-    ) -> AsyncIterator[StreamedResponse]:
-        if self._opens is not None:
-            await self._opens()
-        within = self._within(model_settings)
-        async with super().request_stream(messages, within, model_request_parameters, run_context) as stream:
-            self.stream, self._length, self._earlier = stream, 0, RunUsage() + self._used
-            yield stream
-            self.stream = None
-
-    async def batch_encode(self, request: BatchRequest) -> EncodedBatchRequest:
-        within = self._within(request.model_settings)
-        return await super().batch_encode(replace(request, model_settings=within))
-
-    def told(self, length: int) -> None:
-        """So many characters were answered by now: the budgets count them before the server says how many tokens."""
-        request = budgets.current()
-        if request is not None:
-            self._length = length
-            request.tell(self.so_far())
-
-    def so_far(self) -> Usage:
-        """What has been consumed. Of the answer that is under way what the server has said, and under a budget about
-        that many tokens as its text and the message have."""
-        if self.stream is None:
-            return _usage(self._used)
-        said = self.stream.usage
-        asked = said.input_tokens or (self._sent // _CHARACTERS if self._length else 0)
-        answered = max(said.output_tokens, self._length // _CHARACTERS)
-        cost = prices.cost_of(self._vendor, self.model_name, asked, answered)
-        # not on top of `used`: the library adds to that what it knows of an answer that breaks off
-        return _usage(self._earlier + RunUsage(requests=1, input_tokens=asked, output_tokens=answered, cost=cost))
-
-    def _within(self, settings: Any) -> Any:
-        """The settings with the most tokens that are left for the next answer. Raises `BudgetSpent`."""
-        request = budgets.current()
-        if request is None:
-            return settings
-        request.tell(_usage(self._used))
-        most, money = budgets.nearest("tokens"), budgets.nearest("usd")
-        if money is not None:
-            bought = prices.affordable(self._vendor, self.model_name, self._sent, money[0])
-            if bought is not None and (most is None or bought < most[0]):
-                most = bought, money[1]
-        if most is None:
-            return settings
-        tokens, budget = int(most[0]), most[1]
-        if tokens < FEWEST:
-            self.spent = budget.error()
-            raise self.spent
-        stated = (settings or {}).get("max_tokens")
-        self.capped = budget if tokens < (stated or ASSURED) else None
-        return {**(settings or {}), "max_tokens": tokens} if self.capped is not None else settings
-
-
 # ---------------------------------------------------------------- objects
 
 
@@ -485,66 +383,9 @@ def _unanswered(said: list[ModelMessage]) -> list[ModelMessage]:
 
 
 def _reply(last: ModelResponse, used: RunUsage, text: str, fields: Mapping[str, object] | None = None) -> Reply:
-    return Reply(text, last.model_name or "", _usage(used), last.finish_reason == "length", fields or {})
-
-
-def _usage(used: RunUsage) -> Usage:
-    cost = None if used.cost is None else float(used.cost)
-    return Usage(used.requests, used.input_tokens, used.output_tokens, cost, tokens_cached=used.cache_read_tokens)
+    return Reply(text, last.model_name or "", usage_of(used), last.finish_reason == "length", fields or {})
 
 
 def _unended(last: ModelResponse) -> bool:
     """Whether the stream ended without saying why: both wire formats say it, so something between us cut it off."""
     return not (last.provider_details or {}).get("finish_reason")
-
-
-@cache
-def _trusted() -> ssl.SSLContext:
-    """The certificates of this machine, read once."""
-    return httpx2.create_ssl_context()
-
-
-class _Bounded(httpx2.AsyncByteStream):
-    """The bytes of a reply, given up when one line of a stream, or the whole of another reply, is too long."""
-
-    def __init__(self, stream: Any, *, lines: bool) -> None:
-        self._stream = stream
-        self._lines = lines
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        length = 0
-        async for data in self._stream:
-            newline = data.rfind(b"\n") if self._lines else -1
-            length = len(data) - newline - 1 if newline >= 0 else length + len(data)
-            if length > LONGEST_LINE:
-                raise too_long()
-            yield data
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-
-async def _bound(response: httpx2.Response) -> None:
-    """Before a reply is read: is it one at all, from this server, and no more of it than can be held."""
-    if response.has_redirect_location:
-        _stay(response.request.url, response.request.url.join(response.headers["location"]))
-    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if response.is_success and kind in ("text/html", "application/xhtml+xml"):
-        raise ProviderBadReply(
-            "the server answered with a web page, not with a reply of a model",
-            retryable=False,
-            hint="is its base_url right? most end in /v1",
-        )
-    response.stream = _Bounded(response.stream, lines=kind != "application/json")  # results of batches are lines, too
-
-
-def _stay(here: httpx2.URL, there: httpx2.URL) -> None:
-    """Raise `ProviderError` for a redirection to another server, which would get the message, and with some vendors'
-    headers the key. The same one may ask to be spoken to with TLS."""
-    if here.origin == there.origin or (here.host == there.host and there.scheme == "https"):
-        return
-    raise ProviderError(
-        "the server sends requests on to another server, which is not followed",
-        retryable=False,
-        hint="is its base_url right? write the address that it sends to, if you trust it",
-    )

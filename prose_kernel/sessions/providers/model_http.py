@@ -1,0 +1,87 @@
+"""The HTTP client of model servers: no retries, explicit timeouts, replies bounded, no way to another server."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator
+from functools import cache
+from typing import Any
+
+import httpx2
+
+from prose_kernel.errors import ProviderBadReply, ProviderError
+from prose_kernel.sessions.providers.model_calls import LONGEST_REPLY
+
+LONGEST_LINE = 4 * LONGEST_REPLY  # bytes: one event of a stream, or a whole reply that is none
+CONNECT = 20.0  # seconds for a connection to be made
+
+
+def client(timeout: float) -> httpx2.AsyncClient:
+    """A client for one server, which may stay silent for so many seconds."""
+    return httpx2.AsyncClient(
+        timeout=httpx2.Timeout(timeout, connect=min(CONNECT, timeout)),
+        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
+        follow_redirects=True,
+        verify=_trusted(),
+        event_hooks={"response": [_bound]},
+    )
+
+
+def too_long() -> ProviderBadReply:
+    return ProviderBadReply(
+        f"the reply is longer than {LONGEST_REPLY:,} characters and was given up",
+        retryable=False,
+        hint="ask for less at once, or set max_tokens for this provider",
+    )
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    """The certificates of this machine, read once."""
+    return httpx2.create_ssl_context()
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """The bytes of a reply, given up when one line of a stream, or the whole of another reply, is too long."""
+
+    def __init__(self, stream: Any, *, lines: bool) -> None:
+        self._stream = stream
+        self._lines = lines
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        length = 0
+        async for data in self._stream:
+            newline = data.rfind(b"\n") if self._lines else -1
+            length = len(data) - newline - 1 if newline >= 0 else length + len(data)
+            if length > LONGEST_LINE:
+                raise too_long()
+            yield data
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+async def _bound(response: httpx2.Response) -> None:
+    """Before a reply is read: is it one at all, from this server, and no more of it than can be held."""
+    if response.has_redirect_location:
+        _stay(response.request.url, response.request.url.join(response.headers["location"]))
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if response.is_success and kind in ("text/html", "application/xhtml+xml"):
+        raise ProviderBadReply(
+            "the server answered with a web page, not with a reply of a model",
+            retryable=False,
+            hint="is its base_url right? most end in /v1",
+        )
+    response.stream = _Bounded(response.stream, lines=kind != "application/json")  # results of batches are lines, too
+
+
+def _stay(here: httpx2.URL, there: httpx2.URL) -> None:
+    """Raise `ProviderError` for a redirection to another server, which would get the message, and with some vendors'
+    headers the key. The same one may ask to be spoken to with TLS."""
+    if here.origin == there.origin or (here.host == there.host and there.scheme == "https"):
+        return
+    raise ProviderError(
+        "the server sends requests on to another server, which is not followed",
+        retryable=False,
+        hint="is its base_url right? write the address that it sends to, if you trust it",
+    )
