@@ -109,6 +109,14 @@ class Environment:
         return file.parent if at_home and file.is_file() else self.start.cwd
 
     @property
+    def functions(self) -> Path | None:
+        """The directory whose Python functions sessions may use; None where the program is nobody's own file."""
+        file = self.start.cwd / self.start.program_file
+        if self.start.origin or self.start.elsewhere:
+            return None
+        return file.parent if file.is_file() else self.start.cwd
+
+    @property
     def engine(self) -> Engine:
         """The process engine, started at first use."""
         if self.started_engine is None:
@@ -302,7 +310,7 @@ class CurrentRun:
             clock=around.clock,
             interrupt=around.interrupt,
             before=self.started_services,
-            own=not (around.start.origin or around.start.elsewhere),
+            functions=around.functions,
             warn=around.warnings.append,
             recordings=around.start.recordings,
         )

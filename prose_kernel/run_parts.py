@@ -344,7 +344,7 @@ def session_services(
     clock: Clock,
     interrupt: Callable[[], None],
     before: SessionServices | None,
-    own: bool,
+    functions: Path | None,
     warn: Callable[[str], None],
     recordings: SharedCassettes | None = None,
 ) -> SessionServices:
@@ -372,7 +372,7 @@ def session_services(
         ),
         before=before,
         is_answered=is_answered,
-        own=own,
+        functions=functions,
         note=_note(audit_log(settings, home.directory, clock, warn)) if home is not None else None,
         recordings=recordings,
     )

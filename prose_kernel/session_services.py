@@ -35,6 +35,8 @@ from prose_kernel.sessions.providers.unconfigured import Announced, Detected, de
 from prose_kernel.sessions.usage import CountedJudge, CountedSessions, LimitedJudge, UsageTotals
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from prose_kernel.session_description import Description
     from prose_kernel.sessions.providers.scripted import Script
     from prose_kernel.sessions.tools.own.pool import Note, OwnTools
@@ -154,7 +156,7 @@ def connect(
     more_tools: MoreTools | None = None,
     before: SessionServices | None = None,
     is_answered: IsAnswered | None = None,
-    own: bool = True,
+    functions: Path | None = None,
     note: Note | None = None,
     recordings: SharedCassettes | None = None,
 ) -> SessionServices:
@@ -163,7 +165,7 @@ def connect(
     A script's judgements count with every provider. `interrupt` cancels the run; a person's `:quit` calls it. `guard`
     starts the processes of CLI agents, `terminals` their commands. `before` are the services that these replace in the
     same run; its recordings stay open. `is_answered` looks into journals of runs that were killed. `recordings` are
-    those that many runs use. With `own` the program is the person's, whose sessions may use the functions beside it;
+    those that many runs use. `functions` is the directory whose Python functions sessions may use;
     `note` writes the run's audit log, for tools of one's own. Raises `UsageError` for an unknown provider or judge and
     for an invalid script; then nothing has changed.
     """
@@ -171,7 +173,7 @@ def connect(
     connecting.shared = recordings
     if before is None and is_answered is not None:
         connecting.memories.is_answered = is_answered
-    return connecting.services(guard, terminals, more_tools, before, own, note)
+    return connecting.services(guard, terminals, more_tools, before, functions, note)
 
 
 class _Connecting:
@@ -209,7 +211,7 @@ class _Connecting:
         terminals: Terminals | None,
         more_tools: MoreTools | None,
         before: SessionServices | None,
-        own: bool,
+        functions: Path | None,
         note: Note | None,
     ) -> SessionServices:
         notes = before.notes if before is not None else _Notes()
@@ -223,7 +225,7 @@ class _Connecting:
             guard,
             terminals,
             more_tools,
-            self._own_tools(guard, own, note),
+            self._own_tools(guard, functions, note),
         )
         self.desk = desk
         if before is not None:
@@ -259,10 +261,10 @@ class _Connecting:
         notes.cassettes = self.cassettes if self._recording else None
         return services
 
-    def _own_tools(self, guard: Guard | None, own: bool, note: Note | None) -> OwnTools:
+    def _own_tools(self, guard: Guard | None, functions: Path | None, note: Note | None) -> OwnTools:
         from prose_kernel.sessions.tools.own.pool import Around, OwnTools
 
-        around = Around(guard, own, warn=lambda text: self.person.show(f"Warning: {text}"))
+        around = Around(guard, functions, warn=lambda text: self.person.show(f"Warning: {text}"))
         return OwnTools(self.options, self.where, around if note is None else replace(around, note=note))
 
     # ------------------------------------------------------------ recordings

@@ -212,6 +212,20 @@ def test_a_program_from_elsewhere_gets_no_tools_silently(
     assert stub.stats.requests == 0 and not Path("loaded").exists()
 
 
+def test_functions_stand_beside_the_program(place: Place, prose: Prose) -> None:
+    Path("sub").mkdir()
+    Path("sub/prose_tools.py").write_text('def motto() -> str:\n    """What we say."""\n    return "onwards"\n')
+    asks = ASKS.replace('"weather.forecast"', '"motto"').replace('"weather.*"', '"motto"').replace("Plan", "Say")
+    for file in ("sub/p.prose", "p.prose"):
+        place.write(file, asks)
+    settings = Path("prose.toml").read_text()
+    Path("prose.toml").write_text(settings.replace("tool-0-weather__forecast", "tool-0-motto"))
+    status, out, err = prose("run", "sub/p.prose", "--cassette-mode", "off")
+    assert (status, "onwards" in out) == (0, True), (out, err)
+    status, _, err = prose("run", "p.prose", "--cassette-mode", "off")
+    assert status != 0 and "a tool is a function in prose_tools.py beside the program" in err
+
+
 # ---------------------------------------------------------------- prose doctor
 
 

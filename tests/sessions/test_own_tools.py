@@ -91,7 +91,9 @@ class Bench:
         self.where = Surroundings(str(cwd), environment={"TOKEN_OF_MINE": "t-1"})
         self.warnings: list[str] = []
         self.audit: list[tuple[str, Mapping[str, object]]] = []
-        around = Around(guard, own, lambda event, told: self.audit.append((event, told)), self.warnings.append)
+        around = Around(
+            guard, cwd if own else None, lambda event, told: self.audit.append((event, told)), self.warnings.append
+        )
         self.pool = OwnTools(SessionOptions(**options), self.where, around)
         self.person = ScriptedPerson()
 
@@ -606,13 +608,13 @@ async def test_a_session_calls_a_tool_and_is_replayed_without_the_server(tmp_pat
     with StubServer() as stub:
         models = {"stub": ModelServer("openai", stub.openai_url, key="", model="tool-0-weather__forecast")}
         live = SessionOptions("stub", servers=models, cassette=CassetteOptions("c", "auto"), mcp={"weather": STDIO})
-        services = connect(ScriptedPerson(), live, where, guard=guard)
+        services = connect(ScriptedPerson(), live, where, guard=guard, functions=tmp_path)
         first = await services.sessions.run(asked, lambda progress: None)
         await services.close()
     assert [(use.tool, use.outcome) for use in first.trace] == [("weather__forecast", "ok")]
     assert "sunny" in (first.text or "")
     away = SessionOptions("replay", cassette=CassetteOptions("c", "replay"), mcp={"weather": McpServer(("away",))})
-    services = connect(ScriptedPerson(), away, where, guard=guard)
+    services = connect(ScriptedPerson(), away, where, guard=guard, functions=tmp_path)
     again = await services.sessions.run(asked, lambda progress: None)
     await services.close()
     assert again.text == first.text and again.trace == first.trace

@@ -44,12 +44,13 @@ def _unsaid(text: str) -> None:
 class Around:
     """What tools of one's own have around them.
 
-    `guard` starts and ends processes, `note` writes the audit log, `warn` tells the person. `own` is False where the
-    started program is nobody's own file: an example of the package, or one that was fetched.
+    `guard` starts and ends processes, `note` writes the audit log, `warn` tells the person. `functions` is the
+    directory of the started program; None where that is nobody's own file: an example of the package, or one that
+    was fetched.
     """
 
     guard: Guard | None = None
-    own: bool = True
+    functions: Path | None = None
     note: Note = _unnoted
     warn: Callable[[str], None] = _unsaid
 
@@ -153,7 +154,7 @@ class OwnTools:
 
     async def tools(self, request: SessionRequest, policy: Policy, desk: PermissionDesk) -> Sequence[Tool]:
         """The tools of a session, in the order of its names. Raises `ProviderError` for what cannot be had."""
-        foreign = request.elsewhere or not self._around.own
+        foreign = request.elsewhere or self._around.functions is None
         if foreign and policy.could("tools"):
             unstated = structs.replace(request, permissions={})
             policy = Policy.of_session(unstated, self._options.permissions, self._where)
@@ -227,7 +228,7 @@ class OwnTools:
         server = name.partition(".")[0]
         if server in self._options.mcp:
             return f"see [mcp.{server}] in prose.toml"
-        return f"a tool is a function in {FILE} in the directory of the run, or [mcp.NAME] in prose.toml"
+        return f"a tool is a function in {FILE} beside the program, or [mcp.NAME] in prose.toml"
 
     async def close(self) -> None:
         """End all processes and connections. A second call does nothing."""
@@ -257,8 +258,8 @@ class OwnTools:
         if name not in self._options.mcp:
             if guard is None:
                 raise ToolFailed("no process engine would end its process")
-            file = Path(cwd, FILE)
-            path = str(file) if name == _FUNCTIONS and file.is_file() else None
+            file = self._around.functions / FILE if self._around.functions is not None else None
+            path = str(file) if name == _FUNCTIONS and file is not None and file.is_file() else None
             return Functions(path, guard, cwd, timeout=self._options.function_seconds, limit=RESULT)
         try:
             from prose_kernel.sessions.tools.own.mcp_server import Mcp
