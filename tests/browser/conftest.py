@@ -55,14 +55,12 @@ def browser_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Browse
 
 @pytest.fixture
 def lab(browser_thread: _Browser) -> Iterator[Lab]:
-    """The window. Documents, kernels and settings of a test end with it, and an error of the page fails the test; what
-    JupyterLab says when a notebook is closed in the middle of a request does not."""
+    """The window. Documents, kernels and settings of a test end with it, and an error of the page fails the test."""
     lab = browser_thread.lab
     lab.problems.clear()
     yield lab
-    problems = [*lab.problems]
     browser_thread.thread.submit(lab.clear).result()
-    assert problems == []
+    assert lab.problems == []
 
 
 class Pictures:

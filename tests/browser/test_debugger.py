@@ -29,6 +29,14 @@ def appears(part: Any, seconds: int = 4) -> bool:
     return bool(part.count())
 
 
+def opened(lab: Lab, program: str, kernel: str = "prose") -> Notebook:
+    """In a page that is loaded anew: the debugger's service may go back to the notebook that was open before."""
+    lab.spoil()
+    notebook = lab.notebook(program, kernel=kernel)
+    switch_on(notebook)
+    return notebook
+
+
 def switch_on(notebook: Notebook) -> None:
     """Click the bug; a click before the kernel has answered for the debugger is lost."""
     gutter = notebook.cell(0).locator(".cm-breakpoint-gutter")
@@ -71,9 +79,8 @@ def chosen(notebook: Notebook, label: str, line: int = 1) -> None:
 
 
 def test_breakpoint_variables_and_steps(lab: Lab, pictures: Pictures) -> None:
-    notebook = lab.notebook(PROGRAM)
+    notebook = opened(lab, PROGRAM)
     page = notebook.page
-    switch_on(notebook)
     set_breakpoint(notebook, 5)
     notebook.start(0)
     line, stack = page.locator(".jp-DebuggerEditor-highlight"), page.locator(".jp-DebuggerCallstack")
@@ -93,9 +100,8 @@ def test_breakpoint_variables_and_steps(lab: Lab, pictures: Pictures) -> None:
 
 
 def test_run_to_a_line_go_back_and_interrupt_while_held(lab: Lab) -> None:
-    notebook = lab.notebook("a = 1\nb = a + 1\nc = b + 1\nd = c + 1\n", kernel="vvm")
+    notebook = opened(lab, "a = 1\nb = a + 1\nc = b + 1\nd = c + 1\n", "vvm")
     page = notebook.page
-    switch_on(notebook)
     line, variables = page.locator(".jp-DebuggerEditor-highlight"), page.locator(".jp-DebuggerVariables")
     for _ in range(3):  # the command does nothing before the debugger has answered
         chosen(notebook, "Debugger: Run to This Line", 4)

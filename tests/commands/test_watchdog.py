@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from commands.conftest import Runner, marked
-from waiting import eventually, until
+from waiting import command_line, eventually, until
 
 from prose_kernel.commands import Engine, ShellCommands, system, watchdog_process
 from prose_kernel.commands.process_table import member_of, members
@@ -321,7 +321,7 @@ def test_a18_a_command_is_swept_though_both_were_killed_in_its_first_instant(
 
 
 def detached(pid: int) -> bool:
-    return b"3.3" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return "3.3" in command_line(pid)
 
 
 def test_a_living_kernels_file_is_not_touched(host: Callable[..., Host], tmp_path: Path) -> None:
