@@ -67,7 +67,11 @@ def compile_(names: tuple[str, ...], strict: bool, form: str) -> int:
 
 
 def _contract(compiled: Compiled) -> dict[str, Any] | None:
-    return asdict(compiled.language.contract(compiled.program)) if compiled.ok else None
+    """What the contract says; what a program cannot have (a JSON Schema has a schema) is not there."""
+    if not compiled.ok:
+        return None
+    found = asdict(compiled.language.contract(compiled.program))
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _report(compiled: Compiled) -> str:
