@@ -27,7 +27,7 @@ _ANSWER = re.compile(r"(yes|y|true|no|n|false)[.!]?", re.IGNORECASE)
 _HOLLOW = {"[]", "{}", "null", '""'}
 _DENIES = re.compile(
     r"\b(?:no|not|none|nothing|never|neither|nobody|without|empty|zero|0|missing|absent|nil|null|cannot|unable|lacks?|"
-    r"errors?|fail(?:s|ed|ure)?|sorry|unfortunately)\b|n['’]t\b",
+    r"sorry|unfortunately)\b|n['’]t\b|^\W*(?:errors?|fail(?:ed|ure)?)\b",
     re.IGNORECASE,
 )
 _NOTHING = {"", "none", "n/a", "na", "nothing", "nil", "null", "empty", "tbd", "tba", "todo", "unknown", "undefined"}
@@ -166,14 +166,15 @@ def _hollow(value: list[Value] | dict[str, Value]) -> bool | None:
 
 
 def _says_nothing(said: str) -> bool:
-    """Whether a text may say that there is nothing: in a line of its own (`n/a`), in its first sentence ("No files."),
-    anywhere in a short text, or as JSON (`[ ]`)."""
-    if any(line.strip(_MARKUP).casefold() in _NOTHING for line in said.split("\n") if line.strip()):
+    """Whether a text may say that there is nothing: in all of its lines but headings (`n/a`, "# Findings", "None."), in
+    its first sentence ("No files."), or as JSON (`[ ]`)."""
+    lines = (line.strip() for line in said.split("\n"))
+    if all(line.strip(_MARKUP).casefold() in _NOTHING for line in lines if line[:1] != "#" and line[-1:] != ":"):
         return True
     data = structure(said)
     if isinstance(data, list | dict):
         return _hollow(data) is not False
-    first = said if len(said) <= SENTENCE else re.split(r"[.!?]\s|\n", said, maxsplit=1)[0]
+    first = re.split(r"[.!?]\s|\n", said, maxsplit=1)[0]
     return len(first) <= SENTENCE and _DENIES.search(first) is not None
 
 
