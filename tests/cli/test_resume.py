@@ -27,7 +27,7 @@ DIES = 'exec "test -f {0} || {{ touch {0}; kill -9 $PPID; sleep 600; }}; echo {0
 """A command that kills the process of its run the first time."""
 
 
-LEFT_ANSWERED = "until grep -q 'stdout.:.two' .prose/runs/*/journal.jsonl; do sleep 0.02; done; "
+LEFT_ANSWERED = "until grep -q 'out[^.]:.two' .prose/runs/*/journal.jsonl; do sleep 0.02; done; "
 
 
 @dataclass(frozen=True)

@@ -361,7 +361,7 @@ def test_a_card_is_updated_while_the_kernel_is_idle_and_nothing_outlives_it(tmp_
         assert shown["data"]["text/plain"].endswith("failed (exit 5)\n  | late")
         assert shown["metadata"]["prose"]["task"]["exit_status"] == 5
         assert client.run("%exec --wait 0 exec sleep 987654").status == "ok"
-        assert processes("sleep 987654")
+        until(lambda: bool(processes("sleep 987654")))
     until(lambda: not processes("sleep 987654"))  # the kernel was killed: the watchdog ends what it left
     with kernel(tmp_path) as client:
         told = client.run("let a = 1", allow_stdin=True)

@@ -194,7 +194,7 @@ class StubServer:
 
     def reset(self) -> None:
         """As new, but for connections and scripts."""
-        self.stats = Stats(in_flight=self.stats.in_flight)
+        self.stats = Stats()  # what is still under way counts in the former ones
         self.last, self.seen = None, []
         self.batches = Batches()
         self._failures.clear()
@@ -268,7 +268,7 @@ class StubServer:
             await connection.while_there(asyncio.Event().wait())
         batched = self.batches.reply(method, path, body, self._alone)
         if batched is not None:
-            self._count()
+            self._count(self.stats)
             await connection.reply(*batched)
             return
         if method != "POST":
@@ -286,14 +286,15 @@ class StubServer:
             return
         self.last = Last(path, headers, said, wire.asked)
         self.seen.append(self.last)
-        self._count(requests=1, in_flight=1)
-        self.stats.by_model[wire.asked.model] += 1
+        stats = self.stats
+        self._count(stats, requests=1, in_flight=1)
+        stats.by_model[wire.asked.model] += 1
         try:
             await connection.while_there(self._behave(connection, wire, headers))
         except Gone:
-            self._count(disconnects=1)
+            self._count(stats, disconnects=1)
         finally:
-            self._count(in_flight=-1)
+            self._count(stats, in_flight=-1)
 
     def _alone(self, path: str, body: Json) -> tuple[int, Json]:
         """What a request of a batch is answered: status and body."""
@@ -306,11 +307,11 @@ class StubServer:
             return turn, wire.error(turn, "api_error", f"The stub fails with {turn}.")
         return 200, wire.whole(turn)
 
-    def _count(self, **more: int) -> None:
+    def _count(self, stats: Stats, **more: int) -> None:
         with self._changed:
             for name, value in more.items():
-                setattr(self.stats, name, getattr(self.stats, name) + value)
-            self.stats.peak = max(self.stats.peak, self.stats.in_flight)
+                setattr(stats, name, getattr(stats, name) + value)
+            stats.peak = max(stats.peak, stats.in_flight)
             self._changed.notify_all()
 
     async def _control(self, connection: Connection, path: str, body: bytes) -> None:
@@ -409,7 +410,7 @@ class StubServer:
         await connection.end_stream()
 
     def _token(self, connection: Connection) -> None:
-        self._count(tokens=1, tokens_after_disconnect=int(connection.gone))
+        self._count(self.stats, tokens=1, tokens_after_disconnect=int(connection.gone))
 
     async def _halfway(self, connection: Connection, wire: Wire, kind: str) -> None:
         """An answer that begins well."""
