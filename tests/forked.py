@@ -18,8 +18,11 @@ from pathlib import Path
 import forked_child
 import pytest
 from pexpect.fdpexpect import fdspawn
+from waiting import until
 
 _CONTEXT = multiprocessing.get_context("forkserver")
+_UNKNOWN = 255
+"""What `multiprocessing` says of a process whose end it could not read."""
 _CONTEXT.set_forkserver_preload(["loaded", "forked_child"])
 
 
@@ -28,14 +31,18 @@ def prose(
 ) -> subprocess.CompletedProcess[str]:
     """`prose ARGUMENTS` without a terminal and with nothing to read, until it ends."""
     with tempfile.TemporaryDirectory() as place:
-        out, err = Path(place, "out"), Path(place, "err")
-        process = _started(forked_child.to_files, (str(out), str(err)), arguments, cwd, env)
+        out, err, told = Path(place, "out"), Path(place, "err"), Path(place, "status")
+        process = _started(forked_child.to_files, (str(out), str(err)), arguments, cwd, env, told)
         process.join(timeout)
         if process.exitcode is None:
             process.kill()
             process.join()
             raise subprocess.TimeoutExpired(arguments, timeout, out.read_text(), err.read_text())
-        return subprocess.CompletedProcess(arguments, process.exitcode, out.read_text(), err.read_text())
+        status = process.exitcode
+        if status == _UNKNOWN:  # what forks could not tell; the command itself has
+            until(told.exists)
+            status = int(told.read_text())
+        return subprocess.CompletedProcess(arguments, status, out.read_text(), err.read_text())
 
 
 class Terminal(fdspawn):
@@ -66,13 +73,14 @@ def _started(
     arguments: tuple[str, ...],
     cwd: Path | None,
     env: Mapping[str, str] | None,
+    told: Path | str = "",
 ) -> multiprocessing.context.ForkServerProcess:
     environment = dict(os.environ if env is None else env)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parent))  # so that it finds what it loads
         forkserver.ensure_running()
     process = _CONTEXT.Process(
-        target=forked_child.run, args=(streams, settings, arguments, str(cwd or Path.cwd()), environment)
+        target=forked_child.run, args=(streams, settings, arguments, str(cwd or Path.cwd()), environment, str(told))
     )
     process.start()
     return process

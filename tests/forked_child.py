@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 
 def to_files(out: str, err: str) -> None:
@@ -28,7 +29,9 @@ def run(
     arguments: tuple[str, ...],
     cwd: str,
     environment: dict[str, str],
+    told: str,
 ) -> None:
+    """Run the command, and write its exit status into the file `told`."""
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
@@ -40,7 +43,16 @@ def run(
     sys.argv = ["-c", *arguments]
     from prose_kernel.cli.main import main
 
+    status: object = 1
     try:
-        sys.exit(main())
+        status = main()
+    except SystemExit as ended:
+        status = ended.code
     finally:
         atexit._run_exitfuncs()  # type: ignore[attr-defined]
+    code = status if isinstance(status, int) else int(status is not None)
+    if told:
+        part = Path(f"{told}.part")
+        part.write_text(str(code))
+        part.rename(told)
+    sys.exit(code)
