@@ -130,7 +130,8 @@ class Language:
 
     `computing` is what stands before an expression to make a statement of it, one way after the other.
     `constants` are the names that a program binds at its top to a value, with where the value stands, `agents` the
-    names of its agents; `with_constants` and `with_agent` are the edits that give it other values and properties.
+    names of its agents; `with_agent` are the edits that give one other properties. `literal` writes a Python value as
+    an expression, or raises a `UsageError` which begins with the last argument.
 
     `report` is what `prose compile` prints for a program without errors, `refusal` what stands above the errors of
     another one; `contract` is a dataclass of what a program says about itself: what it takes and gives, its names.
@@ -169,9 +170,7 @@ class Language:
     computing: tuple[str, ...] = ()
     constants: Callable[[Any], Mapping[str, Span]] = field(repr=False, default=lambda program: {})
     agents: Callable[[Any], tuple[str, ...]] = field(repr=False, default=lambda program: ())
-    with_constants: Callable[[Any, Mapping[str, object]], Iterable[Edit]] = field(
-        repr=False, default=lambda program, values: ()
-    )
+    literal: Callable[[object, str], str] = field(repr=False)
     with_agent: Callable[[Any, str, Mapping[str, object]], Iterable[Edit]] = field(
         repr=False, default=lambda program, name, properties: ()
     )
@@ -248,7 +247,7 @@ OPENPROSE: Final = Language(
     fixes=_later("language.openprose.fixes:fixes"),
     constants=_later("language.openprose.variations:constants"),
     agents=_later("language.openprose.variations:agents"),
-    with_constants=_later("language.openprose.variations:with_constants"),
+    literal=_later("language.openprose.literals:expression"),
     with_agent=_later("language.openprose.variations:with_agent"),
     merged=_later("language.openprose.fixes:merged"),
     ends=_later("language.openprose.flow:ends"),
@@ -308,7 +307,7 @@ VVM: Final = Language(
     fixes=_later("language.vvm.fixes:fixes"),
     constants=_later("language.vvm.variations:constants"),
     agents=_later("language.vvm.variations:agents"),
-    with_constants=_later("language.vvm.variations:with_constants"),
+    literal=_later("language.vvm.literals:expression"),
     with_agent=_later("language.vvm.variations:with_agent"),
     known_in=_later("language.vvm.contract:known_in"),
     completeness=_later("language.vvm.completion:completeness"),

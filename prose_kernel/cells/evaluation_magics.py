@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from prose_kernel.cells.registry import Call, below, magic, use
+from prose_kernel.cells.registry import Call, below, magic, taken, use
 from prose_kernel.errors import UsageError
 from prose_kernel.presentation.display import paragraph
 from prose_kernel.settings import WHO_ANSWERS, Settings
@@ -25,8 +25,8 @@ async def evaluate(call: Call) -> None:
     from prose_kernel.presentation.page import write_page
 
     words = list(call.words)
-    files = {option: _taken(words, option) for option in _FILES}
-    at_once = _taken(words, "-n")
+    files = {option: taken(words, option, evaluate) for option in _FILES}
+    at_once = taken(words, "-n", evaluate)
     fresh = "--fresh" in words
     words = [word for word in words if word != "--fresh"]
     if unknown := [word for word in words if word.startswith("-")]:
@@ -59,15 +59,3 @@ async def evaluate(call: Call) -> None:
         call.cells.workspace.services.cassettes.note_used(evaluation.used)
     if (path := paths["--html"]) is not None:
         write_page(path, html_page(summary), force=False)
-
-
-def _taken(words: list[str], option: str) -> str | None:
-    """The word behind an option, taken out of the words. Raises `UsageError`."""
-    if option not in words:
-        return None
-    at = words.index(option)
-    if at + 1 == len(words):
-        raise UsageError(f"%eval: {option} takes a word", hint=f"usage: {evaluate.usage}")
-    value = words[at + 1]
-    del words[at : at + 2]
-    return value

@@ -37,6 +37,7 @@ from prose_kernel.cells.registry import (
     on_or_off,
     read_program,
     run_line,
+    taken,
     use,
 )
 from prose_kernel.errors import ImportProgramError, UsageError
@@ -190,17 +191,10 @@ async def gate(call: Call) -> None:
     from prose_kernel.state.gates.answers import Answer
 
     words = list(call.words)
-    options = {"--comment": "", "--as": "user"}
-    for option in options:
-        if option in words:
-            at = words.index(option)
-            if at + 1 >= len(words):
-                raise UsageError(f"%gate: {option} needs a value", hint=f"usage: {gate.usage}")
-            options[option] = words[at + 1]
-            del words[at : at + 2]
+    comment, who = (taken(words, option, gate) for option in ("--comment", "--as"))
     if len(words) != 2 or words[0] not in ("approve", "reject"):
         raise UsageError("%gate needs approve or reject, and the name of a gate", hint=f"usage: {gate.usage}")
-    answer = Answer(words[0] == "approve", options["--as"], options["--comment"])
+    answer = Answer(words[0] == "approve", "user" if who is None else who, comment or "")
     call.cells.workspace.gates.prior.give(words[1], answer)
 
 

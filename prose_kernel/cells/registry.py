@@ -96,6 +96,19 @@ def use(call: Call, magic: Magic, least: int, most: int) -> None:
         )
 
 
+def taken(words: list[str], option: str, magic: Magic, told: str = "") -> str | None:
+    """The word behind an option, both taken out of the words. `told` is what the error calls the magic, where that is
+    more than its name. Raises `UsageError`."""
+    if option not in words:
+        return None
+    at = words.index(option)
+    if at + 1 == len(words):
+        raise UsageError(f"%{told or magic.name}: {option} needs a value", hint=f"usage: {magic.usage}")
+    value = words[at + 1]
+    del words[at : at + 2]
+    return value
+
+
 def on_or_off(call: Call, magic: Magic, now: bool) -> bool:
     """What `on` or `off` behind a magic asks for; alone, it says what holds `now`. Raises `UsageError`."""
     use(call, magic, 0, 1)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from prose_kernel import languages
-from prose_kernel.cells.registry import Call, magic, read_program, use
+from prose_kernel.cells.registry import Call, magic, read_program, taken, use
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.presentation.display import Display, paragraph, table
 from prose_kernel.presentation.safety import clip
@@ -127,7 +127,7 @@ async def _calibrate(call: Call) -> None:
     from prose_kernel.presentation import calibration as shown
 
     words = list(call.words[1:])
-    given = {option: _taken(words, option) for option in ("--least", "--only")}
+    given = {option: taken(words, option, judge, "judge calibrate") for option in ("--least", "--only")}
     if len(words) > 1 or any(word.startswith("-") for word in words):
         raise UsageError("%judge calibrate: one file, --least and --only", hint=f"usage: {judge.usage}")
     least = _percent(given["--least"])
@@ -147,18 +147,6 @@ async def _calibrate(call: Call) -> None:
         call.show(part)
     if least is not None and 100 * found.accuracy.share < least:
         raise UsageError(f"%judge calibrate: it is right less often than in {least:g} %")
-
-
-def _taken(words: list[str], option: str) -> str | None:
-    """The word behind an option, taken out of the words. Raises `UsageError`."""
-    if option not in words:
-        return None
-    at = words.index(option)
-    if at + 1 == len(words):
-        raise UsageError(f"%judge calibrate: {option} takes a word", hint=f"usage: {judge.usage}")
-    value = words[at + 1]
-    del words[at : at + 2]
-    return value
 
 
 def _percent(said: str | None) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.evaluation.dataset import EXPECTED, Case
 from prose_kernel.evaluation.spec import Key, Spec, Variant
 from prose_kernel.language.diagnostics import Diagnostic
-from prose_kernel.language.fixes import replaced
+from prose_kernel.language.fixes import Edit, replaced
 from prose_kernel.language.source import Source
 from prose_kernel.languages import Compiled, Language
 from prose_kernel.runtime.json_text import json_text
@@ -98,7 +98,7 @@ class Prepared:
 
     def _with(self, values: Mapping[str, Any]) -> tuple[Text, ...]:
         pairs = zip(self.source, self._parsed, strict=True)
-        edits = ((one, tuple(one.language.with_constants(p.program, values))) for one, p in pairs)
+        edits = ((one, tuple(_other(one.language, p.program, values))) for one, p in pairs)
         return tuple(replace(one, text=replaced(one.text, found)) if found else one for one, found in edits)
 
     def bind(self, workspace: Workspace, case: Case) -> None:
@@ -141,6 +141,14 @@ class Prepared:
     @cached_property
     def _kept(self) -> dict[str, Compiled]:
         return {}
+
+
+def _other(language: Language, program: Any, values: Mapping[str, Any]) -> Iterator[Edit]:
+    """Other values for constants of a program."""
+    places = language.constants(program)
+    for name, value in values.items():
+        if name in places:
+            yield Edit(places[name], language.literal(value, name))
 
 
 def _as_text(value: object) -> str:

@@ -375,7 +375,7 @@ TALLY = Language(
     computing=("let computed_value = ",),
     constants=lambda program: {},
     agents=lambda program: (),
-    with_constants=lambda program, values: (),
+    literal=lambda value, what: str(value),
     with_agent=lambda program, name, properties: (),
     machine=lambda: TallyMachine,
     programs=programs,

@@ -27,14 +27,6 @@ def agents(program: Program) -> tuple[str, ...]:
     return tuple(item.name.id for item in program.items if isinstance(item, Agent))
 
 
-def with_constants(program: Program, values: Mapping[str, object]) -> Iterator[Edit]:
-    """Other values for constants of the program."""
-    places = constants(program)
-    for name, value in values.items():
-        if name in places:
-            yield Edit(places[name], expression(value, name))
-
-
 def with_agent(program: Program, name: str, properties: Mapping[str, object]) -> Iterator[Edit]:
     """Other properties for an agent; texts are written as in a program, so `{name}` is a value. Raises `UsageError`."""
     for agent in program.items:
