@@ -217,6 +217,8 @@ def _rows(name: str, value: Value) -> list[dict[str, Any]]:
     except RunError as problem:
         raise UsageError(f"{name}: {problem.message}", hint=problem.hint) from None
     data = verbatim(value)
+    if isinstance(data, list):
+        data = [json_in(row) if isinstance(row, str) else row for row in data]
     if not isinstance(data, list) or not all(isinstance(row, dict) for row in data):
         hint = "a DataFrame is made of rows such as [{name: value}, ...]"
         raise UsageError(f"{name} is no array of objects", hint=hint)

@@ -55,9 +55,9 @@ class Bindings(Mapping[str, object]):
     """The bindings of the Prose run as Python values: `prose["plan"]`.
 
     Text, output of commands and answers of sessions are `str`; numbers, booleans, `None`, lists and dicts are what they
-    are in Python. `prose.frame("rows")` is an array of objects as a DataFrame. Reading a name that is not bound raises
-    `KeyError`, which lists the names there are. Assigning binds a value in the run, as `let` does. The mapping always
-    shows the current state of the run.
+    are in Python; typed answers and output in a declared format are data. `prose.frame("rows")` is an array of objects
+    as a DataFrame. Reading a name that is not bound raises `KeyError`, which lists the names there are. Assigning binds
+    a value in the run, as `let` does. The mapping always shows the current state of the run.
     """
 
     def __init__(self, cells: Cells, bind: Callable[[str, object], None]) -> None:

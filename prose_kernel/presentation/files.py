@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from prose_kernel.presentation.display import Display
 from prose_kernel.presentation.safety import LITERAL, clip, fenced, html_text, inline_text, markdown, preview, visible
 from prose_kernel.presentation.tables_of_values import ValueTable, sample_table, table_of
-from prose_kernel.runtime.command_data import NotData, Sample, parse
+from prose_kernel.runtime.command_data import Sample
+from prose_kernel.runtime.data_formats import NotData, parse
 from prose_kernel.runtime.images import Picture, picture
 from prose_kernel.runtime.ports import ShownFile
 

@@ -6,9 +6,7 @@ text will do, because half a list would look like a list (E220).
 
 from __future__ import annotations
 
-import io
-import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, cast
 
 from msgspec import Struct
@@ -16,7 +14,7 @@ from msgspec import Struct
 from prose_kernel.errors import ValueTypeError
 from prose_kernel.runtime import csv_text
 from prose_kernel.runtime.csv_text import LONGEST_ROW
-from prose_kernel.runtime.csv_text import NotData as NotData
+from prose_kernel.runtime.data_formats import NotData, json_value, parse
 from prose_kernel.runtime.values import ExecText, Value, full_text, inserted_text
 
 LONGEST_OUTPUT: Final = 100_000_000
@@ -67,7 +65,7 @@ def parsed(value: ExecText, *, position: bool = False) -> Value:
     """
     require_whole(value)
     try:
-        return parse(value.text, value.format or "json")
+        return cast("Value", parse(value.text, value.format or "json"))
     except NotData as problem:
         raise _not_data(value, problem, _LINES_HINT if position else _METADATA_HINT) from None
 
@@ -78,60 +76,6 @@ def _not_data(value: ExecText, problem: NotData, hint: str) -> ValueTypeError:
         return ValueTypeError(f"the output is not {_NAMES[value.format]}: {problem.reason} at {where}")
     message = f"the output of the command is text, not JSON: {problem.reason} at {where}"
     return ValueTypeError(message, code="E138", hint=hint)
-
-
-def parse(text: str, form: str) -> Value:
-    """The value of a text in the format `json`, `jsonl`, `csv` or `lines`. Raises `NotData`."""
-    return _PARSERS[form](text.removeprefix("\ufeff"))
-
-
-def _json(text: str) -> Value:
-    return _json_value(text, 1)
-
-
-def _json_value(text: str, line: int) -> Value:
-    try:
-        return cast("Value", json.loads(text, parse_constant=_no_constant))
-    except json.JSONDecodeError as error:
-        raise NotData(error.msg.removesuffix(" at").lower(), line + error.lineno - 1, error.colno) from None
-    except RecursionError:
-        raise NotData("nested too deeply", line, 1) from None
-    except _Constant as error:
-        at = text.find(str(error))
-        before = text[:at]
-        raise NotData(f"unexpected `{error}`", line + before.count("\n"), at - before.rfind("\n")) from None
-    except ValueError:
-        raise NotData("a number with too many digits", line, 1) from None
-
-
-class _Constant(Exception):
-    """NaN or Infinity, which JSON does not know."""
-
-
-def _no_constant(name: str) -> object:
-    raise _Constant(name)
-
-
-def _json_lines(text: str) -> Value:
-    numbered = enumerate(text.split("\n"), 1)
-    return [_json_value(line, number) for number, line in numbered if line.strip()]
-
-
-def _lines(text: str) -> Value:
-    return cast("list[Value]", text.removesuffix("\n").replace("\r\n", "\n").split("\n")) if text else []
-
-
-def _csv(text: str) -> Value:
-    """An object for each row, by the names in the first one; the values are text."""
-    return cast("Value", list(csv_text.rows(io.StringIO(text, newline=""))))
-
-
-_PARSERS: Final[dict[str, Callable[[str], Value]]] = {
-    "json": _json,
-    "jsonl": _json_lines,
-    "csv": _csv,
-    "lines": _lines,
-}
 
 
 # ---------------------------------------------------------------- the beginning of a long one
@@ -182,7 +126,7 @@ def _objects(lines: Iterable[str], most: int) -> Iterator[object]:
             count += 1
             if count <= most and len(line) >= LONGEST_ROW:
                 raise NotData(f"a line of more than {LONGEST_ROW:,} characters", number, 1)
-            yield _json_value(line.rstrip("\r\n"), number) if count <= most else None
+            yield json_value(line.rstrip("\r\n"), number) if count <= most else None
 
 
 # ---------------------------------------------------------------- text for a command

@@ -14,6 +14,8 @@ from prose_kernel.runtime.structured_text import json_in
 _NAMED: Final = 5
 """How many mistakes of an answer are told at once."""
 PATTERN_SECONDS: Final = 1.0
+_NULLS: Final = ("", "null", "~")
+"""Words of YAML for null."""
 _TOO_LARGE: Final = "a number in it is too large"
 
 
@@ -138,9 +140,23 @@ def _from_lines(text: str, schema: Schema) -> dict[str, object] | None:
     return found or None
 
 
+def from_words(data: object, part: Schema) -> object:
+    """Data whose texts may stand for numbers, booleans or null, as in YAML, as the schema wants them."""
+    if isinstance(data, str):
+        return None if data in _NULLS and _may_be_null(part) else _typed(data, without_null(part))
+    part = without_null(part)
+    if isinstance(data, Mapping):
+        properties = part.get("properties", {})
+        return {str(name): from_words(value, properties.get(name, {})) for name, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        items = part.get("items")
+        return [from_words(item, items if isinstance(items, Mapping) else {}) for item in data]
+    return data
+
+
 def _typed(value: str, part: Schema) -> object:
     """What somebody has typed for a field: text as it stands, anything else as JSON where it is some."""
-    if part.get("type") == "string" and not value.startswith('"'):
+    if value in part.get("enum", ()) or (part.get("type") == "string" and not value.startswith('"')):
         return value
     words = {"yes": True, "no": False}
     if part.get("type") == "boolean" and value.lower() in words:

@@ -152,15 +152,39 @@ def inserted_text(value: Value) -> str:
             return full_text(value)
 
 
+def data_of(value: ExecText | Reference) -> object:
+    """The data of a typed answer, or of whole output with a declared format; the verbatim text of anything else.
+
+    Output that is not in its format is text, as it is where it is shown.
+    """
+    if isinstance(value, Reference):
+        text = value.read()
+        return _parsed(text, "json") if value.schema is not None else text
+    if not value.format or value.bare or value.result.stdout_truncated or value.result.image:
+        return value.text
+    return _parsed(value.text, value.format)
+
+
+def _parsed(text: str, form: str) -> object:
+    from prose_kernel.runtime.data_formats import NotData, parse
+
+    try:
+        return parse(text, form)
+    except NotData:
+        return text
+
+
 def plain(value: Value) -> object:
-    """The value as plain JSON data; exec text as inserted, references read, errors as their fields."""
+    """The value as plain JSON data; exec text as inserted, references read, errors as their fields, typed answers and
+    output with a declared format as their data."""
     match value:
         case list() | dict():
             return too_large(value) or mapped(value, plain)
         case ExecText():
-            return inserted_text(value)
+            found = data_of(value)
+            return found.rstrip("\n") if isinstance(found, str) else found
         case Reference():
-            return value.read()
+            return data_of(value)
         case ErrorValue():
             return dict(value.fields)
         case LanguageValue():
@@ -175,6 +199,6 @@ def verbatim(value: Value) -> object:
         case list() | dict():
             return too_large(value) or mapped(value, verbatim)
         case ExecText():
-            return value.text
+            return data_of(value)
         case _:
             return plain(value)

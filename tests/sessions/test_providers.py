@@ -137,7 +137,6 @@ async def test_a_script_file(tmp_path: Path) -> None:
     [
         ("- a\n- b\n", "script s.yaml is no mapping of a pattern to a reply"),
         ('a: "x\n', "script s.yaml is no YAML at line 2"),
-        ("a: {replay: x}\n", "script: `a` has no `replay`"),
         ("a: {delay: soon}\n", "script: the delay of `a` is no duration"),
         ("a: []\n", "script: `a` has an empty list of replies"),
         ("a: [[b]]\n", "script: the answer of `a` is not text"),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Final
+from typing import Final, cast
 
 from prose_kernel.errors import ValueTypeError
 from prose_kernel.runtime.command_data import require_whole
-from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, inserted_text, kind_of
+from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, inserted_text, kind_of, plain
 
 Number = int | float
 
@@ -107,7 +107,7 @@ def _same_data(left: Value, right: Value) -> bool:
 
 def _data(value: object) -> object:
     if isinstance(value, (ExecText, Reference)):
-        return inserted_text(value)
+        return plain(value)
     return dict(value.fields) if isinstance(value, ErrorValue) else value
 
 
@@ -188,6 +188,8 @@ def truth(value: Value) -> bool | None:
         return False
     if isinstance(value, (int, float)):
         return value != 0
+    if isinstance(value, Reference) and value.schema is not None:
+        return truth(cast("Value", plain(value)))
     if isinstance(value, (list, dict)):
         return len(value) > 0
     return _truth_of_text(inserted_text(value))

@@ -181,7 +181,7 @@ class ProgramContext(ExecutionContext):
             return value if self.run.is_at(value) else self.kept_element(replace(value, location=""), node)
         if isinstance(value, Reference) and not self.run.is_current(value):
             text = value.read()
-            return self.run.refer(self.keep_anonymous(text, node), value.summary, text)
+            return self.run.refer(self.keep_anonymous(text, node), value.summary, text, value.schema)
         return self._placed(value, node)
 
     # ------------------------------------------------------------ events and errors

@@ -46,7 +46,7 @@ from prose_kernel.machine.vvm.functions import LANGUAGE
 from prose_kernel.machine.vvm.judging import TemplateCode
 from prose_kernel.machine.vvm.memory_patches import split
 from prose_kernel.machine.vvm.rendering import canonical, input_text
-from prose_kernel.machine.vvm.values import adopted, is_ref, raised
+from prose_kernel.machine.vvm.values import adopted, is_ref, raised, typed
 from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.execution_context import ExecutionContext, Node, located
 from prose_kernel.runtime.imports import load
@@ -506,7 +506,7 @@ class CallAttempts(SessionAttempts):
         text = self.typed(result) or ""
         target = self._target
         if target is None:
-            return text
+            return typed(text) if self.request.output is not None else text
         answers = self.s.host.ports.answers
         assert answers is not None
         if not text.strip():

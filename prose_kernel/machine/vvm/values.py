@@ -10,13 +10,13 @@ import json
 import math
 import re
 from functools import lru_cache, partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from prose_kernel.errors import RunError, VvmRaise
 from prose_kernel.runtime.execution_context import ExecutionContext, Node, located
 from prose_kernel.runtime.json_text import json_text, mapped
 from prose_kernel.runtime.shared_names import Agent
-from prose_kernel.runtime.values import ErrorValue, ExecText, LanguageValue, Reference, Value, inserted_text
+from prose_kernel.runtime.values import ErrorValue, ExecText, LanguageValue, Reference, Value, data_of
 
 _FENCE: Final = re.compile(r"(`{3,}|~{3,})[^\n`]*\n")
 _HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")
@@ -116,6 +116,12 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
+def typed(text: str) -> Value:
+    """The object of a typed answer; its text where the object would be taken for an error value or a ref."""
+    found = json_view(text)
+    return found if isinstance(found, dict) and not is_error(found) and not is_ref(found) else text
+
+
 # ---------------------------------------------------------------- values of another language
 
 
@@ -123,7 +129,9 @@ def adopted(value: Value, *, refs: bool) -> Value:
     """A value of another language as VVM has it (13). With `refs` a session's reply becomes a ref, else its text."""
     match value:
         case ExecText():
-            return inserted_text(value)
+            return cast("Value", data_of(value))
+        case Reference() if value.schema is not None:
+            return typed(value.read())
         case Reference():
             if refs and value.location:
                 return {"ref": value.location, "summary": value.summary} if value.summary else {"ref": value.location}

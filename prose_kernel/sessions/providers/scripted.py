@@ -7,6 +7,7 @@ A script is a mapping, in a YAML file or in Python, of a pattern or an execution
       "/review (the )?code/": "LGTM"           # a regular expression found in the task
       c2/s1: {reply: "late", delay: 200ms}     # the session at this execution path
       "Fetch": [{error: "overloaded"}, "ok"]   # one entry a call; the last one stays
+      "Sort": {kind: bug, score: 3}            # a typed answer; `reply:` holds one whose fields are called like these
     judge:
       "the tests pass": [no, yes]              # yes, no, uncertain, no progress; for a choice: its label
     extract:
@@ -28,6 +29,7 @@ from typing import Generic, TypeVar
 
 from prose_kernel.errors import NoProvider, ProviderError, UsageError
 from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.json_text import json_text
 from prose_kernel.runtime.ports import Clock, SessionProgress, SessionRequest, SessionResult
 from prose_kernel.sessions.request import answered, summarise
 
@@ -35,13 +37,16 @@ _SECTIONS = ("sessions", "judge", "extract", "items")
 _DELAY = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
-Answer = str | Callable[[SessionRequest], str]
+_PARTS = frozenset({"reply", "delay", "error", "retryable"})
+
+Answer = str | Mapping[str, object] | Callable[[SessionRequest], str]
 Entry = TypeVar("Entry")
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One scripted answer after `delay` seconds: a text, or what makes one from the request; or an error."""
+    """One scripted answer after `delay` seconds: a text, the fields of a typed answer, or what makes a text from the
+    request; or an error."""
 
     answer: Answer = ""
     delay: float = 0.0
@@ -132,17 +137,37 @@ def _word(key: str, entry: object) -> str:
 def _reply(key: str, entry: object) -> Reply:
     if isinstance(entry, Reply):
         return entry
-    if isinstance(entry, Mapping):
-        if unknown := sorted(str(name) for name in entry.keys() - {"reply", "delay", "error", "retryable"}):
-            raise UsageError(f"script: `{key}` has no `{unknown[0]}`", hint="use reply, delay, error, retryable")
-        answer, error = entry.get("reply", ""), entry.get("error")
+    if isinstance(entry, Mapping) and entry.keys() <= _PARTS:
+        error = entry.get("error")
         return Reply(
-            answer if callable(answer) else _word(key, answer),
+            _answer(key, entry.get("reply", "")),
             _seconds(key, entry.get("delay", 0)),
             None if error is None else _word(key, error),
             str(entry.get("retryable", True)).lower() not in ("false", "no"),
         )
-    return Reply(entry if callable(entry) else _word(key, entry))
+    return Reply(_answer(key, entry))
+
+
+def _answer(key: str, said: object) -> Answer:
+    if isinstance(said, Mapping):
+        return {str(name): value for name, value in said.items()}
+    return said if callable(said) else _word(key, said)
+
+
+def _text_of(reply: Reply, request: SessionRequest) -> str:
+    """The text of an answer. Raises `UsageError` for fields that the session does not ask for."""
+    answer = reply.answer
+    if not isinstance(answer, Mapping):
+        return answer(request) if callable(answer) else answer
+    if request.output is None:
+        fields = ", ".join(answer) or "none"
+        raise UsageError(
+            f'script: the reply for "{summarise(request.task)}" has fields ({fields}), but the session has no `output`',
+            hint="write the reply as text; the words of a reply are reply, delay, error, retryable",
+        )
+    from prose_kernel.runtime.typed_answers import from_words
+
+    return json_text(from_words(answer, request.output))
 
 
 def _seconds(key: str, delay: object) -> float:
@@ -190,5 +215,4 @@ class ScriptedSessions:
             await self._clock.sleep(reply.delay)
         if reply.error is not None:
             raise ProviderError(reply.error, retryable=reply.retryable)
-        text = reply.answer(request) if callable(reply.answer) else reply.answer
-        return answered(text, provider="scripted", origin="scripted", request=request)
+        return answered(_text_of(reply, request), provider="scripted", origin="scripted", request=request)

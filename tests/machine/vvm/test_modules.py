@@ -174,10 +174,10 @@ class Both(World):
         return await self.vvm.run(vvm_tree(source), source, cell=True)
 
 
-async def test_values_cross_as_data() -> None:
+async def test_a28_values_cross_as_data_and_text_verbatim() -> None:
     w = Both(commands_say={"echo": "text\n\n"}, sessions_say={"ask": "answer"})
     await w.prose('let a = exec "echo"', 'let b = session "ask"', "let c = [a, 1]", "let d = null", "let e = true")
-    assert await w.cell("[a, b, c, d, e]") == ["text", "answer", ["text", 1], None, True]
+    assert await w.cell("[a, b, c, d, e]") == ["text\n\n", "answer", ["text\n\n", 1], None, True]
     await w.cell("v = {k: [1, ()]}")
     assert await w.prose("let w = v") == {"k": [1, None]}
 
