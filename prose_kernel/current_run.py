@@ -373,7 +373,7 @@ class CurrentRun:
     def _new_journal(self) -> RunJournal | None:
         around, settings, how = self.around, self.around.settings, self.around.resumption
         in_memory = self.kept is None and around.language.state == "state"
-        if settings.journal == "off" or in_memory or settings.provider == "dry-run":
+        if how is None and (settings.journal == "off" or in_memory or settings.provider == "dry-run"):
             return None
         from prose_kernel.run_journal import RunJournal
         from prose_kernel.state.journal_file import NAME, JournalFile
@@ -394,7 +394,9 @@ class CurrentRun:
 
     def _head(self, run_id: str) -> Head:
         around, start = self.around, self.around.start
-        deciding: dict[str, str | int | bool | None] = {name: getattr(around.settings, name) for name in DECIDES}
+        deciding: dict[str, str | int | bool | None] = {
+            name: getattr(around.settings, name) for name in (*DECIDES, "cassette_mode")
+        }
         return Head(
             run_id,
             start.program_file,

@@ -19,6 +19,7 @@
     │   ├── JudgeError                  E211         no judge could decide, or the verdict was not a label
     │   ├── VvmRaise                    R201-R220    raised by a VVM program (docs/reference/vvm.md 10.4)
     │   ├── StateError                  E219         a binding or record could not be stored
+    │   │   └── StoreFailed                          because the disk is full, or the database cannot be reached
     │   ├── BudgetSpent                 E221         a budget of the run, a block, an agent or a session is spent
     │   └── ResumeMismatch              E222         a resumed run does something else than its journal says
     ├── NobodyToAsk                     the user port has no person to ask
@@ -108,7 +109,7 @@ class RunError(ProseError):
 
     @property
     def unanswered(self) -> bool:
-        """Whether a session or a condition had nobody to answer it: the program can neither catch nor ignore that."""
+        """Whether the program can neither catch nor ignore it: a session or a condition had nobody to answer it."""
         return self.nobody and isinstance(self, (SessionError, JudgeError))
 
     @property
@@ -190,6 +191,15 @@ class VvmRaise(RunError):
 class StateError(RunError):
     type = "StateError"
     default_code = "E219"
+
+
+class StoreFailed(StateError):
+    """The store of the run is full or cannot be reached. It belongs to no statement and answers no request; the program
+    neither catches nor ignores it, and the run can be resumed when the store is back."""
+
+    @property
+    def unanswered(self) -> bool:
+        return True
 
 
 class BudgetSpent(RunError):

@@ -15,7 +15,7 @@ from msgspec import structs
 
 from prose_kernel.errors import ResumeMismatch, RunError, UsageError
 from prose_kernel.runtime.journal import Journal, OnReplayed, UnderWay
-from prose_kernel.runtime.journal_records import Answered, Asked, Ended, Finished, Head, Interrupted, Text
+from prose_kernel.runtime.journal_records import Answered, Asked, Ended, Finished, Head, Interrupted, Noted, Text
 from prose_kernel.state.journal_file import NAME, JournalFile, JournalRead, read
 from prose_kernel.state.layout import VVM
 
@@ -58,9 +58,14 @@ class Resumption:
 
     @property
     def complete(self) -> bool:
-        """Whether the run has come to its end: nothing of it is left to do."""
-        finished = self.journal.finished
-        return finished is not None and finished.status == "done"
+        """Whether the run has come to its end, be it by an error of the program itself: nothing of it is left to do."""
+        finished, last = self.journal.finished, self.journal.texts[-1].ended if self.journal.texts else None
+        if finished is None and (last is None or self.head.notebook):
+            return False
+        return (finished is not None and finished.status == "done") or (last is not None and self._is_over(last))
+
+    def _is_over(self, last: Ended) -> bool:
+        return last.status == "done" or (last.status == "failed" and self.rewind is None)
 
     @property
     def lost(self) -> list[Asked]:
@@ -69,7 +74,8 @@ class Resumption:
 
 
 def resumption(journal: JournalRead | Path, under_way: UnderWay = "rerun") -> Resumption:
-    """How a run goes on. Raises `UsageError` when it cannot, with the reason."""
+    """How a run goes on; one that has ended by an error of the program itself comes to that error again. Raises
+    `UsageError` for a journal that cannot be used."""
     if not isinstance(journal, JournalRead):
         journal = read(journal)
     if journal.head.interactive:
@@ -80,13 +86,8 @@ def resumption(journal: JournalRead | Path, under_way: UnderWay = "rerun") -> Re
         return Resumption(journal, under_way, at[0] if at is not None else None, texts_stay=True)
     if last.status == "done":
         return Resumption(journal, under_way, texts_stay=True)
-    found = _last_record(journal, last)
-    if found is None:
-        raise UsageError(
-            f"run {journal.head.run} ended with an error of the program itself: {last.message}",
-            hint="it would fail again: nothing from outside made it fail. Mend the program and resume with --changed",
-        )
-    return Resumption(journal, under_way, *found, texts_stay=True)
+    rewind, cause = _last_record(journal, last) or (None, None)
+    return Resumption(journal, under_way, rewind, cause, texts_stay=True)
 
 
 def _last_record(journal: JournalRead, last: Ended) -> tuple[int, Asked | None] | None:
@@ -99,6 +100,8 @@ def _last_record(journal: JournalRead, last: Ended) -> tuple[int, Asked | None] 
                 asked = record
             case Answered(key=key) if last.status == "failed" and key == last.cause:
                 at = number, asked
+            case Noted(key=key) if last.status == "failed" and key == last.cause:
+                at = number, None
             case Interrupted() if last.status == "interrupted":
                 at = number, None
     return at

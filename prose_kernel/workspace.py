@@ -597,7 +597,8 @@ class Workspace:
             except ResumeMismatch:
                 raise
             except RunError:
-                pass
+                if self._abandoned:
+                    raise
             except asyncio.CancelledError:
                 if self._abandoned:
                     raise

@@ -202,7 +202,10 @@ class Cells:
             notebook_path=head.notebook_path,
             language=languages.LANGUAGES[head.language],
         )
-        chosen = {**head.settings, "state_dir": how.state_dir or self.settings.state_dir}
+        from prose_kernel.settings import DECIDES
+
+        began = {name: value for name, value in head.settings.items() if name in DECIDES}
+        chosen = {**began, "state_dir": how.state_dir or self.settings.state_dir}
         settings = replace(self.settings, **chosen)  # type: ignore[arg-type]
         workspace = self._workspace = Workspace(settings, start, asker=self.asker, resumption=how)
         self._hook(workspace)

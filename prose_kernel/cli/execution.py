@@ -256,7 +256,10 @@ class ProgramRun:
         if outputs:
             return tuple(report.output_text(name, *output) for name, output in outputs.items())
         unshown = self.narrator.unshown
-        return (self.narrator.language.text_of(unshown),) if unshown is not None else ()
+        if unshown is None:
+            return ()
+        text = self.narrator.language.text_of(unshown)
+        return (text if self.request.resumption is None else text.removesuffix("\n"),)  # a command had printed it
 
 
 def _status(error: ProseError | None, done: int) -> int:

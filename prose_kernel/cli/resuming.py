@@ -68,6 +68,8 @@ def resume(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd: 
     language = languages.LANGUAGES[head.language]
     chosen, inputs, decisions = _agreed(kept, head, language, options)
     file = Path(cwd, os.path.expanduser(target)) if target else directory / os.path.expanduser(head.program)  # noqa: PTH111
+    if not wanted.changed and not head.notebook and resumption(journal).complete:
+        wanted = replace(wanted, stored=True)  # its result is that of the text that it began with
     cells, text, remarks = _texts(kept, file, target or head.program, wanted)
     if text is not None:
         _check(text, head, language, chosen["profile"])
@@ -170,13 +172,15 @@ def _agreed(
         raise against("--strict", "without it")
     if options["gate_files"] and not head.gate_files:
         raise against("--gate-files", "without it")
+    if options["provider"] == "dry-run":
+        raise UsageError("a dry run resumes nothing", hint="leave --provider dry-run out, or dry-run the program")
     given = run_options.decisions(options["yes"], options["no"])
     for name, approved in given.items():
         if head.decisions.get(name, approved) != approved:
             raise against(f"--{'yes' if approved else 'no'} {name}", f"with --{'no' if approved else 'yes'} {name}")
     chosen: dict[str, Any] = {name: value for name, value in head.settings.items() if value is not None}
     for name in ("gates", *run_options.ANSWERING):
-        chosen[name] = options[name]
+        chosen[name] = options[name] or chosen.get(name)
     chosen["cassette_realtime"] = True if options["realtime"] else None
     chosen["telemetry_otel"] = True if options["otel"] else None
     chosen["telemetry_log"] = str(Path(options["log"]).absolute()) if options["log"] else None
@@ -289,10 +293,7 @@ def _end(kept: KeptRun) -> int:
         return journal.lines
     if last.ended.status == "done":
         return last.end - 1
-    try:
-        return resumption(journal).rewind or last.end - 1
-    except UsageError:  # an error of the program itself, which was mended perhaps
-        return last.end - 1
+    return resumption(journal).rewind or last.end - 1  # without: an error of the program itself, mended perhaps
 
 
 def _known(answers: int) -> str:
@@ -300,4 +301,12 @@ def _known(answers: int) -> str:
 
 
 def _complete(kept: KeptRun) -> str:
+    journal = kept.journal
+    assert journal is not None
+    last = journal.texts[-1].ended
+    if last is not None and last.status == "failed":
+        return (
+            f"Run {kept.id} of {kept.program} has ended by an error of the program itself: nothing is run. "
+            "--changed runs a mended text."
+        )
     return f"Run {kept.id} of {kept.program} is complete: nothing is left to do."

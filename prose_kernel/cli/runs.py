@@ -317,9 +317,7 @@ def _how_it_goes_on(journal: JournalRead) -> str:
     run = journal.head.run
     if journal.head.interactive:
         return f"to resume it: %restore {run}, in a notebook"
-    try:
-        resumption(journal)
-    except UsageError:
+    if resumption(journal).complete:
         return f"its program failed by itself; to go on with a mended text: prose run --resume {run} --changed"
     return f"to resume it: prose run --resume {run}"
 

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, ClassVar, Final, Literal, Protocol, Self, TypeVar, cast
 from weakref import WeakValueDictionary
 
-from prose_kernel.errors import BudgetSpent, RunError, StateError, UsageError
+from prose_kernel.errors import BudgetSpent, RunError, StateError, StoreFailed, UsageError
 from prose_kernel.language.budgets import parse
 from prose_kernel.language.source import Location, Source, Span
 from prose_kernel.runtime import budgets
@@ -493,7 +493,7 @@ class ExecutionContext:
         self.counts[what] = number + 1
         return number
 
-    def at(self, what: Literal["exec", "session", "judge", "input", "gate", "load", "program", "file"]) -> str:
+    def at(self, what: Literal["exec", "session", "judge", "input", "gate", "load", "program", "file", "store"]) -> str:
         """The path of the next request of its kind: `c2/3/b1/s0`."""
         return f"{self.path}/{_SIGNS[what]}{self.count(what)}"
 
@@ -519,7 +519,7 @@ class ExecutionContext:
 
     def announce(self, error: RunError, node: Node) -> None:
         """The first statement that an error leaves: note the statement and the stack, tell the listeners."""
-        if "statement" in error.details:
+        if "statement" in error.details or isinstance(error, StoreFailed):
             return
         located(self, error, node)
         if not error.answer and self.answered is not None and self.answered[1] is node:
@@ -532,7 +532,7 @@ class ExecutionContext:
 
     async def failing(self, error: RunError, node: Node) -> None:
         """The same for a statement that can wait: a hook may hold it."""
-        if "statement" in error.details:
+        if "statement" in error.details or isinstance(error, StoreFailed):
             return
         self.announce(error, node)
         hook = self.host.hook
@@ -602,8 +602,21 @@ class ExecutionContext:
         """Everything bound so far can be seen from outside afterwards. Raises `StateError`."""
         progress = self.run.progress
         if progress.unsaved or progress.dirty:
-            await self.run.flush()
+            await self.keep(self.run.flush)
         self.tell_lost()
+
+    async def keep(self, flush: Callable[[], Awaitable[None]]) -> None:
+        """Call `flush`. Its failure is written down, so that a resumed program fails here again, or goes on from here.
+        Raises `StateError`."""
+        journal, at = self.host.journal, self.at("store")
+        if journal is not None:
+            journal.fails_to_keep(at)
+        try:
+            await flush()
+        except StoreFailed as error:
+            if journal is not None:
+                journal.failed_to_keep(at, error)
+            raise
 
     def tell_lost(self) -> None:
         """Warn, once in a run, when the store has given up the disk (E219)."""
@@ -707,6 +720,7 @@ _SIGNS: Final = {
     "load": "l",
     "program": "u",
     "file": "f",
+    "store": "k",
 }
 
 

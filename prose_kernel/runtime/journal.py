@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
 from msgspec import MsgspecError, json, structs
 
-from prose_kernel.errors import ProviderError, ResumeMismatch, Undecided
+from prose_kernel.errors import ProviderError, ResumeMismatch, StoreFailed, Undecided
 from prose_kernel.runtime import asides
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.asides import Aside
@@ -199,8 +199,7 @@ class Journal:
         """Ask the outside. `at_once`: the branch has not waited for that. `again`: when what was under way before is
         asked once more."""
         if self._unwritten:  # what the replay has bound: the outside may look at it
-            self._unwritten = False
-            await s.run.store.flush()
+            await self._write_up(s, described.key)
         turns, key = self._turns, described.key
         wait = Suspension(ask(), turns.ends)
         aside = Aside(key, self._place)
@@ -234,6 +233,15 @@ class Journal:
             raise unusable from None
         self._write_answer(Answered(key, raw, at_once=at_once, again=again), aside, kept=True)
         return value if kept is not None else value_then
+
+    async def _write_up(self, s: ExecutionContext, key: str) -> None:
+        self._unwritten = False
+        try:
+            await s.run.store.flush()
+        except StoreFailed as error:
+            self._unwritten, error.answer = True, key
+            self._write(Answered(key, error=codec.encode_error(error), t=self.now()))
+            raise
 
     def _write_answer(self, answered: Answered, aside: Aside, *, kept: bool) -> None:
         notes = codec.encode(aside.notes) if aside.notes else NOTHING
@@ -273,6 +281,23 @@ class Journal:
         found = look()
         self._write(Noted(key, codec.encode(found)))
         return found
+
+    def fails_to_keep(self, key: str) -> None:
+        """Raises the `StoreFailed` that the program met here when it ran before."""
+        coming = self._coming
+        if isinstance(coming, Noted) and coming.key == key:
+            self._advance()
+            raise codec.decode_error(coming.value)
+
+    def failed_to_keep(self, key: str, error: StoreFailed) -> None:
+        """The store has failed here: a resumed run goes on before that. While records say what comes next, nothing is
+        added to them: the replay ends."""
+        error.answer = key
+        if self._coming is not None:
+            self.abandon()
+        elif self._known is not None:
+            self._go_live()
+        self._write(Noted(key, codec.encode_error(error)))
 
     # ------------------------------------------------------------ replaying
 

@@ -208,7 +208,7 @@ class Machine:
         try:
             self._announce(source, index, program)
             value = await self._drive(context, program)
-            await self._keep(context, program)
+            await self._keep(context)
         finally:
             self._shared.busy = False
         return value if cell else self._result(value)
@@ -222,7 +222,7 @@ class Machine:
                 return await drive(self._execute(context, program))
         except BaseException:
             with contextlib.suppress(StateError):
-                await self._keep(context, program)
+                await self._keep(context)
             raise
         finally:
             self.cwd = context.cwd
@@ -237,15 +237,10 @@ class Machine:
         self._shared.started = True
         host.heard(CellStarted(place, index, self._valued(program)))
 
-    async def _keep(self, context: ExecutionContext, program: Any) -> None:
+    async def _keep(self, context: ExecutionContext) -> None:
         """Everything is on disk afterwards, the trace too. Raises `StateError`."""
-        try:
-            await context.run.flush()
-            await context.run.store.flush()
-        except StateError as error:
-            if error.location is None and program.items:
-                error.location = context.location(program.items[-1].span)
-            raise
+        await context.keep(context.run.flush)
+        await context.keep(context.run.store.flush)
         context.tell_lost()
 
     @property

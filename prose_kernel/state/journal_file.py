@@ -43,6 +43,10 @@ _PREFIX: Final = 9
 """Bytes of a line before its record: eight digits of the checksum and a space."""
 
 _BATCH: Final = 1000
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_MOST_WAITING: Final = 1000
+"""Records that wait for room on a full disk; a run that gets further is not written down any more."""
+
 _LOCK_ATTEMPTS: Final = 5
 _LOCK_PAUSE: Final = 0.01
 _ANSWER: Final = b'{"k":"answered"'
@@ -244,7 +248,8 @@ def _note(found: JournalRead, record: Record, number: int) -> None:
 
 
 class JournalFile:
-    """Writes records behind those that are there. `on_lost` is told, once, why nothing can be written any more.
+    """Writes records behind those that are there. `on_lost` is told, once, why a record could not be written. On a full
+    disk records wait for room; any other failure ends the writing.
 
     Nothing is written before something is asked of the outside, unless the run has a directory already: a run that asks
     nothing and keeps nothing leaves none. `out_of_git` is a directory above, which is made with a `.gitignore` then.
@@ -313,7 +318,11 @@ class JournalFile:
                 self._open()
             self._write(records)
         except OSError as error:
-            self._give_up((error.strerror or type(error).__name__).lower())
+            if error.errno in _NO_ROOM and len(records) < _MOST_WAITING:
+                self._early = records  # written with the next one, when there is room again
+                self._tell(error)
+            else:
+                self._give_up(error)
 
     def copy(self, records: Iterable[Record]) -> None:
         """Write many records at once. Raises `OSError`."""
@@ -362,11 +371,15 @@ class JournalFile:
             f"run {self.path.parent.name} is being run by another process", hint="wait until that one has ended"
         )
 
-    def _give_up(self, reason: str) -> None:
+    def _give_up(self, error: OSError) -> None:
         self._lost = True
         self.close()
-        if self._on_lost is not None:
-            self._on_lost(reason)
+        self._tell(error)
+
+    def _tell(self, error: OSError) -> None:
+        on_lost, self._on_lost = self._on_lost, None
+        if on_lost is not None:
+            on_lost((error.strerror or type(error).__name__).lower())
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""

@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from typing import Final
 
-from prose_kernel.errors import StateError
+from prose_kernel.errors import StateError, StoreFailed
 from prose_kernel.runtime.ports import Binding
 from prose_kernel.runtime.values import ExecText
 from prose_kernel.state import bindings
@@ -226,11 +226,11 @@ def _reason(error: OSError) -> str:
     return (error.strerror or type(error).__name__).lower()
 
 
-def storage_error(problems: list[tuple[str, str]], hint: str) -> StateError:
+def storage_error(problems: list[tuple[str, str]], hint: str) -> StoreFailed:
     """The error (E219) for names that could not be stored, each with the reason."""
     name, reason = problems[0]
     others = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return StateError(
+    return StoreFailed(
         f"'{name}' could not be stored: {reason}{others}",
         details={"binding": name},
         hint=hint,

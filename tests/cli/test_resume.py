@@ -150,6 +150,30 @@ def test_a_complete_run_prints_its_outputs_again(place: Place) -> None:
     ]
 
 
+@pytest.mark.parametrize("last", ["output b = a", 'exec "echo two"', 'throw "no"'])
+def test_a48_a_run_killed_between_its_end_and_its_output_gives_its_result(place: Place, last: str) -> None:
+    place.write("p.prose", f'let a = exec "echo a >> ran; echo one"\n{last}\n')
+    first = place.prose("run", "p.prose")
+    (run,) = place.runs()
+    journal = run / "journal.jsonl"
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))  # it was closed by nobody
+    place.write("p.prose", 'exec "echo other >> ran"\n')  # the result is that of the text that ran
+    for _ in range(2):
+        again = place.prose("run", "--resume", run.name)
+        assert (again.status, again.out, place.ran) == (first.status, first.out, ["a"])
+        assert "Resuming" not in again.err
+
+
+def test_a48_no_setting_lets_an_ended_run_run_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.write("p.prose", 'let a = exec "echo a >> ran; echo one"\noutput b = a\n')
+    place.prose("run", "p.prose")
+    monkeypatch.setenv("PROSE_JOURNAL", "off")
+    again = place.prose("run", "--resume", place.runs()[0].name)
+    assert (again.status, again.out, place.ran) == (0, "b: one\n", ["a"])
+    assert place.prose("run", "--resume", place.runs()[0].name, "--provider=dry-run").status == 2
+    assert place.ran == ["a"]
+
+
 def test_the_result_as_json_is_alone_on_stdout(place: Place) -> None:
     place.write("p.prose", f"let a = {DIES.format('once')}\noutput a2 = a\n")
     place.killed("run", "p.prose")
@@ -228,16 +252,14 @@ def test_a_failed_run_goes_on_before_what_made_it_fail(place: Place) -> None:
     assert place.ran == ["a", "b", "b"]
 
 
-def test_a_run_that_fails_by_itself_says_why_it_cannot_go_on(place: Place) -> None:
+def test_a48_a_run_that_failed_by_itself_fails_again_and_runs_nothing(place: Place) -> None:
     place.write("p.prose", 'exec "echo a >> ran"\nthrow "no use"\n')
     failed = place.prose("run", "p.prose")
     assert "to resume it" not in failed.err
     seen = place.prose("run", "--resume")
-    assert seen.status == 2
-    assert seen.remarks == [
-        "Error: run RUN ended with an error of the program itself: no use",
-        "hint: it would fail again: nothing from outside made it fail. Mend the program and resume with --changed",
-    ]
+    assert (seen.status, place.ran) == (1, ["a"])
+    assert seen.remarks[0].startswith("Run RUN of p.prose has ended by an error of the program itself: nothing is run.")
+    assert seen.remarks[1:] == failed.remarks
     shown = place.prose("runs", "show", "20").out.splitlines()[-1]
     assert RUN.sub("RUN", shown) == (
         "its program failed by itself; to go on with a mended text: prose run --resume RUN --changed"

@@ -99,6 +99,14 @@ def test_usage_on_request(prose: Prose) -> None:
     assert "usage: no session or judgement ran" in prose("run", "e.prose", "--usage").stderr
 
 
+def test_a47_a_resumed_run_keeps_its_cassette_mode(prose: Prose, here: Path, recorded: Path) -> None:
+    stops = 'exec "test -e died || { touch died; kill -9 $PPID; sleep 60; }"\n'
+    (here / "p.prose").write_text(f'{stops}let a = session "Say something"\n')
+    assert prose("run", "p.prose", "--cassette-mode=off").returncode == -9
+    assert prose("run", "--resume").returncode == 3  # what is recorded is not used
+    assert prose("run", "--resume", "--cassette-mode=replay").returncode == 0
+
+
 def test_records_that_nobody_needed_are_named(prose: Prose, here: Path, recorded: Path) -> None:
     (here / "p.prose").write_text('let a = session "Say something"\n')
     ended = prose("run", "p.prose")

@@ -118,12 +118,12 @@ def told(listener: Listener, *events: Any) -> None:
         listener(event)
 
 
-def tiny_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 256 KB."""
+def tiny_disk(tmp_path: Path, size: int = 256) -> Iterator[Path]:
+    """A file system of so many KB."""
     place = tmp_path / "disk"
     place.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", f"size={size}k", "tmpfs", str(place)], capture_output=True, check=False
     )
     if mounted.returncode != 0:
         pytest.skip("no right to mount a file system here")

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import cast
 
-from prose_kernel.errors import ImportProgramError, RunError
+from prose_kernel.errors import ImportProgramError, RunError, StoreFailed
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import contract, is_executable, slug
 from prose_kernel.language.openprose.names import Contract
@@ -222,8 +222,9 @@ async def _run_program(
         await call(run_text(inner, entry.loaded.program, entry.imports))
         await inner.flush()
     except RunError as error:
-        error.details.setdefault("program", entry.alias)
-        error.location = s.location(node.span)
+        if not isinstance(error, StoreFailed):
+            error.details.setdefault("program", entry.alias)
+            error.location = s.location(node.span)
         if s.host.listeners:
             s.emit(ProgramReturned(place, entry.alias, error))
         raise

@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final, TypeVar, cast
 
-from prose_kernel.errors import StateError
+from prose_kernel.errors import StoreFailed
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
 from prose_kernel.state.database.gate_rows import NO_LONGER_THERE, GateRow, GateRows
 from prose_kernel.state.database.postgres import PostgresDatabase
@@ -154,7 +154,7 @@ class DatabaseRecords:
                         continue
                     if error.lost:
                         self._missed_at = time.monotonic()
-                    failure = RecordsAway if error.lost or error.busy else StateError
+                    failure = RecordsAway if error.lost or error.busy else StoreFailed
                     raise failure(f"{what} could not be recorded: {error}", hint=_HINT) from None
 
     def _drop(self) -> None:

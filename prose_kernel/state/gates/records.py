@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
-from prose_kernel.errors import StateError
+from prose_kernel.errors import StoreFailed
 from prose_kernel.runtime.ports import GateDecision, GateRequest
 from prose_kernel.state.layout import shown
 
@@ -81,7 +81,7 @@ class AuditEvent:
     metadata: Mapping[str, object] = field(default_factory=dict)
 
 
-class RecordsAway(StateError):
+class RecordsAway(StoreFailed):
     """The database of the records does not answer; later it may."""
 
 
