@@ -5,17 +5,28 @@ from __future__ import annotations
 import gc
 import importlib
 import importlib.util
+import os
 import sys
 from contextlib import suppress
 from types import ModuleType
 
 
 def main() -> None:
+    _import_nothing_from_here()
     gc.disable()  # imports leave no garbage to look for; `ProseApp.start` turns it on again
     _import_ipykernel_alone()
     from prose_kernel.notebook.app import ProseApp
 
     ProseApp.launch_instance()
+
+
+def _import_nothing_from_here() -> None:
+    """Take the working directory off the search path, where `-m` puts it: sessions may write Python files there.
+
+    The kernelspecs say `-P`, which keeps it off from the beginning; those that were installed earlier do not.
+    """
+    if not sys.flags.safe_path and sys.path and sys.path[0] in ("", os.getcwd()):  # noqa: PTH109
+        del sys.path[0]
 
 
 def _import_ipykernel_alone() -> None:

@@ -225,7 +225,7 @@ class _Connecting:
             guard,
             terminals,
             more_tools,
-            self._own_tools(guard, functions, note),
+            self._own_tools(guard, functions, note, before),
         )
         self.desk = desk
         if before is not None:
@@ -261,10 +261,14 @@ class _Connecting:
         notes.cassettes = self.cassettes if self._recording else None
         return services
 
-    def _own_tools(self, guard: Guard | None, functions: Path | None, note: Note | None) -> OwnTools:
+    def _own_tools(
+        self, guard: Guard | None, functions: Path | None, note: Note | None, before: SessionServices | None
+    ) -> OwnTools:
         from prose_kernel.sessions.tools.own.pool import Around, OwnTools
 
-        around = Around(guard, functions, warn=lambda text: self.person.show(f"Warning: {text}"))
+        earlier = before.means.own_tools if before is not None else None
+        pins = earlier.pins if earlier is not None else None
+        around = Around(guard, functions, warn=lambda text: self.person.show(f"Warning: {text}"), pins=pins)
         return OwnTools(self.options, self.where, around if note is None else replace(around, note=note))
 
     # ------------------------------------------------------------ recordings

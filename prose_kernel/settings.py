@@ -51,6 +51,7 @@ FILE_ONLY = (
     "tasks_environment",
     "exec_refuse_env",
     "exec_allow_env",
+    "functions_env",
     "remote_environment",
     "programs_private_hosts",
     "permissions",
@@ -108,6 +109,7 @@ class Settings:
     - `max_parallel`: how many sessions may run at once; None means 8 with models, 4 with CLI agents.
     - `tool_rounds`: how many requests to the model one session may make.
     - `function_seconds`: how many seconds one call of a Python function of `prose_tools.py` may take.
+    - `functions_env`: names of variables that the process of these functions gets although they look like secrets.
     - `tasks_at_once`: how many tasks may be active.
     - `tasks_per_session`: how many tasks of one agent's session may be active.
     - `tasks_seconds`: how many seconds a task may run; None means as long as the run.
@@ -188,6 +190,7 @@ class Settings:
     max_parallel: int | None = None
     tool_rounds: int = 50
     function_seconds: int = 60
+    functions_env: tuple[str, ...] = ()
     tasks_at_once: int = 32
     tasks_per_session: int = 8
     tasks_seconds: int | None = None
@@ -286,6 +289,7 @@ class Settings:
             tool_rounds=self.tool_rounds,
             mcp=self.mcp,
             function_seconds=self.function_seconds,
+            function_env=self.functions_env,
         )
 
 

@@ -73,6 +73,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "allow_env": "exec_allow_env",
         "audit_required": "exec_audit_required",
     },
+    "functions": {"env": "functions_env"},
     "programs": {
         "registry": "programs_registry",
         "size": "programs_size",

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from prose_kernel.errors import PermissionDenied
+from prose_kernel.permissions.code_files import loads_code
 from prose_kernel.permissions.globs import Glob, static_part
 from prose_kernel.permissions.paths import is_below, resolve
 
@@ -174,8 +175,8 @@ def protected(kind: str, path: str, surface: Surface) -> str | None:
     """Why no rule opens this resolved path to a session (None: rules decide).
 
     Devices and kernel files; the state directory's `.env`; gate records, which only an outside principal may decide.
-    Not to be written: the names in `_READ_ONLY` at any depth, recordings, and what is kept in the state directory but
-    for memories (a session's own files are granted apart).
+    Not to be written: at any depth the names in `_READ_ONLY` and what code is loaded from; recordings; what is kept in
+    the state directory but for memories (a session's own files are granted apart).
     """
     home = resolve(surface.cwd).path
     if any(is_below(path, place) and not is_below(home, place) for place in _SYSTEM):
@@ -199,7 +200,7 @@ def protected(kind: str, path: str, surface: Surface) -> str | None:
             return _READ_ONLY[name.casefold()]
     if is_below(path, f"{home.rstrip('/')}/cassettes") and path.endswith(".jsonl"):
         return "recordings are not for sessions to write"
-    return None
+    return loads_code(path, home)
 
 
 def _state_parts(path: str, surface: Surface) -> Iterable[str]:

@@ -49,7 +49,7 @@ class LocalCluster:
         """The scheduler's address, and the keys for it. Blocks. Raises `UsageError`."""
         env = {n: v for n, v in os.environ.items() if any(fnmatch.fnmatchcase(n, pattern) for pattern in INHERITED)}
         self._process = process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(self._workers), str(places())],
+            [sys.executable, "-P", "-m", __name__, str(self._workers), str(places())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

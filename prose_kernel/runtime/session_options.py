@@ -188,7 +188,7 @@ class SessionOptions:
     sessions (None: 8 for models, 4 for agents). `memory` bounds the memories of agents. `autodetect` lets a key in the
     environment be used where a person is there to be told. `tool_rounds` bounds the requests of one session. `offline`:
     no model server and no CLI agent is ever called. `mcp` are servers of tools by name; a call of a Python function
-    may take `function_seconds`.
+    may take `function_seconds`, and its process gets the variables `function_env` although they look like secrets.
     """
 
     provider: str | None = None
@@ -205,6 +205,7 @@ class SessionOptions:
     tool_rounds: int = 50
     mcp: Mapping[str, McpServer] = field(default_factory=dict)
     function_seconds: float = 60.0
+    function_env: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

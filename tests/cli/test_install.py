@@ -32,7 +32,7 @@ def jupyter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_installed_kernelspec_names_this_interpreter(jupyter: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["install", "--user", "--name", "prose-here", "--display-name", "Prose (here)"]) == 0
     spec = json.loads((jupyter / "prose-here" / "kernel.json").read_text())
-    assert spec["argv"][:3] == [sys.executable, "-m", "prose_kernel"]
+    assert spec["argv"][:4] == [sys.executable, "-P", "-m", "prose_kernel"]
     assert (spec["display_name"], spec["language"], spec["interrupt_mode"]) == ("Prose (here)", "prose", "message")
     assert sys.executable in capsys.readouterr().out
 

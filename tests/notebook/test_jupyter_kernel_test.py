@@ -104,7 +104,7 @@ class TestVvmKernel(jupyter_kernel_test.KernelTests):
 @pytest.mark.parametrize(("name", "options"), [("prose", []), ("vvm", ["--language=vvm"])])
 def test_the_specification_fits_the_kernel(name: str, options: list[str]) -> None:
     specification = SPECIFICATIONS[name]
-    assert specification["argv"] == ["python", "-m", "prose_kernel", *options, "-f", "{connection_file}"]
+    assert specification["argv"] == ["python", "-P", "-m", "prose_kernel", *options, "-f", "{connection_file}"]
     assert specification["language"] == name
     assert specification["interrupt_mode"] == "message"
     for logo in ("logo-svg.svg", "logo-32x32.png", "logo-64x64.png"):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -158,3 +161,17 @@ def test_preview_tells_what_is_missing(text: str, shown: tuple[str, str]) -> Non
 def test_clip_shows_one_line() -> None:
     assert safety.clip("\n\nfirst\nsecond") == "first …"
     assert safety.clip("only\n") == "only"
+
+
+# ---------------------------------------------------------------- which code is loaded
+
+
+def test_a35_a_kernel_imports_nothing_from_its_working_directory(tmp_path: Path) -> None:
+    """Also one whose kernelspec was installed before kernels were started with `-P`."""
+    for name in ("ipykernel", "traitlets", "tornado", "msgspec"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nraise SystemExit(7)")
+    shown = subprocess.run(
+        [sys.executable, "-m", "prose_kernel", "--version"], cwd=tmp_path, capture_output=True, check=False
+    )
+    assert shown.returncode == 0 and shown.stdout
+    assert not (tmp_path / "ran").exists()

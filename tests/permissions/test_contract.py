@@ -111,6 +111,33 @@ def test_a22_what_is_protected_from_writing(tree: Path, rule: Rule) -> None:
     assert [name for name in NEVER if reader.rule("read", str(tree / name)).answer != "allow"] == []
 
 
+LOADED = [
+    "prose_tools.py", "sub/Prose_Tools.PY", "prose_tools/__init__.py", "conftest.py", "a/b/conftest.py", "pytest.ini",
+    "sitecustomize.py", "lib/usercustomize.py", "venv/pyvenv.cfg", "venv/lib/site-packages/evil.pth", "evil.pth",
+    "triage.eval.toml", "evals/X.EVAL.TOML", "__pycache__/helper.cpython-311.pyc", "jupyter_lab_config.py",
+    "jupyter_server_config.json", "ipython_config.py", "evals/checks.py", "shared/polite.py",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", ["allow", "prompt", ("**",), ("*.py", "**/*.py"), ("prose_tools.py", "evals/")])
+def test_a35_what_code_is_loaded_from_is_written_by_no_session(tree: Path, rule: Rule) -> None:
+    (tree / "evals").mkdir(exist_ok=True)
+    (tree / "evals" / "triage.eval.toml").write_text(
+        "[[assert]]\npython = \"checks.py:polite\"\n[[assert]]\npython = '../shared/polite.py:ok'\nbroken ="
+    )
+    policy = rules_of(tree, "write", rule)
+    assert [name for name in LOADED if policy.rule("write", str(tree / name)).answer != "deny"] == []
+    assert "polite.py" not in policy.rule("write", str(tree / "checks.py")).why
+    reader = rules_of(tree, "read", "allow")
+    assert [name for name in LOADED if reader.rule("read", str(tree / name)).answer != "allow"] == []
+
+
+def test_a35_other_python_files_may_be_written(tree: Path) -> None:
+    policy = rules_of(tree, "write", ("**",))
+    harmless = ["tools.py", "my_prose_tools.py", "prose_tools.py.md", "eval.toml", "test_conftest.py", "polite.py"]
+    assert [name for name in harmless if policy.rule("write", str(tree / name)).answer != "allow"] == []
+
+
 def test_a22_names_that_only_look_protected_are_not(tree: Path) -> None:
     policy = rules_of(tree, "write", ("**",))
     harmless = [".github/workflows/ci.yml", ".gitignore", "venv/x", ".envrc.example", "my-prose.toml", "prose.toml.md"]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import importlib.util
 import json
+import os
+import py_compile
 import socket
 import subprocess
 import sys
@@ -598,6 +601,261 @@ async def test_a_file_of_functions_that_is_wrong_says_so(tmp_path: Path, guard: 
 
 
 # ---------------------------------------------------------------- a whole session, recorded and replayed
+
+
+# ---------------------------------------------------------------- A35: which code is loaded
+
+LAZY = """
+import helper
+from parts import more
+
+def first() -> str:
+    return helper.NAME
+
+def second() -> str:
+    import late
+    return late.NAME + more.NAME
+
+def third(name: str) -> str:
+    import importlib
+    return importlib.import_module(name).NAME
+"""
+
+
+@pytest.fixture
+async def lazy(tmp_path: Path, guard: Helpers) -> AsyncIterator[Bench]:
+    (tmp_path / "parts").mkdir()
+    modules = {"prose_tools": LAZY, "helper": 'NAME = "h"', "late": 'NAME = "l"', "parts/more": 'NAME = "m"'}
+    for name, text in modules.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    bench = Bench(tmp_path, guard, function_seconds=20)
+    yield bench
+    await bench.pool.close()
+
+
+async def test_a35_functions_import_the_modules_beside_them(lazy: Bench) -> None:
+    bench = await lazy.of("first", "second", "third")
+    assert [await bench.call("first", {}), await bench.call("second", {})] == ["h", "lm"]
+    assert await bench.call("third", {"name": "helper"}) == "h"
+
+
+async def test_a35_a_session_cannot_write_the_file_of_functions(lazy: Bench, tmp_path: Path) -> None:
+    request = SessionRequest("session", "Do it", "c1/s0", permissions={"write": ("*.py",)})
+    policy = Policy.of_session(request, {}, lazy.where)
+    desk = PermissionDesk(lazy.person, SystemClock())
+    session = SessionWorkbench(request, policy, desk, lazy.where, lambda progress: None)
+    for path in ("prose_tools.py", "./PROSE_TOOLS.py", str(tmp_path / "prose_tools.py")):
+        assert (await session.call("write", {"path": path, "content": "x"})).startswith("refused: ")
+        assert (await session.call("edit", {"path": path, "old": "h", "new": "x"})).startswith(("refused", "failed"))
+    assert (tmp_path / "prose_tools.py").read_text() == LAZY
+
+
+@pytest.mark.parametrize("file", ["prose_tools.py", "helper.py", "parts/more.py"])
+async def test_a35_a_file_that_has_changed_since_the_start_is_refused_by_name(
+    lazy: Bench, tmp_path: Path, file: str
+) -> None:
+    (tmp_path / file).write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nNAME = 'evil'\ndef first() -> str: return ''")
+    with pytest.raises(ProviderError, match=rf"{file} has changed since the run started"):
+        await lazy.of("first")
+    assert not (tmp_path / "ran").exists()
+
+
+async def test_a35_a_file_that_is_loaded_late_is_pinned_too(lazy: Bench, tmp_path: Path) -> None:
+    bench = await lazy.of("second")
+    (tmp_path / "late.py").write_text('NAME = "evil"')
+    assert "late.py has changed since the run started" in await bench.call("second", {})
+
+
+@pytest.mark.parametrize("file", ["late/__init__.py", "parts/__init__.py", "importlib.py", "prose_tools/__init__.py"])
+async def test_a35_a_file_that_was_not_there_is_not_loaded(lazy: Bench, tmp_path: Path, file: str) -> None:
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    bench = await lazy.of("second", "third")
+    assert await bench.call("second", {}) == "lm"
+    assert await bench.call("third", {"name": "helper"}) == "h"
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    assert "evil.py was not there" in await bench.call("third", {"name": "evil"})
+    assert not (tmp_path / "ran").exists()
+
+
+async def test_a35_a_file_of_functions_that_came_later_is_refused(tmp_path: Path, guard: Helpers) -> None:
+    bench = Bench(tmp_path, guard, function_seconds=20)
+    (tmp_path / "prose_tools.py").write_text(FUNCTIONS)
+    with pytest.raises(ProviderError, match=r"prose_tools.py was not there when the run started"):
+        await bench.of("word_count")
+
+
+async def test_a35_compiled_files_are_not_read(lazy: Bench, tmp_path: Path) -> None:
+    stat = (tmp_path / "helper.py").stat()
+    evil = tmp_path / "evil.py"
+    evil.write_text('NAME = "e"')
+    os.utime(evil, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    py_compile.compile(str(evil), cfile=importlib.util.cache_from_source(str(tmp_path / "helper.py")), doraise=True)
+    assert await (await lazy.of("first")).call("first", {}) == "h"
+
+
+async def test_a35_start_files_in_the_workspace_are_not_run(
+    tmp_path: Path, guard: Helpers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "prose_tools.py").write_text(FUNCTIONS)
+    for name in ("sitecustomize.py", "usercustomize.py", "msgspec.py"):
+        (tmp_path / name).write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    monkeypatch.setenv("PYTHONPATH", f".:{tmp_path}")
+    bench = Bench(tmp_path, guard, function_seconds=20)
+    assert await (await bench.of("word_count")).call("word_count", {"text": "a b"}) == "2"
+    assert not (tmp_path / "ran").exists()
+    await bench.pool.close()
+
+
+async def test_a35_functions_inherit_no_secrets(
+    tmp_path: Path, guard: Helpers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "prose_tools.py").write_text(
+        "import os\ndef names() -> list[str]:\n    return [n for n in os.environ if n.startswith('OF_MINE')]\n"
+    )
+    secret = {"OF_MINE_API_KEY": "k-1", "OF_MINE_DB": "postgres://me:hunter2@db/x", "OF_MINE_HEADER": "ghp_" + "a" * 36}
+    for name, value in (secret | {"OF_MINE_COLOUR": "blue"}).items():
+        monkeypatch.setenv(name, value)
+    bench = Bench(tmp_path, guard, function_seconds=20)
+    assert await (await bench.of("names")).call("names", {}) == '["OF_MINE_COLOUR"]'
+    await bench.pool.close()
+    named = Bench(tmp_path, guard, function_seconds=20, function_env=("OF_MINE_API_KEY", "OF_MINE_NONE"))
+    named.pool._where = Surroundings(str(tmp_path), environment=dict(os.environ))
+    told = json.loads(await (await named.of("names")).call("names", {}))
+    assert sorted(told) == ["OF_MINE_API_KEY", "OF_MINE_COLOUR"]
+    await named.pool.close()
+
+
+# ---------------------------------------------------------------- A45: models, fields, docstrings
+
+TYPED = '''
+from dataclasses import dataclass
+from typing import Annotated
+from pydantic import BaseModel, Field
+
+class Place(BaseModel):
+    """Where."""
+    name: str = Field(min_length=1, description="as on a map")
+    title: str = ""
+
+class Report(BaseModel):
+    place: Place
+    days: list[int] = []
+
+@dataclass
+class Wrapped:
+    place: Place
+
+async def forecast(place: Place, days: Annotated[int, Field(ge=1, le=7, description="how many")] = 3,
+                   schema: str = Field("c", pattern="^[cf]$")) -> Report:
+    """The weather.
+
+    Longer.
+
+    Args:
+        place: where it is asked for,
+            in words
+        days: not this
+
+    Returns:
+        What is known.
+    """
+    assert isinstance(place, Place)
+    return Report(place=place, days=list(range(days)))
+
+def both(one: Wrapped) -> dict[str, list[Place]]:
+    return {"places": [one.place]}
+
+def plain(text: str, times: int = 1) -> str:
+    """Repeats.
+
+    Parameters
+    ----------
+    text : str
+        what is repeated
+    times
+        how often
+    """
+    return text * times
+
+def bare(args: str) -> str:
+    """Says: no sections.
+
+    Args are not listed.
+    """
+    return args
+'''
+
+
+@pytest.fixture
+async def typed(tmp_path: Path, guard: Helpers) -> AsyncIterator[Bench]:
+    (tmp_path / "prose_tools.py").write_text(TYPED)
+    bench = Bench(tmp_path, guard, function_seconds=20)
+    yield bench
+    await bench.pool.close()
+
+
+async def test_a45_models_and_fields_are_told_and_checked(typed: Bench) -> None:
+    bench = await typed.of("forecast", "both")
+    spec = {spec.name: spec for spec in bench.specs}["forecast"]
+    assert spec.description == "The weather.\n\nLonger.\n\nReturns: What is known."
+    told: Any = spec.parameters
+    assert told["required"] == ["place"] and told["additionalProperties"] is False and "title" not in told
+    assert told["properties"]["days"] == {
+        "default": 3, "description": "how many", "maximum": 7, "minimum": 1, "type": "integer",
+    }  # fmt: skip
+    assert told["properties"]["place"]["description"] == "where it is asked for,\nin words"
+    assert told["properties"]["schema"]["pattern"] == "^[cf]$"
+    assert set(told["$defs"]["Place"]["properties"]) == {"name", "title"}
+    answer = await bench.call("forecast", {"place": {"name": "Oslo"}, "days": 2})
+    assert json.loads(answer) == {"place": {"name": "Oslo", "title": ""}, "days": [0, 1]}
+    answer = await bench.call("both", {"one": {"place": {"name": "Bergen"}}})
+    assert json.loads(answer) == {"places": [{"name": "Bergen", "title": ""}]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "place"),
+    [
+        ({"place": {"name": ""}}, "place.name"),
+        ({"place": {"name": "Oslo"}, "days": 9}, "days"),
+        ({"place": {"name": "Oslo"}, "schema": "x"}, "schema"),
+        ({"place": {"name": "Oslo"}, "more": 1}, "more"),
+        ({}, "place"),
+    ],
+)
+async def test_a45_what_does_not_fit_never_reaches_the_function(
+    typed: Bench, arguments: dict[str, Any], place: str
+) -> None:
+    answer = await (await typed.of("forecast")).call("forecast", arguments)
+    assert answer.startswith("failed: invalid arguments: ") and place in answer
+
+
+async def test_a45_descriptions_of_plain_functions(typed: Bench) -> None:
+    bench = await typed.of("plain", "bare")
+    plain, bare = (spec for spec in bench.specs if spec.name in ("plain", "bare"))
+    told: Any = plain.parameters
+    assert plain.description == "Repeats."
+    assert {name: each["description"] for name, each in told["properties"].items()} == {
+        "text": "what is repeated", "times": "how often",
+    }  # fmt: skip
+    assert bare.description == "Says: no sections.\n\nArgs are not listed."
+    assert await bench.call("plain", {"text": "ab", "times": 2}) == "abab"
+
+
+def test_a45_plain_functions_need_neither_pydantic_nor_griffe(tmp_path: Path) -> None:
+    (tmp_path / "prose_tools.py").write_text(FUNCTIONS)
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import function_worker as w, hashlib\n"
+        "text = open(sys.argv[2], 'rb').read()\n"
+        "found = w.load(sys.argv[2], {'prose_tools.py': hashlib.sha256(text).hexdigest()})\n"
+        "print(len(found.functions), sorted({'pydantic', 'griffe'} & set(sys.modules)))"
+    )
+    worker = Path(mcp_server.__file__).parent
+    ended = subprocess.run(
+        [sys.executable, "-P", "-c", script, str(worker), str(tmp_path / "prose_tools.py")],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert ended.stdout.split(maxsplit=1)[1].strip() == "[]", ended.stdout
 
 
 async def test_a_session_calls_a_tool_and_is_replayed_without_the_server(tmp_path: Path, guard: Helpers) -> None:

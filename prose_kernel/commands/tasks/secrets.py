@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from typing import Final
 
-from prose_kernel.runtime.secret_patterns import ASSIGNED, BEARER, NAME, TOKENS, VALUE
+from prose_kernel.runtime.secret_patterns import ASSIGNED, BEARER, NAME, TOKENS, VALUE, holds_private_key
 
-_PARTS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "API_KEY", "ACCESS_KEY", "PRIVATE_KEY", "CREDENTIAL")
+_PARTS = (
+    *("TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL"),
+    *("API_KEY", "APIKEY", "ACCESS_KEY", "PRIVATE_KEY", "COOKIE"),
+)
 _ENDS = ("_KEY", "_PAT", "_PASS", "_PWD", "_AUTH")
 _STARTS = ("AWS_",)
 
@@ -39,13 +43,22 @@ def looks_secret(name: str) -> bool:
     return upper.startswith(_STARTS) or upper.endswith(_ENDS) or any(part in upper for part in _PARTS)
 
 
+_USER: Final = re.compile(r"://(?:[^\s/:@]*:[^\s/@]+|[^\s/:@]{16,})@")
+"""A URL with a password, or with a long user name, which is a key."""
+
+
 def without_secrets(environment: Mapping[bytes, bytes], allowed: Collection[str]) -> dict[bytes, bytes]:
-    """The environment without the variables that look like secrets; `allowed` names stay."""
+    """The environment without the variables that look like secrets, by name or value; `allowed` names stay."""
     return {
         name: value
         for name, value in environment.items()
-        if (text := name.decode("utf-8", "replace")) in allowed or not looks_secret(text)
+        if (text := name.decode("utf-8", "replace")) in allowed
+        or not (looks_secret(text) or _is_secret(value.decode("utf-8", "replace")))
     }
+
+
+def _is_secret(value: str) -> bool:
+    return bool(_USER.search(value) or TOKENS.search(value)) or holds_private_key(value)
 
 
 def redacted(text: str) -> str:

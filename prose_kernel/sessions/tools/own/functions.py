@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,12 +24,27 @@ _WORKER: Final = str(Path(__file__).with_name("function_worker.py"))
 class Functions:
     """The functions of one `prose_tools.py` (None: only those of packages). Raises `ToolFailed` everywhere.
 
+    The file and the modules beside it are loaded only as `pins` have them: digests by file name. `env` are the
+    variables that the process gets besides our environment without secrets.
+
     A call that takes longer than `timeout`, or is cancelled, ends the process as soon as no other call is waiting for
     it; later calls get a new one.
     """
 
-    def __init__(self, file: str | None, guard: Guard, cwd: str, *, timeout: float, limit: int) -> None:
+    def __init__(
+        self,
+        file: str | None,
+        guard: Guard,
+        cwd: str,
+        *,
+        timeout: float,
+        limit: int,
+        pins: Mapping[str, str],
+        env: Mapping[str, str],
+    ) -> None:
         self._file = file
+        self._pins = json.dumps(dict(pins))
+        self._env = {**env, "PYTHONPATH": _search_path(env.get("PYTHONPATH", os.environ.get("PYTHONPATH", "")), cwd)}
         self._guard = guard
         self._cwd = cwd
         self._timeout = timeout
@@ -88,8 +105,8 @@ class Functions:
                 self._requests = None
             if self._requests is None:
                 made = Requests("prose_tools")
-                command = (sys.executable, "-P", _WORKER, self._file or "-", str(self._limit))
-                await made.process.start(self._guard, command, {}, self._cwd, secrets=True)
+                command = (sys.executable, "-P", _WORKER, self._file or "-", str(self._limit), self._pins)
+                await made.process.start(self._guard, command, self._env, self._cwd)
                 self._requests = made
             return self._requests
 
@@ -98,3 +115,14 @@ class Functions:
         self._leaving.add(requests)
         if self._requests is requests:
             self._requests = None
+
+
+def _search_path(stated: str, cwd: str) -> str:
+    """The directories of a `PYTHONPATH` without the workspace itself: what is written there is not loaded unseen."""
+    root = os.path.realpath(cwd)
+    kept = (
+        place
+        for place in stated.split(os.pathsep)
+        if place and os.path.realpath(os.path.join(cwd, place)) != root  # noqa: PTH118
+    )
+    return os.pathsep.join(kept)

@@ -21,6 +21,7 @@ from prose_kernel.runtime.session_options import SessionOptions, Surroundings
 from prose_kernel.runtime.text import one_line
 from prose_kernel.sessions.tools.own.functions import FILE, Functions
 from prose_kernel.sessions.tools.own.offer import Offer
+from prose_kernel.sessions.tools.own.pins import pinned
 from prose_kernel.sessions.tools.tool import Tool, ToolFailed, ToolRefused, ToolSpec
 
 RESULT: Final = 100_000
@@ -46,13 +47,14 @@ class Around:
 
     `guard` starts and ends processes, `note` writes the audit log, `warn` tells the person. `functions` is the
     directory of the started program; None where that is nobody's own file: an example of the package, or one that
-    was fetched.
+    was fetched. `pins` are the digests of its files when the run started; None: they are taken now.
     """
 
     guard: Guard | None = None
     functions: Path | None = None
     note: Note = _unnoted
     warn: Callable[[str], None] = _unsaid
+    pins: Mapping[str, str] | None = None
 
 
 class Source(Protocol):
@@ -148,6 +150,9 @@ class OwnTools:
         self._options = options
         self._where = where
         self._around = around
+        self.pins = around.pins
+        if self.pins is None:
+            self.pins = pinned(around.functions, FILE) if around.functions is not None else {}
         self._listed: dict[str, _Listed] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._failed: dict[str, ToolFailed] = {}
@@ -260,7 +265,16 @@ class OwnTools:
                 raise ToolFailed("no process engine would end its process")
             file = self._around.functions / FILE if self._around.functions is not None else None
             path = str(file) if name == _FUNCTIONS and file is not None and file.is_file() else None
-            return Functions(path, guard, cwd, timeout=self._options.function_seconds, limit=RESULT)
+            known = self._where.environment if name == _FUNCTIONS else {}
+            return Functions(
+                path,
+                guard,
+                cwd,
+                timeout=self._options.function_seconds,
+                limit=RESULT,
+                pins=self.pins or {},
+                env={name: known[name] for name in self._options.function_env if name in known},
+            )
         try:
             from prose_kernel.sessions.tools.own.mcp_server import Mcp
         except ImportError:

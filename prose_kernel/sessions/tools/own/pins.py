@@ -1,0 +1,71 @@
+"""What a file of functions is made of when the run starts: it, and the modules beside it that it imports, by digest.
+
+The process of the functions loads exactly these texts (A35). A session that changes or adds a Python file beside
+`prose_tools.py` gets nothing loaded by it.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from prose_kernel.permissions.safe_files import plain_file
+
+_LARGEST = 16 * 1024 * 1024
+_MOST = 2_000
+
+
+def pinned(directory: Path, file: str) -> Mapping[str, str]:
+    """Return the SHA-256 digests by names relative to `directory`, with `/`; empty where there is no such file.
+
+    Imports are followed as they are written, also inside functions; a module that is imported by a computed name is not
+    found. A text that is no Python is pinned all the same.
+    """
+    found: dict[str, str] = {}
+    waiting = [(file, "")]
+    while waiting and len(found) < _MOST:
+        name, package = waiting.pop()
+        text = None if name in found else _read(directory / name)
+        if text is not None:
+            found[name] = hashlib.sha256(text).hexdigest()
+            for module in _imports(text, package):
+                waiting += _places(module)
+    return found
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        resolved = path.resolve()
+        with plain_file(resolved) as opened:
+            return opened.read(_LARGEST) if opened is not None else None
+    except (OSError, ValueError, RuntimeError):
+        return None
+
+
+def _imports(text: bytes, package: str) -> Iterator[str]:
+    """The full names of all modules that a text may import, in `package` ("" for none)."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join(filter(None, (*above, node.module)))
+            yield base
+            yield from (f"{base}.{alias.name}".lstrip(".") for alias in node.names)
+
+
+def _places(module: str) -> Iterator[tuple[str, str]]:
+    """Where a module and the packages above it may be: file and package of each."""
+    parts = module.split(".")
+    if not all(part.isidentifier() for part in parts):
+        return
+    for length in range(1, len(parts) + 1):
+        place = "/".join(parts[:length])
+        yield f"{place}/__init__.py", ".".join(parts[:length])
+        yield f"{place}.py", ".".join(parts[: length - 1])
