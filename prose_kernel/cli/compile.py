@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import cache
@@ -89,6 +90,14 @@ def _compile_all(names: tuple[str, ...], strict: bool) -> Iterator[Compiled]:
             yield compile_file(name, profile)
         except UsageError as problem:
             yield Compiled(name, languages.of_file(name), "", None, (), problem)
+        except Exception as defect:  # a defect of ours in one file must not hide the findings in the others
+            if sys.flags.dev_mode:
+                raise
+            internal = UsageError(
+                f"{name}: internal error: {type(defect).__name__}: {defect}",
+                hint="please report this with the file; PYTHONDEVMODE=1 shows where it happened",
+            )
+            yield Compiled(name, languages.of_file(name), "", None, (), internal)
 
 
 def compile_file(name: str, profile: Profile = "default") -> Compiled:

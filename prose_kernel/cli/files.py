@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 LARGEST = 256 * 1024 * 1024
 STDIN = "-"
-_REMOTE = re.compile(r"https?://|@|[A-Za-z0-9_-]+/[A-Za-z0-9_-]+\Z")
+_REMOTE = re.compile(r"https?://|@|[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)+\Z")
 
 
 def read_bytes(name: str) -> bytes:

@@ -12,7 +12,7 @@ import importlib
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Final, Literal, Protocol, Self, TypeVar, cast
 from weakref import WeakValueDictionary
@@ -320,9 +320,14 @@ class Recent:
 
 @dataclass(slots=True)
 class CancellationState:
-    """Whether a branch has been cancelled by its siblings: it may finish, but starts nothing new."""
+    """What a branch may still do.
+
+    `stopped`: it has been cancelled by its siblings; it may finish, but starts nothing new. `closed_by`: the run is
+    ending by this exception; each further request to the outside raises it again.
+    """
 
     stopped: bool = False
+    closed_by: RunError | None = None
 
 
 class RaceGate:
@@ -459,7 +464,7 @@ class ExecutionContext:
         child.statement = self.statement
         child.branches = (*self.branches, step)
         child.budgets = self.budgets
-        child.cancellation.stopped = self.cancellation.stopped
+        child.cancellation = replace(self.cancellation)
         child.race_gate = self.race_gate
         child.crossings = self.crossings
         child.called_by, child.guarded = self.called_by, self.guarded
@@ -657,6 +662,8 @@ class ExecutionContext:
         `kind` is the type of the answer. `limited` requests share the places that the concurrency setting gives to
         commands and sessions. What the other parameters say, and what is written down, is said by `Journal.answer`.
         """
+        if self.cancellation.closed_by is not None and not isinstance(request, Wait):
+            raise self.cancellation.closed_by
         await self.admitted()
         host = self.host
         if limited and host.permits is not None:

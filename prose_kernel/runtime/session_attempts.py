@@ -51,9 +51,12 @@ class Failure:
 
 
 def delay(backoff: str, retry: int) -> float:
-    """Seconds before a retry, counted from 1: none, always the same (`linear`, `fixed`), or doubled up to a minute."""
+    """Seconds before a retry, counted from 1: none, always the same (`linear`, `fixed`, or a number of seconds as
+    text), or doubled up to a minute (openprose.md 3.13)."""
     if backoff in ("linear", "fixed"):
         return SECOND
+    if backoff[:1].isdecimal():
+        return float(backoff)
     return float(min(2 ** min(retry - 1, 10), LONGEST)) if backoff == "exponential" else 0.0
 
 

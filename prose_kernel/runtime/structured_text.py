@@ -102,6 +102,8 @@ def index(value: Value, at: Value) -> Value:
     if isinstance(at, (str, Reference, ExecText)) and not isinstance(value, list):
         key = at if isinstance(at, str) else at.read() if isinstance(at, Reference) else at.text.rstrip("\n")
         return member(value, key)
+    if isinstance(value, dict):
+        raise ValueTypeError("an object has no numbered elements", hint='name a field: `.name` or `["name"]`')
     return element(value if isinstance(value, list) else collection(value), at)
 
 

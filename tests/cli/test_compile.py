@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from prose_kernel.cli import files
 from prose_kernel.cli.main import main
+from prose_kernel.language.source import Source
 
 GOOD = 'let x = "a"\noutput y = x\n'
 BAD = "let r = session: writr\n"
@@ -233,3 +235,19 @@ def test_check_lists_the_criteria_of_vvm(capsys: pytest.CaptureFixture[str]) -> 
     ]
     Path("n.vvm").write_text("x = 1\nexport x\n")
     assert main(["check", "n.vvm"]) == 0
+
+
+def test_a49_an_internal_error_in_one_file_does_not_end_the_batch(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = files.read_source
+
+    def broken(name: str) -> Source:
+        if name == "bad.prose":
+            raise IndexError("a defect")
+        return read(name)
+
+    monkeypatch.setattr(files, "read_source", broken)
+    assert main(["compile", "--format", "json", "bad.prose", "good.prose"]) == 2
+    bad, good = objects(capsys.readouterr().out)
+    assert (bad["ok"], good["ok"]) == (False, True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from prose_kernel import languages
@@ -152,3 +154,54 @@ def test_a4_paths_and_indexes_of_output_are_decided_while_it_runs() -> None:
 def test_a4_exit_code_and_stderr_are_no_members_unless_the_output_is_declared() -> None:
     assert found('let r = exec "ls"\nlet a = r.exit_code\n') == [("E138", 2, 11)]
     assert found('let r = exec "ls"\n  format: "json"\nlet a = r.exit_code\n') == []
+
+
+# ---------------------------------------------------------------- A49
+
+_FIRST_LINES = ('session "x"', "session: a", 'let x = session "x"', "agent a:", 'exec "ls"', "gate g:", "resume: a")
+_WORDS = ("model:", "prompt:", "context:", "retry:", "tools:", "permissions:", "unknown:", "budget:")
+_DEEPER = ("word", "x: 1", "- item", '"text"', "[", "# remark")
+_CONTINUATIONS = ("-> b", "|", "->", "| map:", '-> session "y"')
+
+
+@pytest.mark.parametrize("head", _FIRST_LINES)
+def test_a49_no_combination_of_lines_is_an_internal_error(head: str) -> None:
+    combinations = itertools.product(_WORDS, _DEEPER, _CONTINUATIONS, (0, 2, 4))
+    for named, deeper, continued, indent in combinations:
+        found(f"{head}\n  {named}\n      {deeper}\n{' ' * indent}{continued}\nlet after = 1\n")
+
+
+def test_a49_a_parallel_may_have_empty_parentheses() -> None:
+    assert found('parallel ():\n  exec "a"\n') == []
+    assert found('parallel ():\n  exec "a"\n', "strict") == [("E004", 1, 11)]
+
+
+def test_a49_strict_objects_and_arrays_may_list_names() -> None:
+    start = 'let a = session "x"\nlet b = session "y"\n'
+    assert found(start + "let c = {a, b}\nlet d = [a, b]\n", "strict") == []
+    assert found(start + "let c = {a, k: b}\n", "strict") == [("E004", 3, 13)]
+
+
+def test_a49_a_session_with_an_agent_may_have_its_text_on_the_line() -> None:
+    text = 'agent a:\n  prompt: "You write."\nlet x = session: a "Write."\n  retry: 2\n  backoff: 3\n'
+    assert found(text) == []
+    assert [f[:2] for f in found(text, "strict")] == [("E004", 3), ("E183", 5)]
+    program = compile_source(Source(text)).program
+    canonical = languages.default().format_program(program)
+    assert 'session: a\n  prompt: "Write."\n  retry: 2\n  backoff: 3\n' in canonical
+    assert found(text.replace("  retry", '  prompt: "Another."\n  retry')) == [("E009", 4, 3)]
+
+
+def test_a49_a_list_may_have_a_line_for_each_element() -> None:
+    text = 'let a = "x"\nlet b = "y"\nsession "s"\n  context:\n    - a\n    - b\n  permissions:\n    read:\n      - "*.md"\n'
+    assert found(text) == []
+    canonical = languages.default().format_program(compile_source(Source(text)).program)
+    assert "context: [a, b]" in canonical and 'read: ["*.md"]' in canonical
+    assert [f for f in found(text, "strict") if f[0] == "E004"] == [("E004", 5, 5), ("E004", 9, 7)]
+
+
+@pytest.mark.parametrize(
+    ("backoff", "codes"), [("0", []), ("2.5", []), ("300", []), ("301", ["E183"]), ("-1", ["E183"])]
+)
+def test_a49_backoff_may_be_seconds(backoff: str, codes: list[str]) -> None:
+    assert [code for code, _, _ in found(f'session "x"\n  retry: 1\n  backoff: {backoff}\n')] == codes

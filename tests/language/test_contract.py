@@ -112,7 +112,10 @@ def test_no_persistence():
         ("c.prose", "local"),
         ("dana/outline", "remote"),
         ("dana/out line", "bad"),
-        ("a/b/c", "bad"),
+        ("a/b/c", "remote"),
+        ("a/b/c/d-1", "remote"),
+        ("a//c", "bad"),
+        ("a/b/", "bad"),
         ("alone", "local"),
     ],
 )

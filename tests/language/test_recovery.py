@@ -73,7 +73,6 @@ def one(text: str, code: str) -> Diagnostic:
             'double the backslash: `\\\\d` (or use a triple-quoted string, `"""`)',
         ),
         ('approve x:\n  prompt: "a"', "E004", "the statement is called `gate`: `gate x:`"),
-        ('session: a "text"', "E004", 'indent `prompt: "text"` below it'),
         ('agent a:\nsession "x" with things', "E004", "indent properties below the session"),
         ("call review", "E004", "write `do review`, or `name(input: value)` for a program"),
         ("try:\n  throw\ncatch e:\n  throw", "E004", "write `catch as e:`"),

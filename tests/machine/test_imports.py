@@ -128,3 +128,23 @@ async def test_programs_are_browsable_and_known() -> None:
     contract = w.machine.known().programs["tidy"]
     assert contract is not None
     assert (dict(contract.inputs), contract.outputs) == ({"text": True}, ("result", "count"))
+
+
+@pytest.mark.parametrize(
+    ("last", "value"),
+    [
+        (["let n = 1", 'session "tidy"'], "<tidy>"),
+        (["for v in [1, 2]:", "  let y = v + 1"], [2, 3]),
+        (["do:", "  let o = {a: 5}"], {"a": 5}),
+    ],
+)
+async def test_a49_a_program_without_outputs_gives_its_last_value(last: list[str], value: object) -> None:
+    w = World(files={"./p.prose": lines(*last)})
+    await w.run(lines('use "./p.prose" as p', "let r = p()", "let s = [p()]"))
+    assert w.values("r", "s") == [value, [value]]
+
+
+async def test_a49_fields_of_a_last_value_can_be_read() -> None:
+    w = World(files={"./p.prose": lines("do:", "  let o = {a: 5}")})
+    await w.run(lines('use "./p.prose" as p', "let r = p()", "let n = r.a", "let { a } = p()"))
+    assert w.values("n", "a") == [5, 5]

@@ -167,3 +167,19 @@ async def test_a_loop_of_exec_keeps_elements_when_they_are_wanted() -> None:
     await w.run(lines("let x = for v in [1, 2]:", '  exec "run {v}"', "for v in [3]:", '  exec "run {v}"'))
     assert w.value("x") == ["run 1", "run 2"]
     assert [name for name in w.store.kept if name.startswith("anon")] == ["anon_001", "anon_002"]
+
+
+async def test_a49_a_pass_left_by_break_gives_no_element() -> None:
+    w = World()
+    passes = ["  if v == 2:", "    continue", "  if v == 3:", "    break", "  let y = v"]
+    await w.run(lines("let x = for v in [1, 2, 3, 4]:", *passes, "let z = repeat 4 as v:", *passes))
+    assert w.values("x", "z") == [[1, None], [0, 1, None]]
+
+
+async def test_a49_an_object_as_a_collection_is_its_only_array_field() -> None:
+    w = World()
+    await w.run(lines('let o = {items: [1, 2], name: "n"}', "let x = for v in o:", "  let y = v + 1"))
+    assert w.value("x") == [2, 3]
+    assert (await World().fail(lines("let o = {a: [1], b: [2]}", "for v in o:", "  let y = v"))).code == "E210"
+    error = await World().fail(lines("let o = {items: [1, 2]}", "let x = o[0]"))
+    assert (error.code, error.location and (error.location.line, error.location.column)) == ("E209", (2, 11))

@@ -272,7 +272,8 @@ async def test_no_context(context: str, code: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("backoff", "delays"), [("none", []), ("linear", [1.0, 1.0, 1.0]), ("exponential", [1.0, 2.0, 4.0])]
+    ("backoff", "delays"),
+    [("none", []), ("linear", [1.0, 1.0, 1.0]), ("exponential", [1.0, 2.0, 4.0]), ("2.5", [2.5, 2.5, 2.5])],
 )
 async def test_retry(backoff: str, delays: list[float]) -> None:
     w = World(sessions_say={"x": [Reply(fails="a"), Reply(fails="b"), Reply(fails="c"), "fine"]})

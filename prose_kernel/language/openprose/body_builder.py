@@ -120,11 +120,14 @@ class BodyBuilder(SpawnBuilder):
         self,
         start: int,
         end: int,
-        first: tuple[Name | None, Expression],
+        first: tuple[Name | None, Expression] | None,
         others: Sequence[tuple[Name | None, Expression]] = (),
     ) -> tree.Modifiers:
         given: dict[str, Any] = {}
-        for name, value in (first, *others):
+        written = () if first is None else (first, *others)
+        if not written and not self.findings.error_since(start):
+            self.strict(end - 1, end, "the parentheses need a modifier", "leave the parentheses out")
+        for name, value in written:
             word = name.id if name else "strategy"
             span = name.span if name else value.span
             if word in given or word not in ("strategy", "on-fail", "count"):
@@ -135,7 +138,7 @@ class BodyBuilder(SpawnBuilder):
         count = given.get("count")
         strategy: Literal["all", "first", "any"] = given.get("strategy") or "all"
         if count is not None and strategy != "any" and given.get("strategy", strategy) is not None:
-            at = next(value for name, value in (first, *others) if name is not None and name.id == "count")
+            at = next(value for name, value in written if name is not None and name.id == "count")
             self.add("E152", *at.span, '`count` needs the strategy "any"', f'write `("any", count: {count})`')
             count = None
         return tree.Modifiers(strategy, given.get("on-fail") or "fail-fast", count, span=Span(start, end))

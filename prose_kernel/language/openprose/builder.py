@@ -49,7 +49,7 @@ _assign = maker(Assign)
 _PLAIN: Final = frozenset(
     {Name, Text, Discretion, Number, Duration, Constant, Array, Object, Member, Index, Binary, Logical, Not}
 )
-_STRICT_VALUES: Final = (Number, Constant, Object, Member, Discretion, Duration)
+_STRICT_VALUES: Final = (Number, Constant, Member, Discretion, Duration)
 
 
 class Builder(BodyBuilder):
@@ -178,7 +178,11 @@ class Builder(BodyBuilder):
         if self.is_strict and not is_hole(value):
             if isinstance(value, tree.Try):
                 self.strict(*value.span, "`try` cannot be a value (strict)")
-            elif isinstance(value, _STRICT_VALUES) or (isinstance(value, Binary) and value.operator not in "+-"):
+            elif (
+                isinstance(value, _STRICT_VALUES)
+                or (isinstance(value, Binary) and value.operator not in "+-")
+                or (isinstance(value, Object) and not value.entries)
+            ):
                 self.strict(*value.span, "this expression cannot be a value in the strict profile")
         return value
 

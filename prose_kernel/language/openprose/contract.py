@@ -158,7 +158,7 @@ def abilities(program: Program) -> tuple[str, ...]:
 
 # ---------------------------------------------------------------- import paths
 
-_REGISTRY = re.compile(r"[A-Za-z0-9_-]+/[A-Za-z0-9_-]+")
+_REGISTRY = re.compile(r"[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)+")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)*")
 
 PathPlace = Literal["local", "remote", "bad"]

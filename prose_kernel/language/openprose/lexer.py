@@ -70,6 +70,9 @@ _ARM_WORD: Final = re.compile(r"(?:elif|else|catch|finally)\b")
 _PROPERTY_BELOW: Final = re.compile(rf"\n[ \t]*+{_WORD}[ \t]*:")
 _HELD: Final = frozenset({"ARROW", "_NL"})  # after these a line's end makes no NL, or not at once
 _BLOCKS: Final = frozenset({"permissions", "context"})  # properties whose indented block has a meaning
+_LISTS: Final = frozenset(
+    {"skills", "tools", "read", "write", "execute", "bash"}
+)  # those that may be lists of `- element`
 _KINDS: Final = frozenset(KEYWORDS.values())
 _CERTAIN: Final = {
     **ONLY_BEFORE,
@@ -309,7 +312,7 @@ class Lexer:
             if len(self.indents) > NESTING_LIMIT:
                 self.findings.add("E005", at, at, "nested too deeply", f"at most {NESTING_LIMIT} levels; use a block")
                 return self._skip_deeper(at, top)
-            if self._is_unknown_property():
+            if self._is_unknown_property(is_list=self.text.startswith("- ", at)):
                 mark = self.tokens.pop()
                 self.tokens += [("HOLE", at, at, constant_node(at, at, None)), mark]
                 return self._skip_deeper(at, top)
@@ -337,9 +340,11 @@ class Lexer:
             self.indents.append(column)
             self.tokens.pop()
 
-    def _is_unknown_property(self) -> bool:
+    def _is_unknown_property(self, *, is_list: bool) -> bool:
+        """Whether the line names a property that opens no block; `is_list`: the deeper line begins with `- `."""
         line = self.tokens[self.line_start :]
-        return [token[0] for token in line] == ["NAME", "COLON", "_NL"] and line[0][3].id not in _BLOCKS
+        known = _BLOCKS | _LISTS if is_list else _BLOCKS
+        return [token[0] for token in line] == ["NAME", "COLON", "_NL"] and line[0][3].id not in known
 
     def _skip_deeper(self, at: int, column: int) -> int:
         """Position of the line end before the next line that is not deeper than `column`."""

@@ -329,8 +329,11 @@ class Reader:
         self.survey.report("E138", span, message, hint)
 
     def program_output(self, program: str, contract: Contract | None, key: str | None, span: Span) -> None:
-        """E028 when a program whose contract is known has no such output (6.2)."""
-        if key is None or contract is None or contract.outputs is None or key in contract.outputs:
+        """E028 when a program whose contract is known has no such output (6.2).
+
+        A program without any gives its final value, whose fields are not known.
+        """
+        if key is None or contract is None or not contract.outputs or key in contract.outputs:
             return
         near = did_you_mean(self.survey.near(key, contract.outputs))
         self.survey.report(

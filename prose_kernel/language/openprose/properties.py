@@ -65,6 +65,8 @@ _LOADS_CODE = re.compile(
 _TOOL = re.compile(r"[\w-]+(\.[\w.-]+|\.\*)?", re.ASCII)
 _LONGEST_PROMPT = 10_000
 _MOST_RETRIES = 10
+_LONGEST_BACKOFF = 300
+"""Seconds; as long as the longest `Retry-After` that is waited for."""
 
 
 class PropertyChecker:
@@ -209,9 +211,12 @@ class PropertyChecker:
     def _backoff(self, item: Property, owner: Owner) -> None:
         if owner == "agent":
             self._agent_retry(item)
+        elif isinstance(item.value, Number) and not self.survey.strict:
+            if not 0 <= item.value.value <= _LONGEST_BACKOFF:
+                self._report("E183", item.value, f"`backoff` takes 0 to {_LONGEST_BACKOFF} seconds")
         elif _word(item.value) not in BACKOFFS:
             near = self.survey.near(_word(item.value) or "", BACKOFFS)
-            hint = did_you_mean(near) or "one of none, linear, exponential"
+            hint = did_you_mean(near) or "one of none, linear, exponential, or seconds"
             self._report("E183", item.value, "Unknown backoff", hint)
 
     def _budget(self, item: Property, _owner: Owner) -> None:

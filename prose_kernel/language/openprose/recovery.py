@@ -201,7 +201,12 @@ def _skip(parser: Parser, tokens: list[RawToken], stop: int) -> int:
 
 
 def _repair(parser: Parser, line: Line) -> bool:
-    """Feed the stack a readable form of the line, up to its end; False when there is none."""
+    """Feed the stack a readable form of the line, up to its end; False when there is none.
+
+    The line is empty where the end of a continued statement (`-> name` below its block) is the token in error.
+    """
+    if line.first == line.stop:
+        return False
     maker = _Maker(line)
     for candidate in maker.candidates():
         kinds = [token[0] for token in candidate]

@@ -118,6 +118,12 @@ class SpawnBuilder(ExpressionBuilder):
     def inline_property(self, start: int, end: int, name: Name, value: Expression) -> Property | None:
         return self.property(start, end, name, value)
 
+    def titled_agent(self, start: int, end: int, label: Name | None, agent: Name, text: Text) -> Head:
+        hint = f"indent `prompt: {self.findings.source.slice(text.span)}` below it"
+        self.strict(*text.span, "a session with an agent takes its text as a property", hint)
+        prompt = _property(*text.span, Name("prompt", span=text.span), text)
+        return ("session", None, label, agent, (prompt,))
+
     def agent_head(self, start: int, end: int, label: Name | None, agent: Name | None) -> Head:
         return ("session", None, label, agent, ())
 
@@ -209,6 +215,22 @@ class SpawnBuilder(ExpressionBuilder):
                 self.strict(*name.span, "`context` takes names on its line (strict)")
             value = tree.ContextBlock(tuple(entries), span=span)
         return Property(name, value, span=span)
+
+    def property_list(self, start: int, end: int, name: Name, value: tree.Array) -> Property | None:
+        return self.property(start, end, name, value)
+
+    def items(self, start: int, end: int, elements: Sequence[Expression]) -> tree.Array:
+        """A list with one `- element` a line, as in YAML: an array."""
+        at = self.findings.source.text.rfind("-", 0, elements[0].span.start)
+        self.strict(at, at + 1, "a list is written in brackets (strict)", "write `[first, second]`")
+        return tree.Array(tuple(elements), span=Span(start, end))
+
+    def item(self, start: int, end: int, value: Expression) -> Expression:
+        self.depths.clear()
+        return value
+
+    def entry_list(self, start: int, end: int, name: Name, value: tree.Array) -> tree.Argument:
+        return self.entry_line(start, end, name, value)
 
     def entries(self, start: int, end: int, entries: Sequence[tree.Argument] = ()) -> Sequence[tree.Argument]:
         return entries

@@ -49,11 +49,12 @@ class ImportedProgram:
 
 
 async def run_text(
-    s: ProgramContext, program: tree.Program, imports: dict[str, ImportedProgram] | None = None
+    s: ProgramContext, program: tree.Program, imports: dict[str, ImportedProgram] | None = None, used: bool = False
 ) -> Value:
     """Run a checked text in the root frame of its run: imports, first inputs, definitions, then the statements.
 
-    `imports` are the program's own when they have been loaded before. Returns the value of the last statement.
+    `imports` are the program's own when they have been loaded before. Returns the value of the last statement; `used`
+    says that it is taken, so that a last `for` computes its array.
     """
     s.run.begin(program)
     if imports is not None:
@@ -72,7 +73,7 @@ async def run_text(
         if executable:
             s.path = f"{start}/{s.run.next_statement()}"
             s.counts = {}
-        step = compile_statement(node, False)
+        step = compile_statement(node, used and node is rest[-1])
         try:
             result = await call(_execute(s, step))
         except ControlFlow as leave:
@@ -209,7 +210,7 @@ def _check(s: ProgramContext, node: tree.ProgramCall, entry: ImportedProgram, su
 
 async def _run_program(
     s: ProgramContext, node: tree.ProgramCall, entry: ImportedProgram, supplied: dict[str, Value]
-) -> ProgramResult:
+) -> Value:
     """Run the program with its own frames, registries, numbers and store; its final outputs are the result."""
     await s.flush()
     inner = _context_of_call(s, node, entry, supplied)
@@ -219,7 +220,7 @@ async def _run_program(
         known = entry.contract
         s.emit(ProgramCalled(place, entry.alias, directory, entry.path, known.inputs, known.outputs or ()))
     try:
-        await call(run_text(inner, entry.loaded.program, entry.imports))
+        last = await call(run_text(inner, entry.loaded.program, entry.imports, used=not entry.contract.outputs))
         await inner.flush()
     except RunError as error:
         if not isinstance(error, StoreFailed):
@@ -230,6 +231,8 @@ async def _run_program(
         raise
     if s.host.listeners:
         s.emit(ProgramReturned(place, entry.alias))
+    if not entry.contract.outputs:
+        return last
     return ProgramResult({name: slot.value for name, slot in inner.run.root.outputs.items()}, entry.alias)
 
 

@@ -109,10 +109,10 @@ class Allowed:
 
 
 def _allowed(own: Properties) -> Allowed:
-    retry = own.get("retry")
+    retry, backoff = own.get("retry"), own.get("backoff")
     return Allowed(
         int(retry.value) if isinstance(retry, tree.Number) else 0,
-        word(own["backoff"]) if "backoff" in own else "none",
+        str(backoff.value) if isinstance(backoff, tree.Number) else word(backoff) or "none",
         word(own["timeout"]) if "timeout" in own else "",
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -326,8 +327,11 @@ class RaiseStep(Step):
 
 @statement(tree.Try)
 class TryStep(Step):
-    """What leaves `finally` takes the place of what was pending. An interrupt, and a question that nobody can answer,
-    are not the program's business: they pass through (S10, A23)."""
+    """What leaves `finally` takes the place of what was pending.
+
+    An interrupt, and a question that nobody can answer, end the run: they cannot be caught (A23), and `finally` bodies
+    run on their way without asking anything (A49).
+    """
 
     __slots__ = ("body", "final", "handler")
 
@@ -348,8 +352,12 @@ class TryStep(Step):
             return await call(self._guarded(s))
         try:
             left = await call(self._guarded(s))
+        except asyncio.CancelledError:
+            await call(self._closed_finally(s, RunError("the run was interrupted", nobody=True)))
+            raise
         except RunError as error:
             if error.nobody:
+                await call(self._closed_finally(s, error))
                 raise
             pending = error
         else:
@@ -391,6 +399,15 @@ class TryStep(Step):
         if s.host.heard[FinallyEntered]:
             s.emit(FinallyEntered(s.place(self.node)))
         return await call(self.final.run(s))
+
+    async def _closed_finally(self, s: Context, ending: RunError) -> None:
+        """Run `finally` while the run ends: the first request in it raises `ending`, and nothing leaves it."""
+        outer, s.cancellation.closed_by = s.cancellation.closed_by, ending
+        try:
+            with contextlib.suppress(RunError, asyncio.CancelledError):
+                await call(self._finally(s))
+        finally:
+            s.cancellation.closed_by = outer
 
     async def _previewed(self, s: Context) -> Left:
         """All parts, one after the other; nobody knows whether the handler will run."""

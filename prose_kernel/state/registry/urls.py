@@ -16,7 +16,7 @@ plain_http: frozenset[str] = frozenset()
 """Servers, as `host:port`, that may be called without TLS. Empty, except in tests with a server on this machine."""
 
 _SAFE: Final = "/?%:@!$&'()*+,;=~-._[]"
-_NAME: Final = re.compile(r"[A-Za-z0-9_-]+/[A-Za-z0-9_-]+")
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)+")
 _GITHUB_PAGE: Final = re.compile(r"https://github\.com/([^/]+/[^/]+)/blob/(.+)")
 
 

@@ -9,7 +9,7 @@ import pytest
 from machine.vvm_world import Vvm, raised_by, value_of
 
 from prose_kernel.errors import RunError, VvmRaise
-from prose_kernel.runtime.events import ArmChosen, Bound, LoopLeft, LoopPass
+from prose_kernel.runtime.events import ArmChosen, Bound, FinallyEntered, LoopLeft, LoopPass
 
 # ---------------------------------------------------------------- names (4.2)
 
@@ -371,26 +371,40 @@ async def test_an_uncaught_raise_says_where_and_through_which_calls() -> None:
     )
 
 
-async def test_s10_an_interrupt_is_not_catchable_and_runs_no_finally() -> None:
+async def test_s10_a49_an_interrupt_is_not_catchable_and_finally_asks_nothing() -> None:
     w = Vvm()
-    text = "try:\n  with input 5:\n    while true:\n      n = 1\nexcept as e:\n  x = 1\nfinally:\n  y = 1\n"
+    text = "def late(m):\n  return ?`late`(m)\ntry:\n  with input 5:\n    while true:\n      n = 1\nexcept as e:\n  x = 1\nfinally:\n  y = 1\n"
+    text += "  try:\n    z = pmap([1, 2], late)\n    v = 1\n  finally:\n    u = 1\n  t = 1\n"
     task = asyncio.ensure_future(w.run(text, cell=True))
     while not w.of(LoopPass):
         await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert set(w.vvm.bindings()) == {"n"}
+    assert set(w.vvm.bindings()) == {"n", "y", "u"} and not w.judge.asked
     assert await w.cell("it") is None
     assert await w.cell("n") == 1
 
 
-async def test_a23_nobody_to_answer_passes_except_and_finally() -> None:
+async def test_a49_a_second_interrupt_ends_finally() -> None:
+    w = Vvm()
+    task = asyncio.ensure_future(
+        w.run("try:\n  while true:\n    n = 1\nfinally:\n  while true:\n    y = 1\n", cell=True)
+    )
+    for entered in (LoopPass, FinallyEntered):
+        while not w.of(entered):
+            await asyncio.sleep(0)
+        task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a23_a49_nobody_to_answer_passes_except_and_runs_finally() -> None:
     w = Vvm()
     text = ("def f():", "  return ?`c`(1)", "try:", "  with input 2:", "    f()", "except as e:", "  x = 1", "finally:")
-    error = await w.fails(*text, "  y = 1")
-    assert error.nobody and not isinstance(error, VvmRaise)
-    assert not w.vvm.bindings()
+    error = await w.fails(*text, "  y = 1", "  ?`d`(2)", "  z = 1")
+    assert error.nobody and not isinstance(error, VvmRaise) and "c" in error.message
+    assert set(w.vvm.bindings()) == {"y"}
     assert await w.cell("it") is None
 
 
