@@ -78,12 +78,11 @@ def resumption(journal: JournalRead | Path, under_way: UnderWay = "rerun") -> Re
     `UsageError` for a journal that cannot be used."""
     if not isinstance(journal, JournalRead):
         journal = read(journal)
-    if journal.head.interactive:
-        return Resumption(journal, under_way)
-    last = journal.texts[-1].ended if journal.texts else None
+    last, interactive = journal.texts[-1].ended if journal.texts else None, journal.head.interactive
     if last is None:  # a text that was killed while an interrupt ended it goes on before that
-        at = _last_record(journal, Ended(0, "interrupted"))
-        return Resumption(journal, under_way, at[0] if at is not None else None, texts_stay=True)
+        return Resumption(journal, under_way, interrupted_at(journal), texts_stay=not interactive)
+    if interactive:
+        return Resumption(journal, under_way)
     if last.status == "done":
         return Resumption(journal, under_way, texts_stay=True)
     rewind, cause = _last_record(journal, last) or (None, None)
@@ -102,9 +101,15 @@ def _last_record(journal: JournalRead, last: Ended) -> tuple[int, Asked | None] 
                 at = number, asked
             case Noted(key=key) if last.status == "failed" and key == last.cause:
                 at = number, None
-            case Interrupted() if last.status == "interrupted":
+            case Interrupted() if last.status == "interrupted" and at is None:
                 at = number, None
     return at
+
+
+def interrupted_at(journal: JournalRead) -> int | None:
+    """The number of the record that says that the last text was interrupted; None where it was not."""
+    found = _last_record(journal, Ended(0, "interrupted"))
+    return found[0] if found is not None else None
 
 
 # ---------------------------------------------------------------- branches

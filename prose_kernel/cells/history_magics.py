@@ -29,7 +29,7 @@ _NAMES = 30
 )
 async def restore(call: Call) -> None:
     use(call, restore, 0, 1)
-    from prose_kernel.run_journal import resumption
+    from prose_kernel.run_journal import interrupted_at, resumption
 
     workspace = call.cells.started
     if workspace is not None and workspace.begun:
@@ -38,12 +38,14 @@ async def restore(call: Call) -> None:
     if kept is None:
         return call.show(_nothing(call.cells))
     assert kept.journal is not None
-    await call.cells.restore(resumption(kept.journal))
-    last = kept.journal.texts[-1]
-    finished = sum(text.ended is not None for text in kept.journal.texts)
+    journal, at = kept.journal, interrupted_at(kept.journal)
+    lost = journal.under_way(at)
+    await call.cells.restore(resumption(journal))
+    last = journal.texts[-1]
+    finished = sum(text.ended is not None for text in journal.texts)
     head = f"{_cells(finished)} of the run {'is' if finished == 1 else 'are'} back."
-    unfinished = last.record if last.ended is None else None
-    call.show(_restored(call.cells, head, kept.id, unfinished, kept.journal.under_way()))
+    unfinished = last.record if last.ended is None or last.ended.status == "interrupted" else None
+    call.show(_restored(call.cells, head, kept.id, unfinished, lost))
     return None
 
 

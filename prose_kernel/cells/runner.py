@@ -87,6 +87,7 @@ class Cells:
         self.show_warnings = True
         self.stepwise = False  # whether cells show what the machine did, statement by statement
         self._workspace: Workspace | None = None
+        self._stopped: Resumption | None = None  # a run that was restored, and whose last text was interrupted
         self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._in_program = False
@@ -212,6 +213,8 @@ class Cells:
         self.provenance = Provenance(self.provenance)
         self.provenance.listen(workspace)
         self._in_program = True
+        last = how.journal.texts[-1].ended if how.journal.texts else None
+        self._stopped = how if last is not None and last.status == "interrupted" else None
         self.ran = {
             text.record.number: Ran(languages.LANGUAGES[text.record.language], text.record.text)
             for text in how.journal.texts
@@ -228,7 +231,7 @@ class Cells:
 
     async def end(self) -> None:
         """End the run and every process of it; the next cell starts a new one."""
-        workspace, self._workspace = self._workspace, None
+        workspace, self._workspace, self._stopped = self._workspace, None, None
         self._record, self.provenance, self.ran = None, Provenance(self.provenance), {}
         if workspace is not None:
             self.last_journal = workspace.journal or self.last_journal
@@ -493,6 +496,7 @@ class Cells:
         Raises what `Workspace.run` raises, and `CompileError`: then nothing of it was executed.
         """
         language = view.language = language or self.language
+        await self._go_on_with(text, language)
         workspace = self.workspace
         compiled = workspace.compile(text, name, language)
         if not compiled.ok:
@@ -500,6 +504,25 @@ class Cells:
         if self.show_warnings:
             view.warnings(compiled.diagnostics)
         return await self._listen(workspace, compiled, view)
+
+    async def _go_on_with(self, text: str, language: Language) -> None:
+        """Where the text is the one that was interrupted when the restored run ended, be where that was: what it had
+        finished is not run again."""
+        from prose_kernel.run_journal import Resumption, interrupted_at
+        from prose_kernel.state.journal_file import read
+
+        how, self._stopped = self._stopped, None
+        if how is None:
+            return
+        then = how.journal.texts[-1].record
+        if (then.text, then.language) == (text, language.name):
+            opening = self.provenance.calling
+            await self.end()
+            journal = read(how.journal.path)
+            await self.restore(Resumption(journal, rewind=interrupted_at(journal)))
+            self._stopped = None
+            if opening is not None:
+                self.provenance.begin(opening)
 
     async def _listen(self, workspace: Workspace, compiled: Compiled, view: CellView) -> Value:
         record = self.record

@@ -121,6 +121,8 @@ class Journal:
         self._under_way, self._again = under_way, again
         self._on_live = on_live
         self._unwritten = False
+        self._written: Record | None = None
+        self._hasty = False  # the text was interrupted so that it asks nothing more
         self._parked: dict[str, _Parked] = {}
         self._cancelled: dict[str, None] = {}
         self._mark = turns.looks
@@ -165,7 +167,7 @@ class Journal:
 
         `kept` is what is written down of an answer. Raises what `ask` raises.
         """
-        if self.abandoned:
+        if self.abandoned or self._hasty:
             raise asyncio.CancelledError
         described = codec.describe(request, also)
         if self._turns.interrupted is not None or isinstance(self._coming, Interrupted):
@@ -272,6 +274,8 @@ class Journal:
 
     def note(self, key: str, kind: type[T], look: Callable[[], T]) -> T:
         """What `look` finds outside; in a replay what it found then."""
+        if self._hasty:
+            raise asyncio.CancelledError
         if self._known is not None:
             coming = self._coming
             if isinstance(coming, Noted) and coming.key == key:
@@ -346,9 +350,8 @@ class Journal:
         if self._known is None:
             self._ask_next()
             return
-        if self._is_interrupt(self._coming, waiting=True):
-            self._advance()
-            self._cancel()
+        while isinstance(self._coming, Interrupted):  # twice, where a person was impatient or the kernel was restarted
+            self._interrupt_again(self._coming)
             if self._turns.is_running:
                 return
         coming = self._coming
@@ -445,11 +448,11 @@ class Journal:
         elif not turns.active or self.task is not task:
             task.cancel()
         elif turns.interrupted is not None:
-            self._interrupt(max(1, self._looks()))
+            self._interrupt(max(1, self._looks()), hasty=True)
         elif turns.is_running:
             turns.interrupted = partial(self._interrupt, 0)
             turns.stop_at = turns.looks + 1
-        else:
+        elif not isinstance(self._written, Interrupted):  # else it is on its way: nothing has happened since
             self._interrupt(0)
 
     def give_up(self, task: asyncio.Task[object]) -> None:
@@ -465,18 +468,24 @@ class Journal:
         self.abandoned, self._known, self._coming, self._parked = True, None, None, {}
         self._turns.idle, self._turns.cancelling, self._turns.stop_at = None, None, 0
 
-    def _interrupt(self, looks: int) -> None:
+    def _interrupt(self, looks: int, *, hasty: bool = False) -> None:
         self._turns.interrupted = None
-        self._write(Interrupted(looks))
+        self._write(Interrupted(looks, hasty))
+        self._hasty = self._hasty or hasty
+        self._cancel()
+
+    def _interrupt_again(self, then: Interrupted) -> None:
+        """What a record says."""
+        self._advance()
+        self._hasty = self._hasty or then.hasty
         self._cancel()
 
     def interrupts_here(self) -> bool:
         """Whether the branch that breathes is where the text is interrupted; then the text is cancelled."""
         if self._known is not None:
-            if self._turns.looks != self._turns.stop_at or not self._is_interrupt(self._coming, waiting=False):
+            if self._turns.looks != self._turns.stop_at or not isinstance(self._coming, Interrupted):
                 return False
-            self._advance()
-            self._cancel()
+            self._interrupt_again(self._coming)
             return True
         if self._turns.interrupted is None:
             return False
@@ -489,16 +498,12 @@ class Journal:
             await asyncio.sleep(0)  # it has, where the branch is the text itself
         await self._turns.park()
 
-    @staticmethod
-    def _is_interrupt(record: Record | None, *, waiting: bool) -> bool:
-        """Whether the text was interrupted when all branches stood still (`waiting`), or where one breathed."""
-        return isinstance(record, Interrupted) and (record.looks == 0) is waiting
-
     # ------------------------------------------------------------ texts
 
     def begins(self, text: Text) -> None:
         """A text begins to run. Where another one did, in a run that is resumed, that one and what followed it are
         forgotten."""
+        self._hasty = False
         if self._known is not None:
             coming = self._coming
             if isinstance(coming, Text) and _is_same(coming, text):
@@ -522,8 +527,11 @@ class Journal:
     def ended(self, record: Ended) -> None:
         """A text has ended. Raises `ResumeMismatch` when it has ended otherwise before."""
         if self._known is not None:
-            coming = self._coming
-            if isinstance(coming, Ended) and (coming.number, coming.status) == (record.number, record.status):
+            hasty = isinstance(self._coming, Interrupted) and self._coming.hasty
+            if hasty:  # it came when the text was about to end anyway
+                self._advance()
+            coming, status = self._coming, "interrupted" if hasty else record.status
+            if isinstance(coming, Ended) and (coming.number, coming.status) == (record.number, status):
                 self._advance()
                 return
             self._leave(f"text {record.number} ends: {record.status}")
@@ -533,6 +541,7 @@ class Journal:
         self._mark = self._turns.looks
         if not self.abandoned:
             self._log.append(record)
+            self._written = record
 
 
 def _failure(kind: type[T]) -> T | Exception | None:

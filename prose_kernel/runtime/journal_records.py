@@ -98,9 +98,11 @@ class Noted(Struct, frozen=True, tag="noted", tag_field="k", omit_defaults=True)
 
 
 class Interrupted(Struct, frozen=True, tag="interrupted", tag_field="k", omit_defaults=True):
-    """The person interrupted the text. `looks` tells where a computing program stood."""
+    """The person interrupted the text. `looks` tells where a computing program stood. `hasty`: it was not waited until
+    the program came to a point that a replay finds again, and the text asks nothing more."""
 
     looks: int = 0
+    hasty: bool = False
 
 
 class Ended(Struct, frozen=True, tag="ended", tag_field="k", omit_defaults=True):

@@ -95,8 +95,10 @@ async def live(
     known: Sequence[Record] = (),
     *,
     interrupt_after: int | None = None,
+    and_again: int | None = None,
 ) -> Outcome:
-    """Run texts, as cells, behind the records `known`. Interrupts the text after so many records, if it still runs."""
+    """Run texts, as cells, behind the records `known`. Interrupts the text after so many records, if it still runs;
+    `and_again`: a second time so many passes of the loop later."""
     asked = scripted(world, delay)
     host: Host = world.machine.host if not hasattr(world, "vvm") else world.vvm.host
     log, under_way = MemoryLog(), list[str]()
@@ -114,6 +116,14 @@ async def live(
         def written(task: asyncio.Future[str] = task) -> None:
             if interrupt_after is not None and len(log.records) == interrupt_after:
                 loop.call_soon(journal.interrupt, task)
+                if and_again is not None:
+                    later(and_again, task)
+
+        def later(passes: int, task: asyncio.Future[str]) -> None:
+            if passes:
+                loop.call_soon(later, passes - 1, task)
+            elif journal.task is task:
+                journal.interrupt(task)
 
         log.written = written
         result.append(await asyncio.wait_for(task, PATIENCE))

@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from durability.live import MemoryLog, Outcome, at_once_in, in_order_of, live, was_interrupted
@@ -16,7 +17,7 @@ from machine.fakes import Reply, World
 
 from prose_kernel.runtime import scheduler
 from prose_kernel.runtime.journal import Journal
-from prose_kernel.runtime.journal_records import Answered, Record
+from prose_kernel.runtime.journal_records import Answered, Interrupted, Record
 
 
 def world_of(program: Generated, concurrency: int | None = None) -> World:
@@ -122,6 +123,28 @@ def test_an_interrupted_run_is_brought_back(program: Generated, seed: int, after
                 assert now.result == then.result
             if kept == len(then.records):
                 check_replay(then, now)
+
+    asyncio.run(run())
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(programs(), st.integers(0, 2**16), st.integers(1, 40), st.integers(0, 6))
+def test_a26_a_run_that_was_interrupted_twice_is_brought_back(
+    program: Generated, seed: int, after: int, passes: int
+) -> None:
+    async def run() -> None:
+        took = delays(seed)
+        world = world_of(program)
+        then = await live(world, [program.text], took.__getitem__, interrupt_after=after, and_again=passes)
+        now = await resumed(program, then, then.records, None)
+        if any(isinstance(record, Interrupted) and record.hasty for record in then.records):
+            assert (now.records, now.asked_outside) == (then.records, [])
+            return
+        check_replay(then, now)
+        doubled = [one for record in then.records for one in ([record] * 2 if record == Interrupted() else [record])]
+        if len(doubled) > len(then.records):
+            now = await resumed(program, replace(then, records=doubled), doubled, None)
+            assert (now.result, now.values, now.asked_outside) == (then.result, then.values, [])
 
     asyncio.run(run())
 

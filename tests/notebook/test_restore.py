@@ -193,3 +193,26 @@ def test_an_earlier_run_comes_back_though_another_has_begun(directory: Path, mon
             "There is nothing to restore: no run of this notebook is kept. "
             "The last run of another notebook in this directory: %restore RUN brings it back."
         )
+
+
+@pytest.mark.parametrize("now", [False, True])
+def test_a26_a_restart_in_the_middle_of_a_command_is_like_any_other_end(directory: Path, now: bool) -> None:
+    cell = (
+        'let b = exec "echo b >> ran; echo two"\nlet c = exec "echo c >> ran; echo on > on; test -e go || sleep 4812"'
+    )
+    with kernel(directory) as client:
+        client.run('let a = exec "echo a >> ran; echo one"')
+        for _ in range(2):  # and once more, in what goes on
+            client.send(cell)
+            until((directory / "on").exists)
+            (directory / "on").unlink()
+            client.manager.restart_kernel(now=now)
+            client.channels.wait_for_ready(timeout=30)
+            back = client.run("%restore").displays[0]
+            assert "names: a" in back
+            assert "This cell had not ended. Run it again: it goes on where it was." in back
+            assert "Under way, and asked again then:\n  command c2/2/x0: echo c >> ran" in back
+        (directory / "go").touch()
+        assert client.run(cell).status == "ok"
+        assert client.run('exec "echo {a}{b}"').text() == "onetwo\n"
+        assert (directory / "ran").read_text().split() == ["a", "b", "c", "c", "c"]
