@@ -78,6 +78,7 @@ def resumption(journal: JournalRead | Path, under_way: UnderWay = "rerun") -> Re
     `UsageError` for a journal that cannot be used."""
     if not isinstance(journal, JournalRead):
         journal = read(journal)
+    journal.require_whole()
     last, interactive = journal.texts[-1].ended if journal.texts else None, journal.head.interactive
     if last is None:  # a text that was killed while an interrupt ended it goes on before that
         return Resumption(journal, under_way, interrupted_at(journal), texts_stay=not interactive)
@@ -141,6 +142,7 @@ def branch(journal: JournalRead, before: int, run_id: str, started: datetime, te
 
     Raises `UsageError` when it cannot be written.
     """
+    journal.require_whole(before)
     head, directory = journal.head, journal.path.parent
     records = [record for _, record in journal.records(1, before)]
     new = structs.replace(

@@ -407,7 +407,7 @@ def _all_of(found: list[UsageError]) -> UsageError:
 
 def _written(path: Path, hints: Mapping[str, object], found: list[UsageError]) -> Mapping[str, object]:
     """The settings of a `prose.toml` that can be used; what cannot goes to `found`."""
-    if not path.is_file():
+    if not os.path.lexists(path):
         return {}
     from prose_kernel.settings_file import read
 
@@ -416,12 +416,17 @@ def _written(path: Path, hints: Mapping[str, object], found: list[UsageError]) -
 
 def _dotenv(path: Path, found: list[UsageError] | None = None) -> Mapping[str, str]:
     """The variables of a `.env` file; none of one that cannot be read, which goes to `found`."""
-    if not path.is_file():
+    if not os.path.lexists(path):
         return {}
-    from dotenv import dotenv_values  # only if the file exists: kernel start-up must be fast
+    import io  # only if the file exists: kernel start-up must be fast
+
+    from dotenv import dotenv_values
+
+    from prose_kernel.permissions import plain_files
 
     try:
-        return {key: value for key, value in dotenv_values(path).items() if value is not None}
+        text = io.StringIO(plain_files.read_text(path, plain_files.SMALL))
+        return {key: value for key, value in dotenv_values(stream=text).items() if value is not None}
     except (OSError, ValueError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8 text"
         if found is not None:

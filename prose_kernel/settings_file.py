@@ -36,6 +36,7 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar, Union, get_args, 
 from msgspec import Meta
 
 from prose_kernel.errors import UsageError
+from prose_kernel.permissions import plain_files
 from prose_kernel.runtime.session_options import AgentCommand, McpServer, ModelOptions, ModelServer, Rule
 
 NAME = "prose.toml"
@@ -122,7 +123,7 @@ def read(path: Path, hints: Mapping[str, object], problems: list[UsageError]) ->
     import tomllib  # only if the file exists: kernel start-up must be fast
 
     try:
-        text = path.read_text("utf-8")
+        text = plain_files.read_text(path, plain_files.SMALL)
         return SettingsFile(text, tomllib.loads(text), problems).values(hints)
     except OSError as problem:
         problems.append(UsageError(f"{NAME} cannot be read: {(problem.strerror or 'unknown').lower()}"))

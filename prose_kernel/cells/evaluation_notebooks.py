@@ -11,13 +11,14 @@ from prose_kernel.cells.scan import segments, spoken
 from prose_kernel.errors import UsageError
 from prose_kernel.evaluation.programs import Text
 from prose_kernel.languages import Language
+from prose_kernel.permissions import plain_files
 
 
 def read_notebook(path: Path, name: str) -> tuple[Sequence[Text], Language]:
     """The texts of a notebook in order. Magic lines are left out: what they choose, the specification says. Raises
     `UsageError`."""
     try:
-        _, data = decoded(name, path.read_bytes())
+        _, data = decoded(name, plain_files.read(path))
     except OSError as problem:
         raise UsageError(f"cannot read {name}: {(problem.strerror or 'unknown').lower()}") from None
     metadata = data.get("metadata") or {}

@@ -16,6 +16,7 @@ from msgspec import Struct
 from prose_kernel import languages
 from prose_kernel.errors import UsageError
 from prose_kernel.languages import Language
+from prose_kernel.permissions import plain_files
 
 DIRECTORY: Final = "checks"
 _LARGEST: Final = 1_000_000
@@ -134,9 +135,7 @@ def read(path: Path, default: Language) -> Exercises:
     import yaml
 
     try:
-        if path.stat().st_size > _LARGEST:
-            raise UsageError(f"{path.name} is too large for a file of exercises")
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = yaml.safe_load(plain_files.read_text(path, _LARGEST))
         found = msgspec.convert(data, _File)
     except OSError as problem:
         raise UsageError(f"{path.name} cannot be read: {(problem.strerror or 'unknown').lower()}") from None

@@ -84,14 +84,14 @@ _EXPORTS = re.compile(r"\s*%(?:\w+ )?export\b.*\s*\Z")
 
 def write(call: Call, name: str, text: str, language: Language, *, force: bool) -> None:
     """Raises `UsageError` for a name that does not fit, or that something else has."""
-    from prose_kernel.state.atomic import write_whole
+    from prose_kernel.permissions import plain_files
 
     if not name.endswith(language.suffixes):
         raise UsageError(f"%export: the name of a program in {language.title} ends with {language.suffixes[0]}")
     path = below(call.cells, name)
     try:
-        if path.exists() and not force and path.read_text(encoding="utf-8", errors="replace") != text:
+        if path.exists() and not force and plain_files.read_text(path, errors="replace") != text:
             raise UsageError(f"%export: {name} exists", hint=f"to replace it: %export {name} --force")
-        write_whole(path, text)
+        plain_files.write_whole(path, text, in_place=True)
     except OSError as problem:
         raise UsageError(f"%export: {name} cannot be written: {(problem.strerror or 'unknown').lower()}") from None

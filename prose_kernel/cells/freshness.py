@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from prose_kernel.cells.provenance import Cell, Provenance, digest
+from prose_kernel.permissions import plain_files
 
 Kind = Literal[
     "changed",  # the cell above has made something else since
@@ -174,6 +175,6 @@ def _holds(path: str, told: str) -> bool:
     if not file.is_absolute():
         return True
     try:
-        return digest(file.read_text("utf-8")) == told
+        return digest(plain_files.read_text(file)) == told
     except (OSError, ValueError):
         return False

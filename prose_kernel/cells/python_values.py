@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from prose_kernel.errors import CompileError, RunError, UsageError
 from prose_kernel.language.given_file import GivenFile
+from prose_kernel.permissions import plain_files
 from prose_kernel.runtime.command_data import parsed
 from prose_kernel.runtime.images import LARGEST, file_name, picture
 from prose_kernel.runtime.structured_text import json_in
@@ -65,8 +66,7 @@ def _kept(value: object, cells: Cells) -> object:
         return value
     file = Path(cells.workspace.start.cwd, cells.workspace.settings.state_dir, value.path)
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(value.data)
+        plain_files.write_whole(file, value.data)
     except OSError as problem:
         raise UsageError(f"the image cannot be written: {problem.strerror}") from None
     return replace(value, path=str(file))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from prose_kernel import languages
 from prose_kernel.errors import UsageError
+from prose_kernel.permissions import plain_files
 from prose_kernel.presentation.display import Display, Output
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def below(cells: Cells, given: str) -> Path:
 def read_program(call: Call, name: str, wanted_by: Magic) -> tuple[Source, Language]:
     """A program file that was typed behind a magic, and its language. Raises `UsageError`."""
     try:
-        data = below(call.cells, name).read_bytes()
+        data = plain_files.read_named(below(call.cells, name))
     except (OSError, ValueError) as problem:
         reason = (problem.strerror or "unknown").lower() if isinstance(problem, OSError) else "not a file name"
         elsewhere = name.startswith(("http://", "https://", "@"))

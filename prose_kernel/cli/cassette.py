@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from prose_kernel.errors import UsageError
+from prose_kernel.permissions import plain_files
 from prose_kernel.presentation.safety import visible
 
 if TYPE_CHECKING:
@@ -131,8 +132,7 @@ def _tidy(path: Path, data: bytes) -> bytes:
 
     result = tidied(data)
     if result.aside:
-        with path.with_name(path.name + ASIDE).open("ab") as beside:
-            beside.write(b"\n".join(result.aside) + b"\n")
+        plain_files.append(path.with_name(path.name + ASIDE), b"\n".join(result.aside) + b"\n")
     return result.data
 
 
@@ -306,14 +306,14 @@ def _path(name: str) -> Path:
     from prose_kernel.recordings.cassette_files import DIRECTORY, SUFFIX
 
     for path in (Path(name), Path(DIRECTORY, name), Path(DIRECTORY, name + SUFFIX)):
-        if path.is_file():
+        if os.path.lexists(path):
             return Path.cwd() / path
     raise UsageError(f"there is no recording {name}", hint="give its path, or its name in cassettes/")
 
 
 def _bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return plain_files.read(path, plain_files.HUGE)
     except OSError as problem:
         raise UsageError(f"cannot read {_shown(path)}: {problem.strerror}") from None
 

@@ -15,6 +15,7 @@ from prose_kernel import languages
 from prose_kernel.cli import files, report
 from prose_kernel.errors import CompileError, ImportProgramError, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, Profile, has_errors
+from prose_kernel.permissions import plain_files
 
 if TYPE_CHECKING:
     from prose_kernel.languages import Language, Programs
@@ -222,8 +223,10 @@ def _rewrite(compiled: Compiled, drop_comments: bool) -> int:
         click.echo(f"{compiled.name} holds comments, which the canonical form drops; left alone", err=True)
         click.echo("hint: --drop-comments rewrites it without them", err=True)
         return FAULT
-    with click.open_file(compiled.name, "w", encoding="utf-8", atomic=True) as file:
-        file.write(text)
+    try:
+        plain_files.write_whole(compiled.name, text, in_place=True)
+    except OSError as problem:
+        raise UsageError(f"cannot write {compiled.name}: {problem.strerror}") from None
     return 0
 
 

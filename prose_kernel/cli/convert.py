@@ -80,7 +80,7 @@ def notebook(program: str, output: str | None, force: bool) -> int:
 
 
 def _write(name: str, text: str, *, force: bool) -> None:
-    from prose_kernel.state.atomic import write_whole
+    from prose_kernel.permissions import plain_files
 
     if name == STDOUT:
         click.echo(text, nl=False)
@@ -88,10 +88,10 @@ def _write(name: str, text: str, *, force: bool) -> None:
     path = Path(name).expanduser()
     try:
         if path.exists() and not force:
-            if path.read_text(encoding="utf-8", errors="replace") == text:
+            if plain_files.read_text(path, errors="replace") == text:
                 return
             raise UsageError(f"{name} exists", hint="--force replaces it")
-        write_whole(path, text)
+        plain_files.write_whole(path, text, in_place=True)
     except OSError as problem:
         raise UsageError(f"cannot write {name}: {(problem.strerror or 'unknown').lower()}") from None
     click.echo(f"{name} is written")

@@ -19,6 +19,7 @@ from prose_kernel.cli.examples import is_bundled
 from prose_kernel.cli.narrator import Narrator
 from prose_kernel.cli.terminal import Screen, TerminalAsker, somebody_here
 from prose_kernel.errors import CompileError, Interrupted, ProseError, RunError, StateError, UsageError
+from prose_kernel.permissions import plain_files
 from prose_kernel.presentation.output_window import Limits
 from prose_kernel.runtime.values import Value, verbatim
 from prose_kernel.workspace import Start, Workspace, stay
@@ -140,8 +141,7 @@ class ProgramRun:
             return ""
         path = directory / "images" / name
         try:
-            path.parent.mkdir(exist_ok=True)
-            path.write_bytes(data)
+            plain_files.write_whole(path, data)
         except OSError:
             return ""
         here = Path.cwd()

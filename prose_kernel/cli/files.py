@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from prose_kernel.cli.examples import find_example
 from prose_kernel.errors import UsageError
+from prose_kernel.permissions import plain_files
 
 if TYPE_CHECKING:
     from prose_kernel.language.source import Source
 
-LARGEST = 256 * 1024 * 1024
 STDIN = "-"
 _REMOTE = re.compile(r"https?://|@|[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)+\Z")
 
@@ -24,25 +22,15 @@ _REMOTE = re.compile(r"https?://|@|[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)+\Z")
 def read_bytes(name: str) -> bytes:
     """The content of a program file, or of standard input for `-`. Raises `UsageError` naming what is in the way."""
     if name == STDIN:
-        return _checked_size(sys.stdin.buffer.read(LARGEST + 1), "standard input")
-    path = Path(os.path.expanduser(name))  # noqa: PTH111 - a home directory of nobody stays as it is
+        data = sys.stdin.buffer.read(plain_files.LARGE + 1)
+        if len(data) > plain_files.LARGE:
+            raise UsageError(f"standard input is larger than {plain_files.LARGE // 1024**2} MiB, the limit")
+        return data
     try:
-        mode = path.stat().st_mode
-        if stat.S_ISDIR(mode):
-            raise UsageError(f"{name} is a directory, not a program")
-        if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
-            raise UsageError(f"{name} is a device, not a program")
-        with path.open("rb") as file:
-            return _checked_size(file.read(LARGEST + 1), name)
+        return plain_files.read_named(os.path.expanduser(name))  # noqa: PTH111 - a home of nobody stays as it is
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
         raise UsageError(f"cannot read {name}: {reason}") from None
-
-
-def _checked_size(data: bytes, name: str) -> bytes:
-    if len(data) > LARGEST:
-        raise UsageError(f"{name} is larger than {LARGEST // 1024**2} MiB, the limit for programs")
-    return data
 
 
 def read_source(name: str) -> Source:

@@ -317,6 +317,10 @@ def _how_it_goes_on(journal: JournalRead) -> str:
     run = journal.head.run
     if journal.head.interactive:
         return f"to resume it: %restore {run}, in a notebook"
+    try:
+        journal.require_whole()
+    except UsageError as problem:
+        return f"{problem}: to go on before that, prose run --resume {run} --from PLACE"
     if resumption(journal).complete:
         return f"its program failed by itself; to go on with a mended text: prose run --resume {run} --changed"
     return f"to resume it: prose run --resume {run}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from prose_kernel.errors import UsageError
+from prose_kernel.permissions import plain_files
 from prose_kernel.runtime.csv_text import NotData, numbered_rows
 
 LARGEST_LINE: Final = 10_000_000
@@ -35,7 +37,7 @@ def read(path: Path, shown: str, id_column: str, *, count_broken: bool = False) 
     """The cases of a file. Raises `UsageError`: for a file that cannot be read, one without cases, ids that come twice,
     and a line that is broken, unless those are counted."""
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with io.TextIOWrapper(plain_files.reading(path, None), "utf-8-sig", newline="") as file:
             found = list(_numbered(_lines(path, file, shown, count_broken), id_column, shown))
     except OSError as problem:
         raise UsageError(f"cannot read {shown}: {(problem.strerror or 'unknown').lower()}") from None

@@ -17,6 +17,7 @@ from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.fixes import Edit, replaced
 from prose_kernel.language.source import Source
 from prose_kernel.languages import Compiled, Language
+from prose_kernel.permissions import plain_files
 from prose_kernel.runtime.json_text import json_text
 from prose_kernel.runtime.session_options import ModelServer
 from prose_kernel.settings import Settings
@@ -197,10 +198,12 @@ class Preparing:
         if not name.endswith(languages.suffixes()):
             kinds = ", ".join((*languages.suffixes(), ".ipynb"))
             raise self._spec.mistake(at, f"{name} is no program", f"names end with {kinds}")
-        if path.stat().st_size > LARGEST:
-            raise self._spec.mistake(at, f"{name} is larger than {LARGEST // 1024**2} MiB")
         language = languages.of_file(name)
-        return [Text(language.decode(path.read_bytes(), name).text, name, language)], language
+        try:
+            data = plain_files.read(path, LARGEST)
+        except OSError as problem:
+            raise self._spec.mistake(at, f"{name} cannot be read: {(problem.strerror or 'unknown').lower()}") from None
+        return [Text(language.decode(data, name).text, name, language)], language
 
     def _with_agents(self, prepared: Prepared, key: Key) -> Prepared:
         for agent, properties in prepared.variant.agent.items():

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from prose_kernel.errors import UsageError
+from prose_kernel.permissions import plain_files
 
 Status = Literal["passed", "failed", "error"]
 DIRECTORY: Final = "evaluations"
@@ -82,7 +83,7 @@ class ResultsFile:
         """The results of an evaluation that has not ended, by their keys; a line that was not written to its end does
         not count."""
         try:
-            data = self.path.read_bytes()
+            data = plain_files.read(self.path)
         except OSError:
             return {}
         if data.endswith(_ENDED):
@@ -97,13 +98,13 @@ class ResultsFile:
 
     def open(self, kept: Mapping[str, Result]) -> None:
         """Begin to write; `kept` are the results that count. Raises `UsageError`."""
-        from prose_kernel.state.atomic import write_whole
+        from prose_kernel.permissions import plain_files
 
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             encode = msgspec.json.Encoder().encode
-            write_whole(self.path, *(encode(result).decode() + "\n" for result in kept.values()))
-            self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            plain_files.write_whole(self.path, *(encode(result).decode() + "\n" for result in kept.values()))
+            self._descriptor = plain_files.descriptor(self.path, os.O_WRONLY | os.O_APPEND)
         except OSError as problem:
             reason = (problem.strerror or "unknown").lower()
             raise UsageError(f"results cannot be noted in {self.path.name}: {reason}") from None

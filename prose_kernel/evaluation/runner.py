@@ -26,6 +26,7 @@ from prose_kernel.evaluation.summary import (
     summary_of,
 )
 from prose_kernel.judge import rules
+from prose_kernel.permissions import plain_files
 from prose_kernel.recordings.library import SharedCassettes
 from prose_kernel.recordings.matching import scope
 from prose_kernel.runtime.budgets import Budget
@@ -153,7 +154,7 @@ class Evaluation:
 
     def _assertions_digest(self) -> list[str]:
         files = sorted({one.python.rpartition(":")[0] for one in self.spec.assertions if one.python})
-        return [key_of((self._directory / name).read_text("utf-8", "replace")) for name in files]
+        return [key_of(plain_files.read_text(self._directory / name, errors="replace")) for name in files]
 
     async def run(self) -> Summary:
         """Run what has no result yet. An interruption (`interrupt`, or cancellation) gives what came until then."""
@@ -184,7 +185,7 @@ class Evaluation:
             found = against_baseline(summary, self._baseline, self.options.baseline.name)
             summary = replace(summary, against=found)
         if (path := self.options.save_baseline) is not None and not self._stopped:
-            from prose_kernel.state.atomic import write_whole
+            from prose_kernel.permissions.plain_files import write_whole
 
             try:
                 write_whole(path, baseline_text(summary))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NoReturn, get_type_hints
 
 from prose_kernel.errors import UsageError
+from prose_kernel.permissions import plain_files
 
 Key = tuple[str | int, ...]
 KINDS: Final = ("expression", "rule", "judge", "python")
@@ -104,7 +105,7 @@ def read(path: Path) -> Spec:
     import tomllib
 
     try:
-        text = path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
+        text = plain_files.read(path, plain_files.SMALL).decode("utf-8-sig").replace("\r\n", "\n")
     except OSError as problem:
         raise UsageError(f"cannot read {path.name}: {(problem.strerror or str(problem)).lower()}") from None
     except UnicodeDecodeError:

@@ -14,6 +14,7 @@ from prose_kernel.errors import UsageError
 from prose_kernel.evaluation.results import Result
 from prose_kernel.evaluation.spec import Spec
 from prose_kernel.evaluation.statistics import SIGNIFICANT, one_sided, sign_test
+from prose_kernel.permissions import plain_files
 from prose_kernel.runtime.intervals import wilson
 
 VERSION: Final = 1
@@ -206,7 +207,7 @@ def baseline_text(summary: Summary) -> str:
 def read_baseline(path: Path, shown: str) -> Mapping[str, Cases]:
     """The cases of each variant in a baseline. Raises `UsageError`."""
     try:
-        data = json.loads(path.read_text("utf-8"))
+        data = json.loads(plain_files.read_text(path))
         if data["v"] != VERSION:
             raise UsageError(f"{shown} is a baseline of another version ({data['v']})")
         return {

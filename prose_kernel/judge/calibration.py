@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from prose_kernel.errors import ProviderError, Undecided, UsageError
+from prose_kernel.permissions import plain_files
 from prose_kernel.runtime.intervals import wilson
 from prose_kernel.runtime.ports import Judge, JudgeRequest, Usage, Verdict
 from prose_kernel.runtime.text import one_line
@@ -211,9 +212,7 @@ def load(path: Path, shown: str = "") -> tuple[Item, ...]:
     """The items of a file. Raises `UsageError`, which names the line, for one that is broken."""
     shown = shown or str(path)
     try:
-        if path.stat().st_size > LARGEST:
-            raise UsageError(f"{shown} is too large for a labelled set", hint=f"at most {LARGEST // 1_000_000} MB")
-        text = path.read_bytes().decode("utf-8-sig")
+        text = plain_files.read(path, LARGEST).decode("utf-8-sig")
     except (OSError, ValueError) as problem:
         reason = "it is no UTF-8 text" if isinstance(problem, ValueError) else (problem.strerror or "unknown").lower()
         raise UsageError(f"{shown} cannot be read: {reason}") from None

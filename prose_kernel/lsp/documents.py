@@ -16,6 +16,7 @@ from prose_kernel.language.source import Source
 from prose_kernel.language.symbols import Index, Symbol, Target
 from prose_kernel.languages import Compiled, Language, Programs
 from prose_kernel.lsp.positions import Encoding, Text
+from prose_kernel.permissions import plain_files
 
 _LARGEST: Final = 4_000_000
 """Bytes of a file that is looked into though it is not open."""
@@ -142,14 +143,14 @@ class Documents:
         if opened is not None:
             return opened
         try:
-            status = path.stat()
+            status = path.lstat()
             stamp = status.st_mtime_ns, status.st_size
             known = self._read.get(path)
             if known is not None and known[0] == stamp:
                 return known[1]
             if status.st_size > _LARGEST:
                 return None
-            raw = path.read_bytes().decode("utf-8")
+            raw = plain_files.read(path, _LARGEST).decode("utf-8")
         except (OSError, ValueError):
             return None
         language = languages.of_file(path.name)

@@ -13,8 +13,7 @@ import secrets
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 from prose_kernel.permissions import paths
 
@@ -103,27 +102,6 @@ def opened(place: Place) -> Iterator[int]:
             yield descriptor
         finally:
             os.close(descriptor)
-
-
-@contextlib.contextmanager
-def plain_file(path: Path | str) -> Iterator[BinaryIO | None]:
-    """A plain file of our own, for reading; None when there is none. A link is not followed, a pipe not waited for.
-
-    Raises `ValueError` that says what it is instead.
-    """
-    name = os.path.basename(path)  # noqa: PTH119 - text in, text out
-    try:
-        descriptor = os.open(path, _READ)
-    except FileNotFoundError:
-        yield None
-        return
-    except OSError as error:
-        raise ValueError(f"{name} is a link" if error.errno == errno.ELOOP else f"{name}: {reason(error)}") from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise ValueError(f"{name} is not a file")
-    with os.fdopen(descriptor, "rb") as file:
-        yield file
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.errors import UsageError
+from prose_kernel.permissions import plain_files
 from prose_kernel.presentation.safety import terminal, visible
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def _style(choice: Choice | None) -> str:
 def write_page(path: Path, content: str, *, force: bool) -> None:
     """Write a page, whole or not at all. Raises `UsageError`: what is there stays unless it is such a page itself, or
     `force` is given; a directory stays always."""
-    from prose_kernel.state.atomic import write_whole
+    from prose_kernel.permissions.plain_files import write_whole
 
     try:
         if path.is_dir():
@@ -123,7 +124,7 @@ def is_ours(path: Path) -> bool:
     """Whether a file is a page that was written here. Raises `OSError`."""
     if not path.is_file():
         return False
-    with path.open("rb") as file:
+    with plain_files.reading(path, None, follow=True) as file:
         head = file.read(_LOOKED_AT)
     return head.startswith(b"<!doctype html>\n") and f'name="generator" content="{GENERATOR}"'.encode() in head
 

@@ -15,6 +15,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
 from prose_kernel.errors import UsageError
+from prose_kernel.permissions import plain_files
 from prose_kernel.recordings import records
 from prose_kernel.recordings.records import BadLine, Record, encoded, head
 from prose_kernel.runtime.session_options import CassetteOptions, Surroundings
@@ -81,7 +82,7 @@ class CassetteFile:
 def signature_of(path: Path) -> Signature | None:
     """What changes when a file does; None: there is no such file."""
     try:
-        found = path.stat()
+        found = path.lstat()
     except OSError:
         return None
     return (found.st_mtime_ns, found.st_size, found.st_ino)
@@ -90,7 +91,7 @@ def signature_of(path: Path) -> Signature | None:
 def read_file(path: Path, name: str) -> CassetteFile:
     """A cassette. Raises `OSError`; a line that makes no sense is put aside, never fatal."""
     signature = signature_of(path)
-    return parse(path.read_bytes(), path, name, signature)
+    return parse(plain_files.read(path, plain_files.HUGE), path, name, signature)
 
 
 def parse(data: bytes, path: Path, name: str, signature: Signature | None = None) -> CassetteFile:
@@ -233,7 +234,7 @@ class Writer:
         was."""
         self._prepare()
         with self._locked(patience):
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, self._mode)
+            descriptor = plain_files.descriptor(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, self._mode)
             try:
                 return self._append(descriptor, lines)
             finally:
@@ -241,13 +242,13 @@ class Writer:
 
     def rewrite(self, change: Callable[[bytes], bytes | None], *, patience: float = PATIENCE) -> bool:
         """Put `change` of what is there in its place, at once or not at all; None from it changes nothing."""
-        if not self.path.exists():
+        if not os.path.lexists(self.path):
             return False
         with self._locked(patience):
-            data = change(self.path.read_bytes())
+            data = change(plain_files.read(self.path, plain_files.HUGE))
             if data is None:
                 return False
-            replace_whole(self.path, data)
+            plain_files.write_whole(self.path, data, durable=True, in_place=True)
             return True
 
     def _append(self, descriptor: int, lines: bytes) -> int:
@@ -317,25 +318,3 @@ def _line_ends(descriptor: int, size: int) -> int:
         count += piece.count(b"\n")
         at += len(piece)
     return count
-
-
-def replace_whole(path: Path, data: bytes) -> None:
-    """A file's new content, at once or not at all; its permissions stay, and a link stays a link. Raises `OSError`."""
-    target = path.resolve()
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    mode = target.stat().st_mode & 0o7777 if target.exists() else None
-    try:
-        descriptor = os.open(
-            temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666 if mode is None else 0o600
-        )
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
-        if mode is not None:
-            temporary.chmod(mode)
-        temporary.replace(target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise

@@ -15,8 +15,8 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.errors import PermissionDenied, ProviderError
+from prose_kernel.permissions import plain_files
 from prose_kernel.permissions.policy import Policy, Ruling
-from prose_kernel.recordings.cassette_files import replace_whole
 from prose_kernel.recordings.records import Seen, Written, builtins
 from prose_kernel.recordings.redaction import Redaction
 from prose_kernel.runtime.ports import FileWrite, SessionRequest, SessionResult, Target
@@ -74,7 +74,7 @@ def _relative(path: str, cwd: str) -> str | None:
 
 def _bytes(path: Path) -> bytes | None:
     try:
-        return path.read_bytes() if path.is_file() and not path.is_symlink() else None
+        return plain_files.read(path)
     except OSError:
         return None
 
@@ -195,8 +195,7 @@ class Replayed:
             if step.data is None:
                 step.path.unlink()
             else:
-                step.path.parent.mkdir(parents=True, exist_ok=True)
-                replace_whole(step.path, step.data)
+                plain_files.write_whole(step.path, step.data, durable=True, in_place=True)
         except OSError as problem:
             name = step.path.relative_to(self.cwd).as_posix()
             raise self._refused(name, problem.strerror or "it cannot be written", None) from None
@@ -251,7 +250,7 @@ def written_answer(target: Target | None, cwd: str) -> str | None:
     if target is None or not target.location:
         return None
     try:
-        text = Path(cwd, target.location).read_bytes().decode()
+        text = plain_files.read(Path(cwd, target.location)).decode()
     except (OSError, UnicodeDecodeError):
         return None
     if text.startswith(target.header):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from prose_kernel.errors import PermissionDenied
+from prose_kernel.permissions import plain_files
 from prose_kernel.permissions.policy import Policy
 from prose_kernel.recordings.records import canonical, key_of
 from prose_kernel.recordings.redaction import Redaction
@@ -159,7 +160,7 @@ class Identity:
     def _file(self, location: str) -> str | None:
         path = Path(self._cwd, location).expanduser()
         try:
-            return path.read_bytes().decode("utf-8", "replace") if path.is_file() else None
+            return plain_files.read(path).decode("utf-8", "replace") if path.is_file() else None
         except OSError:
             return None
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.errors import MemoryLocked, ProviderError
+from prose_kernel.permissions import plain_files
 from prose_kernel.permissions import safe_files as places
 from prose_kernel.permissions.safe_files import Place, ToolFailed, ToolRefused
 from prose_kernel.runtime import asides
@@ -267,7 +268,7 @@ def _state(directory: str) -> str | None:
 def _data(path: Path, limit: int, *, tail: bool = False) -> tuple[bytes, int]:
     """The first or the last bytes of a file, and how many it has; none of one that is not there. Raises `ValueError`
     for what is no plain file, links among them."""
-    with places.plain_file(path) as file:
+    with plain_files.reading_if_there(path) as file:
         if file is None:
             return b"", 0
         size = os.fstat(file.fileno()).st_size

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import structs
 
 from prose_kernel.errors import ProviderError
+from prose_kernel.permissions import plain_files
 from prose_kernel.permissions import safe_files as places
 from prose_kernel.permissions.safe_files import Place
 from prose_kernel.runtime import asides
@@ -110,7 +111,7 @@ class MemoryFiles:
 
 def read(path: Path) -> str | None:
     """The text of a memory file; None when there is none. Raises `ValueError` that says what it is instead."""
-    with places.plain_file(path) as file:
+    with plain_files.reading_if_there(path) as file:
         if file is None:
             return None
         data = file.read(MEMORY_LIMIT + 1)

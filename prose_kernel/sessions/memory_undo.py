@@ -19,6 +19,7 @@ from typing import Final
 
 import msgspec
 
+from prose_kernel.permissions import plain_files
 from prose_kernel.permissions import safe_files as places
 from prose_kernel.permissions.safe_files import Place, ToolFailed, ToolRefused
 from prose_kernel.runtime import asides
@@ -143,5 +144,5 @@ def _put_back(directory: str, record: _Record) -> None:
 
 
 def _bytes(path: Path) -> bytes | None:
-    with places.plain_file(path) as file:
+    with plain_files.reading_if_there(path) as file:
         return None if file is None else file.read(_LARGEST)

@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Final, Literal
 
 from prose_kernel.errors import RunError, StateError
-from prose_kernel.permissions.safe_files import keep_out_of_git, plain_file
+from prose_kernel.permissions import plain_files
+from prose_kernel.permissions.plain_files import append, write_whole
+from prose_kernel.permissions.safe_files import keep_out_of_git
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.ports import Clock, Target
 from prose_kernel.runtime.secret_patterns import secret_in
 from prose_kernel.runtime.text import clipped
 from prose_kernel.state import layout
-from prose_kernel.state.atomic import append, write_whole
 from prose_kernel.state.trace import one_line, timestamp
 
 ROOT: Final = layout.VVM
@@ -144,7 +145,7 @@ class AnswerFiles:
 
     def read(self, target: Target) -> str | None:
         try:
-            with plain_file(self._path(target)) as file:
+            with plain_files.reading_if_there(self._path(target)) as file:
                 if file is None:
                     return None
                 size = os.fstat(file.fileno()).st_size
@@ -216,7 +217,7 @@ class AnswerFiles:
     def trace_text(self) -> str:
         """What the log says by now."""
         try:
-            return (self.directory / "state.md").read_text("utf-8", "replace")
+            return plain_files.read_text(self.directory / "state.md", errors="replace")
         except OSError:
             return ""
 
@@ -240,7 +241,7 @@ class AnswerFiles:
 def _lines_of(log: Path) -> list[tuple[str, str]]:
     """The lines of the trace of a log, with their times; none of a log that is not there, or damaged."""
     try:
-        text = log.read_text("utf-8", "replace")
+        text = plain_files.read_text(log, errors="replace")
     except OSError:
         return []
     return _LINE.findall(text.partition("\n## Execution Trace\n")[2])

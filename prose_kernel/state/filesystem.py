@@ -11,6 +11,7 @@ from typing import Final
 from msgspec import structs
 
 from prose_kernel.errors import StateError
+from prose_kernel.permissions import plain_files
 from prose_kernel.runtime.ports import Binding, Key, Target
 from prose_kernel.runtime.values import Reference
 from prose_kernel.state import bindings, layout
@@ -79,7 +80,7 @@ class FilesystemStore(StoreAtHome):
         if isinstance(pending, Binding):
             return bindings.body(pending.value)
         try:
-            return bindings.value_of(Path(path).read_bytes().decode("utf-8", "replace"))
+            return bindings.value_of(plain_files.read(path, plain_files.HUGE).decode("utf-8", "replace"))
         except OSError as error:
             reason = "there is no such binding" if isinstance(error, FileNotFoundError) else str(error.strerror).lower()
             raise StateError(f"'{key.name}' could not be read: {reason}", details={"binding": key.name}) from None

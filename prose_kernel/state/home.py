@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from prose_kernel.permissions import plain_files
 from prose_kernel.state import layout
 from prose_kernel.state.pending import PendingWrites
 
@@ -102,7 +103,7 @@ class RunHome:
     def trace_text(self) -> str:
         """What `state.md` says up to the last flush."""
         try:
-            return self.paths.trace.read_text("utf-8", "replace")
+            return plain_files.read_text(self.paths.trace, errors="replace")
         except OSError:
             return ""
 

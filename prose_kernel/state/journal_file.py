@@ -4,15 +4,19 @@ One record a line: a checksum, a space, the record as JSON. The checksum of a li
 changed or missing line is found. A last line without its end is what a process was writing when it was killed; it is
 cut off. A record is handed to the system before what it says has an effect, so it survives the end of the process; with
 `durable` answers also survive a power cut.
+
+A line that is not a record costs itself (amendments A19 and A36). A line that somebody added is passed over, and
+nothing is lost. If a record was changed, all other records still count; `JournalRead.lost` has the number of its line.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
 import os
-import stat
+import re
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +28,7 @@ from typing import BinaryIO, Final
 import msgspec
 
 from prose_kernel.errors import UsageError
+from prose_kernel.permissions import plain_files
 from prose_kernel.runtime.journal_codec import dumps, loads
 from prose_kernel.runtime.journal_records import (
     NOTHING,
@@ -50,6 +55,12 @@ _MOST_WAITING: Final = 1000
 _LOCK_ATTEMPTS: Final = 5
 _LOCK_PAUSE: Final = 0.01
 _ANSWER: Final = b'{"k":"answered"'
+_BEGIN: Final = re.compile(rb"[0-9a-f]{8} \{")
+_TRIED: Final = 100
+"""Places of a strange line at which a record is looked for."""
+
+_CLAIMS: Final = 8
+_STEP: Final = 1 << 24
 _TOLD: Final = tuple(f'{{"k":"{kind}"'.encode() for kind in ("text", "ended", "finished", "rewound"))
 
 
@@ -77,6 +88,10 @@ class JournalRead:
     torn: int = 0
     checksum: int = 0
     file: tuple[int, int] = (0, 0)
+    strange: dict[int, int] = field(default_factory=dict)
+    """Lines that are not as they were written: where in the line its record begins, 0 if it has none."""
+    lost: list[int] = field(default_factory=list)
+    """Those of them that were records."""
     _parts: list[tuple[int, int]] = field(default_factory=list)
     """The lines that count: from, to."""
 
@@ -94,6 +109,17 @@ class JournalRead:
         """The records that count, with the numbers of their lines, from `begin` on and before `end`."""
         for number, line in self._bodies(begin, end):
             yield number, _record(self.path, line, number)
+
+    def require_whole(self, before: int | None = None) -> None:
+        """Raise `UsageError` if one of the records that count, up to `before`, is lost."""
+        parts, end = self._counting(), self.lines if before is None else before
+        lost = next((at for at in self.lost if at < end and any(begin <= at < stop for begin, stop in parts)), None)
+        if lost is not None:
+            run = self.path.parent.name
+            raise UsageError(
+                f"line {lost + 1} of the journal of run {run} is damaged, or was changed",
+                hint=f"prose run --resume {run} --from PLACE goes on before it; prose runs show {run} lists the places",
+            )
 
     def answers(self, before: int | None = None) -> int:
         """How many answers are known; with `before`, how many were so at the record with that number."""
@@ -115,7 +141,7 @@ class JournalRead:
     def _bodies(self, begin: int = 0, end: int | None = None) -> Iterator[tuple[int, bytes]]:
         parts = self._counting()
         with _opened(self.path) as file:
-            for number, line in enumerate(file):
+            for number, line in enumerate(_lines(file)):
                 if end is not None and number >= end:
                     return
                 while parts and number >= parts[0][1]:
@@ -123,7 +149,9 @@ class JournalRead:
                 if not parts or number >= self.lines:
                     return
                 if number >= begin and number >= parts[0][0]:
-                    yield number, line[_PREFIX:]
+                    at = self.strange.get(number, _PREFIX)
+                    if at:
+                        yield number, line[at:]
 
     def _counting(self) -> list[tuple[int, int]]:
         return [*self._parts[:-1], (self._parts[-1][0], self.lines)]
@@ -133,7 +161,7 @@ def read(path: Path) -> JournalRead:
     """Look a journal through. Raises `UsageError` for one that cannot be used, with the reason."""
     try:
         with _opened(path) as file:
-            return _read(path, iter(file), os.fstat(file.fileno()))
+            return _read(path, _lines(file), os.fstat(file.fileno()))
     except FileNotFoundError:
         raise UsageError(f"run {path.parent.name} has no journal", hint="it was not kept on disk") from None
     except OSError as error:
@@ -143,11 +171,17 @@ def read(path: Path) -> JournalRead:
 
 def _opened(path: Path) -> BinaryIO:
     """The file, and nothing that only looks like it. Raises `OSError`."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is no file")
-    return os.fdopen(descriptor, "rb")
+    return plain_files.reading(path, None)
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a journal; one that is longer than any record is the last one, and has no end."""
+    while line := file.readline(_STEP):
+        if not line.endswith(b"\n") and len(line) == _STEP:
+            line = b"".join([line, file.readline(plain_files.HUGE)]) if _BEGIN.match(line) else line
+        yield line
+        if not line.endswith(b"\n"):
+            return
 
 
 def is_answered(path: Path, key: str) -> bool:
@@ -158,14 +192,15 @@ def is_answered(path: Path, key: str) -> bool:
         if path.name != NAME:
             return False
         with _opened(path) as file:
-            for line in file:
+            for line in _lines(file):
                 if named in line and line.endswith(b"\n"):
-                    match _decoded(line[_PREFIX:]):
-                        case Asked(key=found) if found == key:
-                            answered = False
-                        case Answered(key=found) as record if found == key:
-                            answered = record.error == NOTHING and not record.cancelled
-    except (OSError, msgspec.MsgspecError):
+                    with contextlib.suppress(msgspec.MsgspecError):
+                        match _decoded(line[_PREFIX:]):
+                            case Asked(key=found) if found == key:
+                                answered = False
+                            case Answered(key=found) as record if found == key:
+                                answered = record.error == NOTHING and not record.cancelled
+    except OSError:
         return answered
     return answered
 
@@ -175,13 +210,28 @@ def _read(path: Path, lines: Iterator[bytes], status: os.stat_result) -> Journal
     if status.st_uid != os.getuid():
         raise UsageError(f"the journal of run {run} belongs to another user", hint="only its owner can resume the run")
     checksum, found, line = 0, None, b""
+    claims: list[int] = []  # where the chain may continue after lines that are strange
     for number, line in enumerate(lines):
         if not line.endswith(b"\n"):
             break
-        body = line[_PREFIX:-1]
-        checksum = zlib.crc32(body, checksum)
+        body, before = line[_PREFIX:-1], checksum
+        checksum = zlib.crc32(body, before)
         if line[:_PREFIX] != b"%08x " % checksum:
-            raise UsageError(f"line {number + 1} of the journal of run {run} is damaged, or was changed")
+            if found is None:
+                raise UsageError(f"the first line of the journal of run {run} is damaged, or was changed")
+            at = _record_in(line, before)
+            if not at and any(line[:_PREFIX] == b"%08x " % zlib.crc32(body, claim) for claim in claims):
+                found.lost.append(number - 1)  # this line continues the one before as that was when it was written
+                at = _PREFIX
+            if at != _PREFIX:
+                found.strange[number] = at
+            if at:
+                checksum, body, claims = int(line[at - _PREFIX : at - 1], 16), line[at:-1], []
+            else:
+                claims = [*claims[-_CLAIMS:], checksum, *([int(line[:8], 16)] if _BEGIN.match(line) else [])]
+                checksum, body = before, b""
+        else:
+            claims = []
         if found is None:
             found = JournalRead(path, _head(run, body))
             found._parts = [(0, 0)]
@@ -190,9 +240,18 @@ def _read(path: Path, lines: Iterator[bytes], status: os.stat_result) -> Journal
         found.lines, found.size, found.checksum = number + 1, found.size + len(line), checksum
     if found is None:
         raise UsageError(f"the journal of run {run} is empty", hint="the run was killed before anything was asked")
-    found.torn = 0 if line.endswith(b"\n") else len(line)
+    found.torn = 0 if line.endswith(b"\n") else max(len(line), status.st_size - found.size)
     found.file = status.st_dev, status.st_ino
     return found
+
+
+def _record_in(line: bytes, before: int) -> int:
+    """Where a record begins in a line that somebody has begun: it continues the records before; 0 if none does."""
+    for found in islice(_BEGIN.finditer(line), _TRIED):
+        body = line[found.start() + _PREFIX : -1]
+        if int(line[found.start() : found.start() + 8], 16) == zlib.crc32(body, before):
+            return found.start() + _PREFIX
+    return 0
 
 
 def _record(path: Path, body: bytes, number: int) -> Record:
@@ -205,7 +264,7 @@ def _record(path: Path, body: bytes, number: int) -> Record:
 def is_written(path: Path) -> bool:
     """Whether some process, this one perhaps, runs the run of this journal now."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = plain_files.descriptor(path)
     except OSError:
         return False
     try:
@@ -345,7 +404,7 @@ class JournalFile:
             data += b"%08x %b\n" % (checksum, body)
         written = os.write(self._descriptor, data)
         if written < len(data):
-            os.ftruncate(self._descriptor, self._size)
+            os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - written)
             raise OSError(errno.ENOSPC, "no space left on the disk")
         self.lines, self._size, self._checksum = self.lines + len(records), self._size + len(data), checksum
         if isinstance(records[-1], Ended) and not os.fstat(self._descriptor).st_nlink:
@@ -359,8 +418,7 @@ class JournalFile:
 
             keep_out_of_git(str(self._out_of_git))
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        self._descriptor = os.open(self.path, flags, 0o600)
+        self._descriptor = plain_files.descriptor(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         for attempt in range(_LOCK_ATTEMPTS):  # somebody who only looks holds the lock for a moment
             try:
                 return fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

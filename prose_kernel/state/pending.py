@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from prose_kernel.errors import StateError, StoreFailed
+from prose_kernel.permissions.plain_files import append, write_whole
 from prose_kernel.runtime.ports import Binding
 from prose_kernel.runtime.values import ExecText
 from prose_kernel.state import bindings
-from prose_kernel.state.atomic import append, write_whole
 
 _NO_MORE_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _SPILL: Final = 256 * 1024

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Final, TypeVar
 
 from prose_kernel.language.diagnostics import Diagnostic
+from prose_kernel.permissions import plain_files
 
 T = TypeVar("T")
 
@@ -32,11 +32,13 @@ class Unreadable(Exception):
 def stamp(path: str) -> Stamp:
     """The stamp of a regular file of a reasonable size. Raises `Unreadable` for anything else."""
     try:
-        status = os.stat(path)  # noqa: PTH116 - the path is text
+        status = os.lstat(path)
     except (OSError, ValueError) as error:
         raise _unreadable(error) from None
     if stat.S_ISDIR(status.st_mode):
         raise Unreadable("it is a directory, not a program")
+    if stat.S_ISLNK(status.st_mode):
+        raise Unreadable("it is a link, not a program")
     if not stat.S_ISREG(status.st_mode):
         raise Unreadable("it is a device, not a program")
     if status.st_size > _LARGEST:
@@ -47,7 +49,7 @@ def stamp(path: str) -> Stamp:
 def read(path: str) -> bytes:
     """The bytes of a file. Raises `Unreadable`."""
     try:
-        return Path(path).read_bytes()
+        return plain_files.read(path, _LARGEST)
     except OSError as error:
         raise _unreadable(error) from None
 

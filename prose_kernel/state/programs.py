@@ -505,7 +505,8 @@ def _same(before: tuple[_Checked | None, ...], now: tuple[_Checked | None, ...])
 
 
 def _real(path: Path) -> Path:
-    return Path(os.path.realpath(path))
+    """The path without links to directories; one to the file itself is refused when it is read."""
+    return Path(os.path.realpath(path.parent), path.name)
 
 
 def _unreadable(where: Where, reason: program_files.Unreadable) -> ImportProgramError:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple, Protocol
 
 from prose_kernel.errors import StateError, UsageError
+from prose_kernel.permissions import plain_files
 from prose_kernel.state import bindings, journal_file
 from prose_kernel.state.journal_file import JournalFile, JournalRead
 from prose_kernel.state.layout import RUN_ID, VVM, runs_directory
@@ -152,7 +153,7 @@ class Directories:
     def bindings(self, run: KeptRun) -> Iterator[StoredBinding]:
         for file in sorted((self.path / run.id / "bindings").glob("*.md")):
             try:
-                found = bindings.parse(file.read_bytes().decode("utf-8", "replace"))
+                found = bindings.parse(plain_files.read(file, plain_files.HUGE).decode("utf-8", "replace"))
             except (OSError, StateError):
                 continue
             if found.execution_id is None:
@@ -192,7 +193,7 @@ def _sizes(directory: Path) -> Iterator[int]:
 def _of_trace(directory: Path) -> tuple[State | None, str]:
     """How a run without a journal ended, and its program, as its log tells."""
     try:
-        with (directory / "state.md").open("rb") as file:
+        with plain_files.reading(directory / "state.md", None) as file:
             head = file.read(_TAIL).decode("utf-8", "replace")
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
             tail = file.read().decode("utf-8", "replace")

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+from prose_kernel.permissions import plain_files
 from prose_kernel.telemetry.spans import Note, Span, trace_and_span
 
 LARGEST: Final = 20 * 1024 * 1024
@@ -94,7 +94,7 @@ class LogFile:
         if self._file is not None:
             mine = os.fstat(self._file)
             try:
-                there: os.stat_result | None = self._path.stat()
+                there: os.stat_result | None = self._path.lstat()
             except FileNotFoundError:
                 there = None
             if there is not None and os.path.samestat(mine, there):
@@ -106,9 +106,4 @@ class LogFile:
         return self._file
 
     def _open(self) -> int:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
-        file = os.open(self._path, flags, 0o600)
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            os.close(file)
-            raise OSError(0, "it is no regular file")
-        return file
+        return plain_files.descriptor(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from prose_kernel.errors import RunError
+from prose_kernel.permissions import plain_files
 from prose_kernel.runtime.events import (
     Bound,
     CellStarted,
@@ -151,13 +152,13 @@ class Outline:
             return
         self._kept = True
         with contextlib.suppress(OSError):  # then a resumed run is not linked
-            (self._directory / TRACE).write_text(f"{self._run.traceparent}\n")
+            plain_files.write_whole(self._directory / TRACE, f"{self._run.traceparent}\n")
 
     @staticmethod
     def _earlier(file: Path) -> str:
         """The span of this run in its former process; "" without one."""
         try:
-            found = file.read_text().strip()
+            found = plain_files.read_text(file, plain_files.SMALL).strip()
         except (OSError, UnicodeDecodeError):
             return ""
         return found if trace_and_span(found) is not None else ""

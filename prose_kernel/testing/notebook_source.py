@@ -14,6 +14,7 @@ from prose_kernel import languages
 from prose_kernel.cells.notebook_files import decoded
 from prose_kernel.errors import UsageError
 from prose_kernel.languages import Language
+from prose_kernel.permissions import plain_files
 from prose_kernel.testing.outputs import Output, joined
 
 LARGEST = 512 * 1024 * 1024
@@ -106,9 +107,7 @@ def read(path: Path, name: str | None = None) -> NotebookSource:
     """Raises `UsageError` for what is no notebook, and for a format that this package does not read."""
     name = name or str(path)
     try:
-        if path.stat().st_size > LARGEST:
-            raise UsageError(f"{name} is larger than {LARGEST // 1024**2} MiB, the limit for notebooks")
-        content = path.read_bytes()
+        content = plain_files.read(path, LARGEST)
     except OSError as problem:
         raise UsageError(f"cannot read {name}: {problem.strerror or problem}") from None
     text, data = decoded(name, content)

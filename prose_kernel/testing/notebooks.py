@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prose_kernel.errors import UsageError
-from prose_kernel.state.atomic import write_whole
+from prose_kernel.permissions.plain_files import write_whole
 from prose_kernel.testing.notebook_run import CellRun, TestedCells
 from prose_kernel.testing.notebook_source import CodeCell, NotebookSource, coalesced, read
 from prose_kernel.testing.options import Options
@@ -195,7 +195,7 @@ class _Test:
             return
         text = self.book.with_outputs(self.changed, renumber=renumber)
         if text != self.book.text:
-            write_whole(self.book.path, text)
+            write_whole(self.book.path, text, in_place=True)
         self.outcomes = [_updated(one, self.changed) for one in self.outcomes]
 
 

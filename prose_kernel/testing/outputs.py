@@ -14,10 +14,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from pathlib import Path
 from typing import Any
 
 from prose_kernel.errors import UsageError
+from prose_kernel.permissions import plain_files
 from prose_kernel.presentation.safety import clip
 from prose_kernel.testing.results import Finding, Statement, difference
 
@@ -64,7 +64,7 @@ class Rules:
 def _rules_of(name: str) -> dict[str, str]:
     """The rules of a file as nbval reads it: a line `regex: …`, and below it a line `replace: …`."""
     try:
-        lines = Path(name).read_text(encoding="utf-8").splitlines()
+        lines = plain_files.read_named(name, plain_files.SMALL).decode().splitlines()
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or "it is not UTF-8 text"
         raise UsageError(f"cannot read {name}: {reason}") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,10 +16,10 @@ from prose_kernel.cli.execution import Cell, Ended, ProgramRun, Request
 from prose_kernel.cli.terminal import Screen
 from prose_kernel.errors import CompileError, ProseError, RunError, UsageError
 from prose_kernel.languages import Language
+from prose_kernel.permissions.plain_files import write_whole
 from prose_kernel.runtime.events import Bound, BranchFinished, CommandOutput, Event, SessionFinished
 from prose_kernel.runtime.values import verbatim
 from prose_kernel.settings import Settings
-from prose_kernel.state.atomic import write_whole
 from prose_kernel.testing import snapshot
 from prose_kernel.testing.limits import Watch, watched
 from prose_kernel.testing.notebook_run import Nobody, remove_run
@@ -34,7 +35,7 @@ def test_program(path: Path, name: str, options: Options) -> Tested:
     """Test one program, and write its snapshot where that is wanted. `name` is how it is called in messages."""
     file = path.with_name(path.name + SUFFIX)
     try:
-        new = not file.exists()
+        new = not os.path.lexists(file)
         if new and not options.update:
             raise UsageError(f"there is no {name}{SUFFIX}", hint=f"prose test --update {name} writes it")
         cases = [Case(path.name, f"# {path.name}", CaseOptions())] if new else snapshot.read(file)
@@ -79,7 +80,7 @@ class _Test:
             kept.append(self._case(case))
         changed = any(new is not old for new, old in zip(kept, self.cases, strict=True))
         if changed and self.options.update and not self.interrupted:
-            write_whole(self.file, snapshot.written(kept))
+            write_whole(self.file, snapshot.written(kept), in_place=True)
         unused = tuple((file, raw, said) for (file, raw), said in self.unused.items())
         return Tested(self.name, tuple(self.outcomes), (), self.interrupted, frozenset(self.used), unused)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from prose_kernel import languages
 from prose_kernel.errors import UsageError
+from prose_kernel.permissions import plain_files
 from prose_kernel.testing.options import Options
 from prose_kernel.testing.results import Tested
 from prose_kernel.testing.snapshot import SUFFIX
@@ -42,7 +43,9 @@ def targets(given: Sequence[str], cwd: Path, *, update: bool = False) -> list[Ta
     found: dict[Path, Target] = {}
     for word in given or (".",):
         for path in _meant(word, cwd, update=update):
-            found.setdefault(path.resolve(), Target(path.resolve(), _name(path, cwd)))
+            typed = path == cwd / os.path.expanduser(word)  # noqa: PTH111 - a home directory of nobody stays as it is
+            place = path.resolve() if typed and not update else path.parent.resolve() / path.name
+            found.setdefault(place, Target(place, _name(path, cwd)))
     return list(found.values())
 
 
@@ -112,7 +115,7 @@ def _may_be_ours(path: Path) -> bool:
     from prose_kernel.testing.notebook_source import read
 
     try:
-        data = path.read_bytes()
+        data = plain_files.read(path)
     except OSError:
         return False
     if not any(f'"{one.magic}"'.encode() in data or f"%%{one.magic}".encode() in data for one in _languages()):

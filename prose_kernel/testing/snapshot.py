@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from prose_kernel.errors import UsageError
+from prose_kernel.permissions import plain_files
 from prose_kernel.presentation.safety import visible
 
 SUFFIX = ".expected.md"
@@ -82,7 +83,7 @@ class Case:
 def read(path: Path) -> list[Case]:
     """The cases of a file. Raises `UsageError` for a file that cannot be used."""
     try:
-        text = path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
+        text = plain_files.read(path).decode("utf-8-sig").replace("\r\n", "\n")
     except OSError as problem:
         raise UsageError(f"cannot read {path.name}: {problem.strerror or problem}") from None
     except UnicodeDecodeError:

@@ -510,7 +510,7 @@ def test_a_journal_that_cannot_be_used(place: Place, damage: Callable[[Path], No
     assert seen.remarks[0] == f"Error: {message}"
     listed = place.prose("runs")
     assert listed.status == 0
-    assert ("failed" if "no journal" in message else "unreadable") in listed.out
+    assert ("failed" if "no journal" in message or "damaged" in message else "unreadable") in listed.out
     assert place.prose("runs", "show", run.name).status == 0
     assert place.prose("runs", "rm", run.name, "--yes").status == 0
     assert place.runs() == []

@@ -68,17 +68,61 @@ def test_cut_at_any_byte_it_holds_its_whole_records(tmp_path: Path) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
-def test_a_changed_byte_is_found(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a19_a_changed_byte_costs_its_record(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = written(tmp_path_factory.mktemp("journal"))
     whole = bytearray(path.read_bytes())
     at = data.draw(st.integers(0, len(whole) - 2))
+    line, between = whole[:at].count(b"\n"), whole[at : at + 1] == b"\n"
     whole[at] ^= 1 << data.draw(st.integers(0, 7))
     path.write_bytes(whole)
-    with pytest.raises(UsageError, match=r"line \d+ of the journal of run 20260101-000000-abcdef is damaged|is empty"):
-        read(path)
+    if not line:
+        with pytest.raises(UsageError, match=r"the first line of the journal of run .* is damaged|is empty"):
+            read(path)
+        return
+    found = read(path)
+    told = [record for _, record in found.records()]
+    if not between:  # without its line end, a line takes the next one with it
+        assert told == [record for number, record in enumerate(RECORDS) if number != line]
+        assert bool(found.lost) == (line < len(RECORDS) - 1)
+    if found.lost:
+        with pytest.raises(UsageError, match=r"line \d of the journal of run .* is damaged"):
+            resumption(found)
 
 
-@pytest.mark.parametrize("how", ["swapped", "doubled", "missing", "of another run"])
+@pytest.mark.parametrize(
+    "added", [b"garbage\n", b"garbage", b"\0" * 70000 + b"\n", b'00000000 {"k":"answered"}\n', b"\n"]
+)
+async def test_a36_a_line_that_somebody_appends_costs_itself(added: bytes, tmp_path: Path) -> None:
+    path = written(tmp_path, RECORDS[:4])
+    head = read(path)
+    with path.open("ab") as journal:
+        journal.write(added)
+    file = JournalFile(path)
+    file.continue_from(read(path))
+    for record in RECORDS[4:6]:
+        file.append(record)
+    with path.open("ab") as journal:
+        journal.write(added)
+    file.append(RECORDS[6])
+    file.close()
+    found = read(path)
+    assert [record for _, record in found.records()] == RECORDS[:7]
+    assert found.lost == [] and head.answers() == 1 and found.answers() == 2
+    assert found.texts[0].ended == RECORDS[6]
+    resumption(found)
+    assert found.strange
+
+
+def test_a36_a_sparse_tail_costs_itself(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    size = path.stat().st_size
+    os.truncate(path, 60 << 30)
+    found = read(path)
+    assert (found.size, found.torn) == (size, (60 << 30) - size)
+    assert [record for _, record in found.records()] == RECORDS
+
+
+@pytest.mark.parametrize("how", ["swapped", "missing", "of another run"])
 def test_lines_that_are_not_where_they_were(how: str, tmp_path: Path) -> None:
     path = written(tmp_path / "one")
     other = written(tmp_path / "other", [Head("x", "other.prose", "openprose", "/"), *RECORDS[1:]])
@@ -86,14 +130,12 @@ def test_lines_that_are_not_where_they_were(how: str, tmp_path: Path) -> None:
     match how:
         case "swapped":
             lines[3], lines[4] = lines[4], lines[3]
-        case "doubled":
-            lines.insert(3, lines[3])
         case "missing":
             del lines[3]
         case _:
             lines[3] = other.read_bytes().splitlines(keepends=True)[3]
     path.write_bytes(b"".join(lines))
-    with pytest.raises(UsageError, match=r"line [45] of the journal of run .* is damaged, or was changed"):
+    with pytest.raises(UsageError, match=r"line [456] of the journal of run .* is damaged, or was changed"):
         resumption(path)
 
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from prose_kernel.errors import GateRefused, UsageError
+from prose_kernel.permissions.plain_files import write_whole
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import GateDecision, GateRequest
-from prose_kernel.state.atomic import write_whole
 from prose_kernel.state.gates.decision_socket import NAME
 from prose_kernel.state.gates.decisions import Resolution, Verb, damaged_records, gate_log, pending_gates, resolve_gate
 from prose_kernel.state.gates.file_records import FileRecords

@@ -214,10 +214,18 @@ def test_cycles(tmp_path: Path) -> None:
         assert (error.code, error.message) == ("E112", f"Import cycle: {cycle}")
 
 
-def test_a_cycle_over_a_link_is_one(tmp_path: Path) -> None:
-    write(tmp_path, a='use "./b.prose"\n')
-    (tmp_path / "b.prose").symlink_to("a.prose")
+def test_a_cycle_over_a_linked_directory_is_one(tmp_path: Path) -> None:
+    write(tmp_path, a='use "./sub/a.prose"\n')
+    (tmp_path / "sub").symlink_to(".")
     assert failure(LocalPrograms(tmp_path), "./a.prose").code == "E112"
+
+
+def test_a36_a_link_is_not_imported(tmp_path: Path) -> None:
+    write(tmp_path, a='use "./b.prose"\n', c="output x = 1\n")
+    (tmp_path / "b.prose").symlink_to("c.prose")
+    assert '"b.prose" cannot be loaded: it is a link, not a program' in str(
+        failure(LocalPrograms(tmp_path), "./a.prose")
+    )
 
 
 def test_imports_nest_to_any_depth(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from machine.fakes import FakeClock
 
 from prose_kernel.errors import RunError, StateError
 from prose_kernel.language.source import Source, Span
+from prose_kernel.permissions.plain_files import write_whole
 from prose_kernel.runtime.events import Place, RunEnded, RunStarted
 from prose_kernel.state.answer_files import AnswerFiles
-from prose_kernel.state.atomic import write_whole
 
 RUN = "20260101-000000-9c0d1e"
 PLACE = Place(Source("", "weekly.vvm"), Span(0, 0), 0)

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from prose_kernel.permissions import plain_files
+
 _HIDDEN = "***"
 _NAMES = r"(?:token|secret|passw(?:or)?d|passphrase|pwd|api[-_]?key|access[-_]?key|private[-_]?key|credentials?|auth)"
 _FLAG = re.compile(rf"--?[\w-]*{_NAMES}[\w-]*", re.IGNORECASE)
@@ -62,7 +64,7 @@ class AuditLog:
     def _write(self, line: bytes) -> None:
         assert self._path is not None
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        descriptor = plain_files.descriptor(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             if os.write(descriptor, line) != len(line):
                 raise OSError(28, "short write")
@@ -82,7 +84,7 @@ class AuditLog:
         if self._path is None:
             return tuple(self._kept)
         try:
-            lines = self._path.read_text(encoding="utf-8").splitlines()
+            lines = plain_files.read_text(self._path).splitlines()
         except OSError:
             return ()
         return tuple(json.loads(line) for line in lines)

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
+
+from prose_kernel.permissions import plain_files
 
 _SEGMENTS = 4
 _MARK_ROOM = 256
@@ -136,7 +139,7 @@ class Log:
             return
         target = -1
         try:
-            target = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+            target = plain_files.descriptor(self.path, os.O_WRONLY | os.O_APPEND)
             if self._dropped:
                 _write_all(target, mark(self._dropped).encode())
             while self._segments:
@@ -153,7 +156,7 @@ class Log:
         """Append a part whole or not at all, then remove it."""
         before = os.fstat(target).st_size
         try:
-            with path.open("rb", buffering=0) as source:
+            with plain_files.reading(path, None) as source:
                 _leave_room(target, os.fstat(source.fileno()).st_size)
                 while piece := source.read(_COPY):
                     _write_all(target, piece)
@@ -181,7 +184,7 @@ def read(path: Path) -> Iterator[str]:
     for number, part in enumerate(parts):
         if number == 1 and not part.name.endswith(".1"):
             yield "\n[… some output dropped here …]\n"
-        with part.open(encoding="utf-8", errors="replace", newline="") as file:
+        with io.TextIOWrapper(plain_files.reading(part, None), "utf-8", "replace", "") as file:
             while piece := file.read(_COPY):
                 yield piece
 
@@ -198,8 +201,9 @@ def _segments_of(path: Path) -> list[Path]:
 
 
 def _create(path: Path) -> int:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-    return os.open(path, flags, 0o600)
+    found = plain_files.descriptor(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.ftruncate(found, 0)
+    return found
 
 
 def _leave_room(descriptor: int, size: int) -> None:

@@ -10,6 +10,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from prose_kernel.permissions import plain_files
+
 _POINTERS = "tasks"
 
 
@@ -25,7 +27,7 @@ class Pointer:
         """Raises nothing: without it a later start says nothing, and loses nothing."""
         with contextlib.suppress(OSError):
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._path.write_text(json.dumps({"notebook": self.notebook}), encoding="utf-8")
+            plain_files.write_whole(self._path, json.dumps({"notebook": self.notebook}))
 
     def remove(self) -> None:
         with contextlib.suppress(OSError):
@@ -51,7 +53,7 @@ def left(state_dir: Path) -> list[Pointer]:
     for name in names:
         notebook: str | None = None
         with contextlib.suppress(OSError, ValueError):
-            data = json.loads((directory / name).read_text(encoding="utf-8"))
+            data = json.loads(plain_files.read_text(directory / name, plain_files.SMALL))
             notebook = data.get("notebook") if isinstance(data, dict) else None
         found.append(Pointer(directory, name, notebook))
     return found

@@ -19,6 +19,7 @@ from filelock import FileLock, Timeout
 
 from prose_kernel.commands.tasks import log
 from prose_kernel.commands.tasks.records import TaskRecord, from_row, may_follow
+from prose_kernel.permissions import plain_files
 from prose_kernel.runtime.services import TaskFollowUp
 
 DIRECTORY = "tasks"
@@ -73,12 +74,13 @@ class Store:
             connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         elif self._readonly:
             path = self.directory / _FILE
+            os.close(plain_files.descriptor(path))
             connection = sqlite3.connect(
                 f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=5
             )
         else:
             path = self.directory / _FILE
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+            os.close(plain_files.descriptor(path, os.O_RDWR | os.O_CREAT, 0o600))
             connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=2)
         if not self._readonly:
             connection.execute("pragma journal_mode=wal").fetchone()

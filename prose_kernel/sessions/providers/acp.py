@@ -16,6 +16,7 @@ from urllib.parse import quote
 from msgspec import structs
 
 from prose_kernel.errors import ProviderAuth, ProviderBadReply, ProviderError, SessionCancelled
+from prose_kernel.permissions import plain_files
 from prose_kernel.permissions.policy import PermissionDesk, Policy
 from prose_kernel.runtime.images import file_name
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
@@ -205,7 +206,7 @@ class AcpSessions:
             )
         file = Path(self._where.cwd, self._where.run_directory, "images", file_name(one.picture, one.data))
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(one.data)
+        plain_files.write_whole(file, one.data)
         return file
 
     async def _turn_of(

@@ -22,6 +22,7 @@ from pydantic_ai.models import CompletedStreamedResponse, Model, StreamedRespons
 from pydantic_ai.models.batch import BatchRequest
 from pydantic_ai.models.wrapper import WrapperModel
 
+from prose_kernel.permissions import plain_files
 from prose_kernel.runtime.session_options import ModelServer, Surroundings
 
 FILE: Final = "batches.jsonl"
@@ -137,13 +138,11 @@ class _Tickets:
         if self._file is None:
             return
         with contextlib.suppress(OSError):  # a full disk costs what is kept, not the session
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            with self._file.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(told, separators=(",", ":")) + "\n")
+            plain_files.append(self._file, json.dumps(told, separators=(",", ":")).encode() + b"\n")
 
 
 def _lines(file: Path | None) -> list[str]:
     try:
-        return file.read_text("utf-8", "replace").splitlines() if file is not None else []
+        return plain_files.read_text(file, errors="replace").splitlines() if file is not None else []
     except OSError:
         return []

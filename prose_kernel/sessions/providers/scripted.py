@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from prose_kernel.errors import NoProvider, ProviderError, UsageError
+from prose_kernel.permissions import plain_files
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.json_text import json_text
 from prose_kernel.runtime.ports import Clock, SessionProgress, SessionRequest, SessionResult
@@ -184,7 +185,7 @@ def load_script(path: str | Path) -> Script:
     name = Path(path).name
     try:
         # every scalar stays the text it is: `no`, `1.10`
-        loaded = yaml.load(Path(path).read_bytes(), Loader=yaml.BaseLoader)  # noqa: S506 - it makes only text, lists and mappings
+        loaded = yaml.load(plain_files.read_named(path, plain_files.SMALL, follow=False), Loader=yaml.BaseLoader)  # noqa: S506 - it makes only text, lists and mappings
     except OSError as problem:
         raise UsageError(f"script {name} cannot be read: {problem.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as problem:

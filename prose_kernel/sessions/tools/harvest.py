@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import structs
 
-from prose_kernel.permissions.safe_files import plain_file
+from prose_kernel.permissions.plain_files import reading_if_there
 from prose_kernel.runtime.ports import SessionRequest, SessionResult
 from prose_kernel.runtime.session_options import Surroundings
 from prose_kernel.runtime.structured_text import value_of
@@ -92,7 +92,7 @@ class _File:
         if self._path is None or now is None or now == self._before:
             return None
         try:
-            with plain_file(self._path) as file:
+            with reading_if_there(self._path) as file:
                 if file is None:
                     return None
                 data = file.read(limit + 1)

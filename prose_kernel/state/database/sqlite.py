@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from prose_kernel.permissions import plain_files
 from prose_kernel.state.database.schema import SQLITE, Connection, DatabaseError, Dialect, Row, prepare
 
 FILE: Final = "state.db"
@@ -108,6 +109,10 @@ def read_only(file: Path) -> Connection:
     Raises `DatabaseError`.
     """
     place = f"{file.absolute().as_uri()}?mode=ro"
+    try:  # SQLite would wait for a pipe
+        os.close(plain_files.descriptor(file))
+    except OSError as error:
+        raise DatabaseError((error.strerror or "it cannot be opened").lower()) from None
     try:
         return SqliteConnection(sqlite3.connect(place, uri=True, isolation_level=None, timeout=_BUSY))
     except sqlite3.Error as error:
@@ -117,7 +122,7 @@ def read_only(file: Path) -> Connection:
 def _open(file: Path) -> sqlite3.Connection:
     try:  # no link in its place is followed
         file.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666))
+        os.close(plain_files.descriptor(file, os.O_RDWR | os.O_CREAT))
         connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False, timeout=_BUSY)
     except OSError as error:
         raise DatabaseError((error.strerror or "it cannot be opened").lower()) from None

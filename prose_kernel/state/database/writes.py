@@ -16,10 +16,11 @@ from typing import Final
 import msgspec
 
 from prose_kernel.errors import StateError
+from prose_kernel.permissions import plain_files
+from prose_kernel.permissions.plain_files import write_whole
 from prose_kernel.runtime.ports import AgentMemory, Binding, Clock, Key
 from prose_kernel.runtime.values import ExecText
 from prose_kernel.state import bindings, layout
-from prose_kernel.state.atomic import write_whole
 from prose_kernel.state.database import schema
 from prose_kernel.state.database.schema import Connection, Database, DatabaseError, Statements, Table
 from prose_kernel.state.home import RunHome
@@ -390,7 +391,7 @@ class DatabaseWrites:
 
     def _text_of(self, file: Path) -> str | None:
         try:
-            return self.clean(file.read_bytes().decode("utf-8", "replace"))
+            return self.clean(plain_files.read(file).decode("utf-8", "replace"))
         except OSError:
             return None
 
@@ -468,7 +469,7 @@ class DatabaseWrites:
         value, attachment = found[0]
         if attachment is None:
             return str(value)
-        return (self.home.directory / str(attachment)).read_bytes().decode("utf-8", "replace")
+        return plain_files.read(self.home.directory / str(attachment), plain_files.HUGE).decode("utf-8", "replace")
 
     def query(self, statement: str, *parameters: schema.Value) -> list[tuple[object, ...]]:
         """What is in the database; nothing where it does not exist yet. Raises `DatabaseError`."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import stat
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -18,8 +17,9 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast, get_args
 
 from prose_kernel.errors import StateError
+from prose_kernel.permissions import plain_files
+from prose_kernel.permissions.plain_files import append, write_whole
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
-from prose_kernel.state.atomic import append, write_whole
 from prose_kernel.state.gates.peers import identity
 from prose_kernel.state.gates.records import (
     SYSTEM,
@@ -317,14 +317,9 @@ def _read(place: Path) -> dict[str, Any]:
 def _text(place: Path) -> str:
     """A file that anybody may have put there: neither a link nor a pipe that never ends; "" if it cannot be read."""
     try:
-        with open(place, encoding="utf-8", errors="replace", opener=_opened) as file:
-            return file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else ""
+        return plain_files.read_text(place, errors="replace")
     except OSError:
         return ""
-
-
-def _opened(name: str, flags: int) -> int:
-    return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _unkept(what: str, error: OSError) -> StateError:

@@ -13,6 +13,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from prose_kernel.permissions import plain_files
+
 SUFFIX = ".prose"
 
 
@@ -36,7 +38,7 @@ class ProgramCache:
     def get(self, digest: str) -> bytes | None:
         """The program with that digest; None if it is not here, or no longer what it was."""
         try:
-            data = self._path(digest).read_bytes()
+            data = plain_files.read(self._path(digest))
         except OSError:
             return None
         return data if digest_of(data) == digest else None

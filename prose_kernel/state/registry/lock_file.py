@@ -28,8 +28,9 @@ from typing import Annotated, Final
 from msgspec import DecodeError, Meta, Struct, ValidationError, toml
 
 from prose_kernel.errors import ImportProgramError
+from prose_kernel.permissions import plain_files
+from prose_kernel.permissions.plain_files import write_whole
 from prose_kernel.runtime.text import escaped
-from prose_kernel.state.atomic import write_whole
 from prose_kernel.state.registry import urls
 
 NAME: Final = "prose.lock"
@@ -85,7 +86,7 @@ class LockFile:
         Raises `ImportProgramError` (E215) for a file that cannot be understood: nothing is guessed.
         """
         try:
-            status = self.path.stat()
+            status = self.path.lstat()
             stamp = status.st_mtime_ns, status.st_size, status.st_ino
             known = self._read
             if known is None or known[0] != stamp:
@@ -93,7 +94,7 @@ class LockFile:
                     raise damaged("it is not a file")
                 if status.st_size > LARGEST:
                     raise damaged("it is larger than any lock file")
-                known = self._read = stamp, _parsed(self.path.read_bytes())
+                known = self._read = stamp, _parsed(plain_files.read(self.path, LARGEST))
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except OSError as problem:

@@ -1,0 +1,245 @@
+"""Amendment A36: files that somebody else may have made are plain files, or refused; nothing hangs, nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from stubs.model_server import StubServer
+
+from prose_kernel.cli.main import main
+from prose_kernel.permissions import plain_files
+
+VICTIM = "# the start file of a shell\n"
+PROGRAM = 'let a = exec "echo one"\noutput said = a\n'
+CELL = {"cell_type": "code", "metadata": {}, "outputs": [], "source": "exec 'true'", "execution_count": None}
+NOTEBOOK = {"nbformat": 4, "nbformat_minor": 4, "metadata": {"kernelspec": {"name": "prose"}}, "cells": [CELL]}
+SPEC = 'program = "p.prose"\ndataset = "cases.jsonl"\n[[assert]]\nrule = "said is not empty"\n'
+
+
+STUB = StubServer()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def model_server() -> Iterator[None]:
+    with STUB:
+        yield
+
+
+@pytest.fixture(autouse=True)
+def nothing_waits() -> Iterator[None]:
+    """A pipe in the way would be waited for, for ever."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError("it waits")
+
+    former = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(20)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, former)
+
+
+def put(kind: str, path: Path) -> None:
+    """Something that is not a plain file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    match kind:
+        case "link":
+            victim = path.parent / f"{path.name}.victim"
+            victim.write_text(VICTIM)
+            path.symlink_to(victim.name)
+        case "dangling link":
+            path.symlink_to("not-there-yet")
+        case "endless device":
+            path.symlink_to("/dev/zero")
+        case "pipe":
+            os.mkfifo(path)
+        case "socket":
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(os.path.relpath(path))
+        case "directory":
+            path.mkdir()
+
+
+KINDS = ("link", "dangling link", "endless device", "pipe", "socket", "directory")
+WORDS = {"link": "link", "dangling link": "link", "endless device": "link"}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a36_nothing_but_a_plain_file_is_opened(kind: str, here: Path) -> None:
+    path = here / "there"
+    put(kind, path)
+    for work in (
+        lambda: plain_files.read(path),
+        lambda: plain_files.append(path, b"x"),
+        lambda: plain_files.write_whole(path, "x", in_place=True),
+        lambda: plain_files.descriptor(path, os.O_RDWR | os.O_CREAT),
+    ):
+        with pytest.raises(OSError, match=f"it is a {WORDS.get(kind, kind)}"):
+            work()
+    if kind == "link":
+        assert (here / "there.victim").read_text() == VICTIM
+    assert not (here / "not-there-yet").exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root makes devices")
+def test_a36_a_device_is_refused(here: Path) -> None:
+    os.mknod(here / "zero", 0o20666, os.makedev(1, 5))
+    with pytest.raises(OSError, match="it is a device"):
+        plain_files.read(here / "zero")
+
+
+def test_a36_what_is_larger_than_the_limit_is_not_read(here: Path) -> None:
+    (here / "large").touch()
+    os.truncate(here / "large", 50 << 30)
+    with pytest.raises(OSError, match="it is larger than 256 MiB, the limit"):
+        plain_files.read(here / "large")
+    with pytest.raises(OSError, match="larger than"):
+        plain_files.read("/proc/self/maps", 10)  # its size is 0
+
+
+def test_a36_a_link_that_a_person_has_typed_is_followed(here: Path) -> None:
+    put("link", here / "there")
+    assert plain_files.read_named(here / "there") == VICTIM.encode()
+    put("endless device", here / "zero")
+    with pytest.raises(OSError, match="it is a device"):
+        plain_files.read_named(here / "zero")
+
+
+def test_a36_writing_whole_replaces_a_link_and_keeps_its_target(here: Path) -> None:
+    put("link", here / "there")
+    plain_files.write_whole(here / "there", "new")
+    assert not (here / "there").is_symlink()
+    assert ((here / "there").read_text(), (here / "there.victim").read_text()) == ("new", VICTIM)
+
+
+# ---------------------------------------------------------------- each command meets each kind
+
+
+def _session(here: Path) -> None:
+    (here / "p.prose").write_text('let a = session "Say hello"\n')
+    (here / "s.yaml").write_text('"*": hello\n')
+
+
+def _asked(here: Path) -> None:
+    _session(here)
+    table = f'[providers.stub]\nkind = "openai"\nbase_url = "{STUB.openai_url}"\nmodel = "ok-1"\n'
+    (here / "prose.toml").write_text(table)
+
+
+def _spec(here: Path) -> None:
+    (here / "p.prose").write_text(PROGRAM)
+    (here / "e.eval.toml").write_text(SPEC)
+    (here / "cases.jsonl").write_text('{"id": "1"}\n')
+
+
+def _plain(here: Path) -> None:
+    (here / "p.prose").write_text(PROGRAM)
+
+
+def _imports(here: Path) -> None:
+    (here / "p.prose").write_text('use "./lib.prose" as lib\nlet x = lib()\n')
+
+
+def _notebook(here: Path) -> None:
+    (here / "n.ipynb").write_text(json.dumps(NOTEBOOK))
+
+
+SITES: list[tuple[str, Callable[[Path], None], tuple[str, ...], int]] = [
+    ("p.prose", _plain, ("run", "p.prose"), 2),
+    ("p.prose", _plain, ("compile", "p.prose"), 2),
+    ("p.prose", _plain, ("fmt", "p.prose", "--write", "--drop-comments"), 2),
+    ("p.vvm", _plain, ("run", "p.vvm"), 2),
+    ("lib.prose", _imports, ("run", "p.prose"), 2),
+    ("prose.toml", _plain, ("run", "p.prose"), 2),
+    (".prose/.env", _plain, ("run", "p.prose"), 2),
+    ("s.yaml", _session, ("run", "p.prose", "--provider", "scripted", "--script", "s.yaml"), 2),
+    ("cassettes/session.jsonl", _asked, ("run", "p.prose", "--provider", "stub", "--cassette-mode", "auto"), 0),
+    ("cassettes/session.jsonl", _asked, ("run", "p.prose", "--provider", "stub", "--cassette-mode", "record"), 0),
+    ("cassettes/session.jsonl", _session, ("run", "p.prose", "--cassette-mode", "replay"), 3),
+    ("cassettes/session.jsonl", _plain, ("cassette", "tidy"), 2),
+    ("cassettes/session.jsonl", _plain, ("cassette", "tidy", "cassettes/session.jsonl"), 2),
+    ("cassettes/session.jsonl", _plain, ("cassette", "redact"), 2),
+    ("cassettes/session.jsonl", _plain, ("cassette", "show"), 2),
+    ("p.prose.expected.md", _plain, ("test", "p.prose", "--update"), 1),
+    ("n.ipynb", _notebook, ("test", "n.ipynb", "--update"), 1),
+    ("e.eval.toml", _spec, ("eval", "e.eval.toml"), 2),
+    ("cases.jsonl", _spec, ("eval", "e.eval.toml"), 2),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("site", SITES, ids=lambda site: f"{' '.join(site[2])}: {site[0]}")
+def test_a36_no_command_hangs_or_writes_elsewhere(
+    kind: str,
+    site: tuple[str, Callable[[Path], None], tuple[str, ...], int],
+    here: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    name, prepare, arguments, status = site
+    prepare(here)
+    path = here / name
+    path.unlink(missing_ok=True)
+    put(kind, path)
+    found = main(list(arguments))
+    seen = capfd.readouterr()
+    assert "Internal error" not in seen.err
+    named = name in arguments and arguments[0] in ("run", "compile", "eval")
+    if not (kind == "link" and named):  # a link that a person has typed is read
+        assert found in (status, 2 if kind == "dangling link" else 5 if kind == "directory" else status), seen.err
+        said = (seen.out + seen.err).casefold()
+        assert (
+            "it is a" in said
+            or "nothing to test" in said
+            or (kind == "dangling link" and ("no such file" in said or "no file" in said))
+        ), seen
+    for victim in here.rglob("*.victim"):
+        assert victim.read_text() == VICTIM
+    assert not (here / "not-there-yet").exists()
+
+
+def test_a36_no_journal_in_the_way_stops_the_list_of_runs(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    _plain(here)
+    assert main(["run", "p.prose"]) == 0
+    runs = here / ".prose" / "runs"
+    (real,) = [path.name for path in runs.iterdir()]
+    for number, kind in enumerate(KINDS):
+        for name in ("journal.jsonl", "state.md"):
+            put(kind, runs / f"20260101-00000{number}-aaaaaa" / name)
+    put("pipe", runs / "20260101-000009-aaaaaa" / "state.db")
+    capfd.readouterr()
+    assert main(["runs"]) == 0
+    assert real in capfd.readouterr().out
+    for number in range(len(KINDS)):
+        assert main(["runs", "show", f"20260101-00000{number}-aaaaaa"]) == 0
+        assert main(["run", "--resume", f"20260101-00000{number}-aaaaaa"]) == 2
+    assert "Internal error" not in capfd.readouterr().err
+
+
+def test_a36_what_the_shell_has_opened_is_read(here: Path) -> None:
+    (here / "real.prose").write_text(PROGRAM)
+    (here / "linked.prose").symlink_to("real.prose")
+    (here / "prose.py").write_text("import sys; from prose_kernel.cli.main import main; sys.exit(main())")
+    prose = f"{sys.executable} prose.py"
+    for line in (
+        f"{prose} run linked.prose",
+        f"{prose} run /dev/stdin < real.prose",
+        f"cat real.prose | {prose} run /dev/stdin",
+        f"cat real.prose | {prose} run -",
+        f"{prose} run <(cat real.prose)",
+    ):
+        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, "one" in done.stdout) == (0, True), (line, done.stderr)
