@@ -64,7 +64,8 @@ ROOMS = (
     "prose_kernel.session_services",
     "prose_kernel.judge",
     "prose_kernel.recordings",
-    "prose_kernel.permissions",
+    "prose_kernel.permissions.grants",
+    "prose_kernel.permissions.safe_files",
     "prose_kernel.commands.tasks",
     "prose_kernel.commands.exec_tool",
     "sqlite3",
@@ -121,7 +122,7 @@ def test_what_needs_no_sdk_imports_none(tmp_path: Path, settings: str, cells: li
 
 def test_an_import_of_a_file_needs_nothing_of_those_from_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "lib.prose").write_text("output x = 1\n")
-    among = ("httpx2", "filelock", "prose_kernel.permissions", "prose_kernel.state.registry.resolver")
+    among = ("httpx2", "filelock", "prose_kernel.permissions.grants", "prose_kernel.state.registry.resolver")
     assert imported(tmp_path, 'use "./lib.prose"\nlet r = lib()', among=among) == "[]"
 
 
