@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from prose_kernel.permissions.safe_files import plain_file
+from prose_kernel.permissions.plain_files import reading_if_there
 
 _LARGEST = 16 * 1024 * 1024
 _MOST = 2_000
@@ -38,7 +38,7 @@ def pinned(directory: Path, file: str) -> Mapping[str, str]:
 def _read(path: Path) -> bytes | None:
     try:
         resolved = path.resolve()
-        with plain_file(resolved) as opened:
+        with reading_if_there(resolved) as opened:
             return opened.read(_LARGEST) if opened is not None else None
     except (OSError, ValueError, RuntimeError):
         return None
