@@ -109,7 +109,8 @@ def reading_if_there(path: Path | str) -> Iterator[BinaryIO | None]:
         return
     except OSError as error:
         name = os.path.basename(path)  # noqa: PTH119 - text in, text out
-        raise ValueError(f"{name}: {(error.strerror or 'it cannot be read').lower()}") from None
+        words = (error.strerror or "it cannot be read").lower()
+        raise ValueError(f"{name} {words[3:]}" if words.startswith("it is ") else f"{name}: {words}") from None
     with os.fdopen(found, "rb") as file:
         yield file
 

@@ -144,7 +144,7 @@ async def test_a_directory_a_pipe_and_an_unreadable_file_are_told(there: Recordi
     await there.run(ONE, provider=Provider(FakeClock()))
     (there.cwd / "cassettes" / "dir.jsonl").mkdir()
     assert isinstance(await there.run(ONE, "replay"), dict)
-    assert there.person.transcript == ["Warning: cassettes/dir.jsonl cannot be read: Is a directory"]
+    assert there.person.transcript == ["Warning: cassettes/dir.jsonl cannot be read: it is a directory"]
 
 
 # ---------------------------------------------------------------- writing

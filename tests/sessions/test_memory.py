@@ -214,8 +214,8 @@ async def test_an_attempt_that_fails_leaves_the_memory_as_it_was(
 
 
 UNREADABLE: list[tuple[str, Callable[[Path], object], str]] = [
-    ("directory", lambda path: path.mkdir(), "memory.md is not a file"),
-    ("pipe", os.mkfifo, "memory.md is not a file"),
+    ("directory", lambda path: path.mkdir(), "memory.md is a directory"),
+    ("pipe", os.mkfifo, "memory.md is a pipe"),
     ("binary", lambda path: path.write_bytes(b"# captain\0"), "memory.md is a binary file"),
     ("latin-1", lambda path: path.write_bytes(b"caf\xe9"), "memory.md is not UTF-8 text"),
     (
@@ -255,7 +255,7 @@ async def test_a_memory_without_the_right_to_read_it(tmp_path: Path, monkeypatch
 
     with monkeypatch.context() as patched:
         patched.setattr(memory.os, "open", refused)
-        with pytest.raises(ValueError, match=r"memory\.md: the system does not permit it"):
+        with pytest.raises(ValueError, match=r"memory\.md: permission denied"):
             memory.read(tmp_path / HOME / "memory.md")
 
 

@@ -367,13 +367,13 @@ async def test_a_directory_behind_a_link_is_refused(tmp_path: Path, place: str) 
 @pytest.mark.parametrize("name", ["digest.md", "ledger.jsonl"])
 async def test_a_directory_in_the_place_of_a_file_is_an_error(here: Path, name: str) -> None:
     (here / HERE / name).mkdir()
-    with pytest.raises(ProviderError, match=f"{name} is not a file"):
+    with pytest.raises(ProviderError, match=f"{name} is a directory"):
         await call(memories(here))
 
 
 async def test_a_pipe_is_not_waited_for(here: Path) -> None:
     os.mkfifo(here / HERE / "digest.md")
-    with pytest.raises(ProviderError, match=r"digest\.md is not a file"):
+    with pytest.raises(ProviderError, match=r"digest\.md is a pipe"):
         await call(memories(here))
 
 
