@@ -15,6 +15,8 @@ from prose_kernel import languages
 from prose_kernel.cli.ordering import SourceOrder
 from prose_kernel.cli.terminal import Screen, Stream
 from prose_kernel.errors import RunError
+from prose_kernel.presentation.branch_names import BranchNames
+from prose_kernel.presentation.cards import branch_state, branch_text
 from prose_kernel.presentation.cell_view import DATA
 from prose_kernel.presentation.files import file_text
 from prose_kernel.presentation.live_run import LiveRun, Work
@@ -77,6 +79,7 @@ class Narrator:
         self._order = SourceOrder(self._emit)
         self._bare: dict[int, _Shown] = {}
         self._raised: e.CommandFinished | None = None
+        self._names: dict[int, BranchNames] = {}
         self.unshown: Value = None
         self._answer: Value = None  # that of a bare session, which is shown
         self._answered: set[tuple[tuple[e.BranchStep, ...], str]] = (
@@ -296,16 +299,20 @@ class Narrator:
     # -------------------------------------------------- parallel
 
     def _parallel_started(self, event: e.ParallelStarted) -> None:
+        self._names[event.parallel] = BranchNames(event, self.language)
         self._order.started(event.place.branches, event.parallel, event.count)
 
     def _branch_finished(self, event: e.BranchFinished) -> None:
-        if event.label is not None and event.status == "done" and event.value is not None:
+        if branch_state(event, self.language) == "failed":
+            name = self._names[event.parallel][event.index]
+            why = event.error.message if event.error is not None else branch_text(event, self.language)
+            self._order.say(event.place.branches, _Note(f"{clip(name, 60)} failed: {why}", "yellow"))
+        elif event.label is not None and event.status == "done" and event.value is not None:
             self._value(event.place.branches, event.label, event.value)
-        elif event.label is not None and event.error is not None:
-            self._order.say(event.place.branches, _Note(f"{event.label} failed: {event.error.message}", "yellow"))
         self._order.finished(event.place.branches)
 
     def _parallel_joined(self, event: e.ParallelJoined) -> None:
+        self._names.pop(event.parallel, None)
         self._order.joined(event.place.branches, event.parallel)
 
     # -------------------------------------------------- decisions, warnings

@@ -20,7 +20,7 @@ from prose_kernel.presentation.safety import LITERAL, clip, html_text, preview, 
 from prose_kernel.presentation.session_cards import text_display
 from prose_kernel.presentation.tables_of_values import table_of
 from prose_kernel.runtime.command_data import parsed
-from prose_kernel.runtime.events import CommandFinished
+from prose_kernel.runtime.events import BranchFinished, CommandFinished
 from prose_kernel.runtime.images import Picture, picture
 from prose_kernel.runtime.json_text import json_text
 from prose_kernel.runtime.ports import CommandResult
@@ -28,6 +28,10 @@ from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, 
 
 ROWS = 30
 """Rows of a table that are shown; the rest is counted."""
+ENDS = 20
+"""Branches at each end of a `parallel` that are shown; of those between them only the failed ones."""
+FAILED = 200
+"""Failed branches between the ends that are shown."""
 OFTEN = 3
 """Times that the same note is shown before it is counted."""
 _LINE = 80
@@ -41,6 +45,7 @@ _BAD = f'{LITERAL} style="border-left: 3px solid rgba(215, 60, 60, 0.8); padding
 TABLE = 'style="margin: 0"'
 LEFT = 'style="text-align: left"'
 QUIET_LEFT = 'style="text-align: left; opacity: 0.65"'
+_SCROLLED = 'style="max-height: 60em; overflow: auto"'
 _PRE = 'style="margin: 2px 0; white-space: pre-wrap; max-height: 20em; overflow: auto"'
 
 
@@ -313,7 +318,33 @@ class BranchRow:
     text: str = ""
 
 
+def branch_state(event: BranchFinished, language: Language) -> str:
+    """How a branch ended, for people: one whose command failed is failed, whatever the program makes of it."""
+    failed = event.command is not None or language.kind_of(event.value) == "error value"
+    return "failed" if failed and event.status == "done" else event.status
+
+
 _MARKS = {"done": "✓", "failed": "✗", "cancelled": "–"}
+
+
+def shown_branches(rows: Sequence[BranchRow]) -> list[int]:
+    """The branches that are shown, by index: all of a few; of many the failed ones, the first and the last."""
+    total = len(rows)
+    if total <= 2 * ENDS:
+        return list(range(total))
+    failed = [at for at in range(ENDS, total - ENDS) if rows[at].status == "failed"][:FAILED]
+    return [*range(ENDS), *failed, *range(total - ENDS, total)]
+
+
+def left_out(rows: Sequence[BranchRow], kept: Sequence[int]) -> str:
+    """What is not shown of many branches, in a line; "" for nothing."""
+    shown = set(kept)
+    counts: dict[str, int] = {}
+    for at, row in enumerate(rows):
+        if at not in shown:
+            counts[row.status] = counts.get(row.status, 0) + 1
+    told = ", ".join(f"{counts[status]:,} {status}" for status in _MARKS if counts.get(status))
+    return f"and {len(rows) - len(kept):,} more: {told}" if told else ""
 
 
 def parallel_display(rows: Sequence[BranchRow], names: Sequence[str]) -> Display:
@@ -324,24 +355,34 @@ def parallel_display(rows: Sequence[BranchRow], names: Sequence[str]) -> Display
     summary = ", ".join(f"{counts[status]:,} {status}" for status in _MARKS if counts.get(status))
     total = len(rows)
     head = f"parallel, {total:,} branch{'es' if total != 1 else ''}: {summary or 'starting'}"
-    shown = [(row, names[at]) for at, row in enumerate(rows[:ROWS])]
+    kept = shown_branches(rows)
+    shown = [(rows[at], names[at]) for at in kept]
     lines = [head, *(f"  {_MARKS[r.status]} {visible(name)}" + (f": {r.text}" if r.text else "") for r, name in shown)]
     body = "".join(
         f"<tr><td {LEFT}>{_MARKS[r.status]}</td><td {LEFT}><code>{html_text(name)}</code></td>"
         f"<td {LEFT}>{html_text(r.text)}</td></tr>"
         for r, name in shown
     )
-    if more := total - len(shown):
-        lines.append(f"  and {more:,} more")
-        body += f'<tr><td colspan="3" {QUIET_LEFT}>and {more:,} more</td></tr>'
-    markup = f"<div {CARD}><span {QUIET}>{html_text(head)}</span><table {TABLE}>{body}</table></div>"
+    if rest := left_out(rows, kept):
+        lines.append(f"  {rest}")
+        body += f'<tr><td colspan="3" {QUIET_LEFT}>{html_text(rest)}</td></tr>'
+    table = f"<table {TABLE}>{body}</table>"
+    if len(shown) > 2 * ENDS:
+        table = f"<div {_SCROLLED}>{table}</div>"
+    markup = f"<div {CARD}><span {QUIET}>{html_text(head)}</span>{table}</div>"
     return Display({"text/html": markup, "text/plain": "\n".join(lines)})
 
 
-def branch_text(value: Value, error: BaseException | None, language: Language) -> str:
+def branch_text(event: BranchFinished, language: Language) -> str:
     """The line shown beside a finished branch of a cell in this language."""
-    if error is not None:
-        return clip(str(error), 80)
+    if event.error is not None:
+        return clip(str(event.error), 80)
+    how = ", ".join(outcome(event.command)) if event.command is not None else ""
+    text = _text_of_branch(event.value, language)
+    return clip(": ".join(part for part in (how, text) if part), 80)
+
+
+def _text_of_branch(value: Value, language: Language) -> str:
     if value is None:
         return ""
     if isinstance(value, Reference):

@@ -1,9 +1,10 @@
 """Turn the events of one executing cell into outputs, for the kernel and `%%prose` alike.
 
-What is live: the streams of a bare `exec`, a session's answer, and for a person the progress of `parallel`. What waits
-until its top-level statement is over: cards of bound values and notes, so that a loop makes one table and not a hundred
-outputs. What a `parallel` shows is put in source order at its join. Nothing is shown twice: what a command printed for
-a name or an expression is seen in their values, and a cell's result is not what its body has shown already. Saved
+What is live: the streams of a bare `exec`, a session's answer, and for a person the progress of `parallel`. Cards of
+bound values and notes about decisions wait until something else is shown, which they then precede: an output is never
+above the decision that caused it. Cards of a loop wait until its top-level statement is over: one table, not a hundred.
+What a `parallel` shows is put in source order at its join. Nothing is shown twice: what a command printed for a name or
+an expression is seen in their values, and a cell's result is not what its body has shown already. Saved
 notebooks hold the same outputs whether or not a person was watching (docs/reference/jupyter.md 5, 7).
 """
 
@@ -13,6 +14,7 @@ import functools
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from prose_kernel import languages
@@ -53,7 +55,7 @@ from prose_kernel.runtime.events import (
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.values import ExecText, Reference, Value
 
-DISPLAYS = 15
+DISPLAYS = 20
 """Displays that a cell makes while it runs; what comes later is gathered into its last ones."""
 SWITCHES = 12
 """Changes between stdout and stderr that are shown in order; after them stderr is gathered to the end of the cell."""
@@ -67,6 +69,26 @@ DATA = frozenset({"json", "jsonl", "csv"})
 
 _COMPOUND = frozenset({"if", "choice", "try", "for", "repeat", "loop", "do", "parallel"})
 _BINDING = frozenset({"let", "assign", "output", "input", "return"})
+
+
+@dataclass(slots=True)
+class _LateNotes:
+    """The notes of a cell that has many displays already, in one that is replaced as they come."""
+
+    notes: list[cards.Note]
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    shown: bool = True
+
+    def add(self, notes: list[cards.Note], output: Output) -> None:
+        self.notes += notes
+        self.shown = False
+        if len(self.notes) <= cards.ROWS:  # the display shows no more; its counts are right at the end of the cell
+            self.update(output)
+
+    def update(self, output: Output) -> None:
+        if not self.shown:
+            self.shown = True
+            output.update(cards.notes_display(self.notes), self.id)
 
 
 class CellView:
@@ -101,8 +123,10 @@ class CellView:
         self._cards: dict[str, cards.Recent] = {}
         self._notes: list[cards.Note] = []
         self._card_statement: object = None
+        self._cards_wait = False  # those of a loop or branch, until the statement is over
         self._displays = 0
         self._late: list[Display] = []
+        self._late_notes: _LateNotes | None = None
         self._stream: Stream | None = None
         self._switches = 0
         self._late_stderr: list[str] = []
@@ -176,7 +200,7 @@ class CellView:
 
     def aside(self, display: Display) -> None:
         """Show something that is no part of what the program shows: that stays as it would be without it."""
-        self.send(display)
+        self._put(display)
 
     def result_of_part(self, value: Value) -> None:
         """A part of the cell is over (`%run`): its last value is shown like any other display."""
@@ -218,6 +242,10 @@ class CellView:
     # ------------------------------------------------------------ sending
 
     def send(self, display: Display, display_id: str | None = None) -> None:
+        self._flush_before()
+        self._put(display, display_id)
+
+    def _put(self, display: Display, display_id: str | None = None) -> None:
         if self._displays >= DISPLAYS and display_id is None:
             self._late.append(display)
             return
@@ -244,6 +272,7 @@ class CellView:
     def write(self, name: Stream, text: str) -> None:
         if not text:
             return
+        self._flush_before()
         if name != self._stream:
             self._switches += 1
         if self._switches > SWITCHES and name == "stderr":
@@ -253,6 +282,8 @@ class CellView:
         self.output.stream(name, text)
 
     def _flush_late(self) -> None:
+        if self._late_notes is not None:
+            self._late_notes.update(self.output)
         if self._late_stderr:
             self.output.stream("stderr", "".join(self._late_stderr))
             self._late_stderr = []
@@ -260,13 +291,32 @@ class CellView:
         for display in gathered(late):
             self.output.display(display)
 
+    def _flush_before(self) -> None:
+        """Show what comes before the next output."""
+        if self._cards and not self._cards_wait:
+            self._flush_cards()
+        self._flush_notes()
+
+    def _flush_notes(self) -> None:
+        """Decisions are shown before what follows from them. When there are many displays already, the rest of them has
+        one, which is replaced."""
+        if not self._notes:
+            return
+        notes, self._notes = self._notes, []
+        if self._late_notes is not None:
+            self._late_notes.add(notes, self.output)
+        elif self.has_room:
+            self._put(cards.notes_display(notes))
+        else:
+            self._late_notes = _LateNotes(notes)
+            self._stream = None
+            self.output.display(cards.notes_display(notes), self._late_notes.id)
+
     def _flush_cards(self) -> None:
-        if self._notes:
-            notes, self._notes = self._notes, []
-            self.send(cards.notes_display(notes))
+        self._flush_notes()
         if self._cards:
-            found, self._cards = list(self._cards.values()), {}
-            self.send(cards.card_display(found))
+            found, self._cards, self._cards_wait = list(self._cards.values()), {}, False
+            self._put(cards.card_display(found))
 
     def _begin_visible(self, event: Event) -> None:
         """Something that may take long or show something begins: what earlier statements bound is shown first."""
@@ -285,6 +335,7 @@ class CellView:
         steps = event.place.branches
         if event.place.depth > 0 or event.place.program or (steps and self._is_branch_name(event)):
             return  # names of a block or an imported program are its own; a branch is shown by its row
+        self._cards_wait = self._cards_wait or event.looped or bool(steps)
         known = self._cards.get(event.name)
         if known is None:
             self._cards[event.name] = cards.Recent(event.name, event.value, self.language)
@@ -435,7 +486,9 @@ class CellView:
 
     def _note(self, event: Event, said: str | cards.Note) -> None:
         note = cards.Note(said) if isinstance(said, str) else said
-        if not self._branches.add(event.place.branches, cards.notes_display([note])):
+        if not self._branches.add(event.place.branches, note):
+            if self._cards and not (self._cards_wait and self._card_statement == event.place.ordinal):
+                self._flush_cards()  # of statements that had ended before
             self._notes.append(note)
             self._card_statement = event.place.ordinal
 

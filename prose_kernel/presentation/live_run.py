@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 
 from prose_kernel import languages
 from prose_kernel.presentation.branch_names import BranchNames
-from prose_kernel.presentation.cards import branch_text
+from prose_kernel.presentation.cards import branch_state, branch_text
 from prose_kernel.presentation.live_words import (
     TITLE,
     Consumed,
@@ -51,7 +51,6 @@ from prose_kernel.runtime.events import (
 )
 from prose_kernel.runtime.open_loops import OpenLoop
 from prose_kernel.runtime.ports import SessionRequest
-from prose_kernel.runtime.values import Value
 
 ROWS: Final = 12
 """Rows of one parallel construct that are shown; the rest is counted."""
@@ -100,7 +99,7 @@ class _Fork:
     failed: int = 0
     cancelled: int = 0
     failures: dict[int, str] = field(default_factory=dict)
-    results: dict[int, Value] = field(default_factory=dict)  # of few branches
+    results: dict[int, BranchFinished] = field(default_factory=dict)  # of few branches
 
     @property
     def ended(self) -> int:
@@ -261,15 +260,14 @@ class LiveRun:
         if fork is None:
             return
         fork.running.pop(event.index, None)
-        failed = event.status == "failed" or self.language.kind_of(event.value) == "error value"
-        if failed:
+        if branch_state(event, self.language) == "failed":
             fork.failed += 1
             if len(fork.failures) < FAILURES:
-                fork.failures[event.index] = branch_text(event.value, event.error, self.language)
+                fork.failures[event.index] = branch_text(event, self.language)
         elif event.status == "done":
             fork.done += 1
             if fork.event.count <= ROWS:
-                fork.results[event.index] = event.value
+                fork.results[event.index] = event
         else:
             fork.cancelled += 1
             self._leave(steps)
@@ -372,7 +370,7 @@ class LiveRun:
         for index in sorted(fork.running)[:room]:
             yield self._row(fork, index, doing.get(index), now)
         for index in sorted(fork.results):
-            text = branch_text(fork.results[index], None, self.language) if self.tells_results else ""
+            text = branch_text(fork.results[index], self.language) if self.tells_results else ""
             yield Line(fork.names[index], some([text]), mark="✓", depth=1)
         hidden = len(fork.running) - room
         waiting = event.count - fork.ended - len(fork.running)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from prose_kernel.presentation.cell_view import CellView
 
 BranchPath = tuple[tuple[int, int], ...]
-Item = tuple[Stream, str] | Display
+Item = tuple[Stream, str] | Display | cards.Note
 
 
 class ParallelView:
@@ -59,8 +59,8 @@ class ParallelView:
         if join is None or len(steps) != 1 or not 0 <= steps[0].index < len(join.rows):
             return
         row = join.rows[steps[0].index]
-        row.status = "failed" if language.kind_of(event.value) == "error value" else event.status
-        row.text = cards.branch_text(event.value, event.error, language)
+        row.status = cards.branch_state(event, language)
+        row.text = cards.branch_text(event, language)
 
     def joined(self, event: ParallelJoined) -> bool:
         """Whether it was the outermost, whose results are shown now."""
@@ -90,16 +90,34 @@ class ParallelView:
         self._show_branches(join)
 
     def _show_branches(self, join: Join) -> None:
+        """Decisions, then text, then displays, each in source order: an output is never above what decided it."""
+        kept = cards.shown_branches(join.rows)
+        shown = set(kept)
+        notes: list[cards.Note] = []
+        texts: list[tuple[Stream, str]] = []
         displays: list[Display] = []
+        left: set[int] = set()
         for path in sorted(join.branches):
+            if path[0][1] not in shown:
+                left.add(path[0][1])
+                continue
             prefix = join.label(path)
             for item in merged(join.branches[path]):
-                if isinstance(item, Display):
+                if isinstance(item, cards.Note):
+                    notes.append(item)
+                elif isinstance(item, Display):
                     displays.append(item)
                 else:
-                    self._view.write(item[0], prefixed(item[1], prefix))
+                    texts.append((item[0], prefixed(item[1], prefix)))
+        if notes:
+            self._view.send(cards.notes_display(notes))
+        for name, text in texts:
+            self._view.write(name, text)
         for display in displays if len(displays) <= 5 else gathered(displays):
             self._view.send(display)
+        if left:
+            others = f"what {len(left):,} more branches have shown is not displayed; `%report` has all of it"
+            self._view.send(cards.notes_display([cards.Note(others)]))
 
 
 class Join:
@@ -135,18 +153,19 @@ def fold(join: Join, outer: BranchPath, inner: int) -> None:
     for path in paths:
         prefix = join.label(path[depth:])
         for item in merged(join.branches.pop(path)):
-            target.append(item if isinstance(item, Display) else (item[0], prefixed(item[1], prefix)))
+            target.append((item[0], prefixed(item[1], prefix)) if isinstance(item, tuple) else item)
 
 
 def merged(items: list[Item]) -> list[Item]:
-    """Pieces of one branch: all of its stdout, then all of its stderr, then its displays; so that the order does not
-    depend on how the two streams of a command happened to interleave."""
+    """Pieces of one branch: its decisions, all of its stdout, all of its stderr, then its displays; so that the order
+    does not depend on how the two streams of a command happened to interleave."""
     out: list[Item] = []
     for name in ("stdout", "stderr"):
-        text = "".join(item[1] for item in items if not isinstance(item, Display) and item[0] == name)
+        text = "".join(item[1] for item in items if isinstance(item, tuple) and item[0] == name)
         if text:
             out.append((name, text))
-    return out + [item for item in items if isinstance(item, Display)]
+    notes: list[Item] = [item for item in items if isinstance(item, cards.Note)]
+    return [*notes, *out, *(item for item in items if isinstance(item, Display))]
 
 
 def prefixed(text: str, label: str) -> str:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final
 from prose_kernel.errors import ResumeMismatch, RunError
 from prose_kernel.language.source import Source, Span
 from prose_kernel.languages import Language
+from prose_kernel.presentation.cards import branch_state
 from prose_kernel.presentation.run_record import Activity, CellRecord, RunRecord, State
 from prose_kernel.run_replay import Took
 from prose_kernel.runtime import events as ev
@@ -433,7 +434,7 @@ class RunStory:
         line = self._lines.get((event.place.program, steps))
         entry = line[0].of if line else None
         if entry is not None:
-            entry.state = event.status
+            entry.state = branch_state(event, self.texts[-1].language)
         if event.status == "cancelled":
             for key, value in list(self._lines.items()):
                 if key[1][:depth] == steps and value[0].of is not None:  # type: ignore[index]

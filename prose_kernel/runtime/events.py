@@ -95,7 +95,7 @@ class CellStarted(Event, frozen=True):
 class Bound(Event, frozen=True):
     """A statement bound a value to a name. `previous` tells that the name had a value before.
 
-    `spawned` says what made the value, when it came straight from a spawn.
+    `spawned` says what made the value, when it came straight from a spawn; `looped` that a loop runs around it.
     """
 
     name: str
@@ -104,6 +104,7 @@ class Bound(Event, frozen=True):
     key: Key
     spawned: Literal["exec", "session", "resume"] | None = None
     previous: bool = False
+    looped: bool = False
 
 
 class StatementDone(Event, frozen=True):
@@ -209,7 +210,8 @@ class ParallelStarted(Event, frozen=True):
 
 
 class BranchFinished(Event, frozen=True):
-    """`place.branches` already ends with the branch itself."""
+    """`place.branches` already ends with the branch itself. `command` is the result of the last command in it
+    that failed and raised nothing: such a branch is `done` for the program and shown as failed."""
 
     parallel: int
     index: int
@@ -217,6 +219,7 @@ class BranchFinished(Event, frozen=True):
     status: Literal["done", "failed", "cancelled"]
     value: Value = None
     error: RunError | None = None
+    command: CommandResult | None = None
 
 
 class ParallelJoined(Event, frozen=True):

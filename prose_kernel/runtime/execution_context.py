@@ -27,7 +27,17 @@ from prose_kernel.runtime.journal import Journal
 from prose_kernel.runtime.journal_codec import Request
 from prose_kernel.runtime.numbering import ForkAllocation, NumberSequence
 from prose_kernel.runtime.open_loops import OpenLoop
-from prose_kernel.runtime.ports import Binding, GateRequest, Key, LoadProgram, Ports, Question, Store, Wait
+from prose_kernel.runtime.ports import (
+    Binding,
+    CommandResult,
+    GateRequest,
+    Key,
+    LoadProgram,
+    Ports,
+    Question,
+    Store,
+    Wait,
+)
 from prose_kernel.runtime.scheduler import Scheduler, Suspension
 from prose_kernel.runtime.shared_names import Adopter, SharedNames
 from prose_kernel.runtime.statement_hook import StackFrame, StatementHook
@@ -107,6 +117,8 @@ class Host:
         self.caught_budgets: Counter[str] = Counter()
         """How often programs have caught that a budget is spent, by its key."""
         self.told_lost = False
+        self.failed_commands: dict[tuple[BranchStep, ...], CommandResult] = {}
+        """By running branch: the last command in it that failed and raised nothing."""
         self._spawns = 0
 
     def next_spawn(self) -> int:

@@ -345,9 +345,9 @@ class Fork(Generic[X]):
         if not s.host.listeners or index not in self.contexts:
             return
         place = self.contexts[index].place(self.contexts[index].statement)
-        s.emit(
-            BranchFinished(place, self.number, index, self._label(index), outcome.status, outcome.value, outcome.error)
-        )
+        command = s.host.failed_commands.pop(place.branches, None)
+        label, value = self._label(index), outcome.value
+        s.emit(BranchFinished(place, self.number, index, label, outcome.status, value, outcome.error, command))
 
     def _report_cancelled(self) -> None:
         for index in sorted(self._tasks):

@@ -9,6 +9,7 @@ import pytest
 from notebook.recording import Commands, Recording, bound, exec_text, place, session_finished, step
 from waiting import eventually
 
+from prose_kernel.presentation import cards
 from prose_kernel.presentation.cell_view import DISPLAYS, CellView
 from prose_kernel.presentation.output_window import Limits
 from prose_kernel.runtime import events
@@ -327,7 +328,8 @@ def test_ten_thousand_branches_make_few_outputs() -> None:
     output = show([*happened, events.ParallelJoined(place(), 1)])
     assert len(output.saved()) < 10
     text = "".join(t for k, t in output.saved() if k == "stream stdout")
-    assert text.count("\n") == 10_000 and text.startswith("[i0] 0\n[i1] 1\n")
+    assert text.count("\n") == 2 * cards.ENDS and text.startswith("[i0] 0\n[i1] 1\n")
+    assert "what 9,960 more branches have shown" in output.texts[-1]
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ PARALLEL = "parallel, 2 branches: 2 done\n  ✓ {}: one\n  ✓ {}: two"
         pytest.param("if 1 < 2:\n  let next = ~x~", [("result", "next: text = x")], id="if"),
         pytest.param(
             "if 1 < 2:\n  let next = ~x~\n  exec ~echo on~",
-            [("stdout", "on\n"), ("display", "next: text = x")],
+            [("display", "next: text = x"), ("stdout", "on\n")],
             id="if that ends in a command",
         ),
         pytest.param("let s = ~a~\nchoice **the s**:\n  option ~a~:\n    let did = 1", None, id="choice"),
@@ -151,7 +151,7 @@ PARALLEL = "parallel, 2 branches: 2 done\n  ✓ {}: one\n  ✓ {}: two"
 async def test_nothing_is_shown_twice(cells: Cells, code: str, shown: Outputs | None) -> None:
     found = outputs(await fine(cells, code.replace("~", '"')))
     if shown is None:
-        shown = [*found[:-2], ("display", "s: text = a"), ("result", "did: number = 1")]
+        shown = [("display", "s: text = a"), *found[1:-1], ("result", "did: number = 1")]
     assert found == shown
 
 

@@ -85,7 +85,8 @@ def bind(
     if s.host.names.several and layer is s.run.root:
         s.run.publish(name, value)
     if s.host.heard[Bound]:
-        s.emit(Bound(s.place(node), name, slot.kind, value, slot.key, spawned, previous))
+        looped = bool(s.host.loops)
+        s.emit(Bound(s.place(node), name, slot.kind, value, slot.key, spawned, previous, looped))
     return slot
 
 

@@ -82,6 +82,9 @@ class ExecCode(SpawnCode):
         moved = self._move(s, request, result)
         raised = result.kind is not None and on_fail == "throw"
         s.recent.note(f"exec {_short(written)}: exit code {result.exit_code}")
+        if result.kind is not None and not raised and s.host.listeners:
+            for depth in range(1, len(s.branches) + 1):
+                s.host.failed_commands[s.branches[:depth]] = result
         if s.host.listeners:
             place = s.place(node)
             s.emit(CommandFinished(place, spawn, request, written, bound_to, result, on_fail, raised, moved, self.used))

@@ -189,7 +189,8 @@ class Context(ExecutionContext):
         if listeners:
             place = self.place(node)
             # a name of a function, or of an imported module, is not that name of the program
-            self.emit(Bound(place, name, "let", value, Key(name, place.depth or None), previous=previous))
+            key, looped = Key(name, place.depth or None), bool(self.host.loops)
+            self.emit(Bound(place, name, "let", value, key, previous=previous, looped=looped))
 
     # ------------------------------------------------------------ events and errors
 
