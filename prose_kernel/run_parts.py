@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from prose_kernel.commands.exec_tool.audit import AuditLog
     from prose_kernel.commands.exec_tool.tool import AgentPrograms
     from prose_kernel.commands.tasks.service import TaskService
+    from prose_kernel.permissions.policy import Note
     from prose_kernel.recordings.library import SharedCassettes
     from prose_kernel.remote.commands import RemoteCommands
     from prose_kernel.runtime.ports import Clock
     from prose_kernel.runtime.services import Asker
     from prose_kernel.session_services import SessionServices
-    from prose_kernel.sessions.tools.own.pool import Note
     from prose_kernel.settings import Settings
     from prose_kernel.state.answer_files import AnswerFiles
     from prose_kernel.state.database.schema import Database

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from prose_kernel.errors import UsageError
 from prose_kernel.judge.chain import Asked, JudgeChain, UnrecordedIsNobody
-from prose_kernel.permissions.policy import PermissionDesk
+from prose_kernel.permissions.policy import Note, PermissionDesk, unnoted
 from prose_kernel.recordings.library import Cassettes, SharedCassettes
 from prose_kernel.recordings.recorded_decisions import RecordedJudge, RecordedRaces
 from prose_kernel.recordings.recorded_sessions import RecordedSessions
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from prose_kernel.session_description import Description
     from prose_kernel.sessions.providers.scripted import Script
-    from prose_kernel.sessions.tools.own.pool import Note, OwnTools
+    from prose_kernel.sessions.tools.own.pool import OwnTools
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,11 @@ class _Connecting:
     ) -> SessionServices:
         notes = before.notes if before is not None else _Notes()
         # the same desk for the whole run: an answer "always" holds for it
-        desk = before.means.desk if before is not None else PermissionDesk(self.person, self.clock, notes.ask)
+        desk = (
+            before.means.desk
+            if before is not None
+            else PermissionDesk(self.person, self.clock, notes.ask, audit=note or unnoted)
+        )
         means = ProviderContext(
             self.options,
             self.where,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from prose_kernel.presentation.safety import visible
+from prose_kernel.runtime.text import escaped, escaped_lines
 
 if TYPE_CHECKING:
     from prose_kernel.state.database.postgres import PostgresDatabase
@@ -48,11 +49,11 @@ def gates(run: str | None, state_dir: str | None) -> None:
 
 
 def _pending_text(gate: PendingGate) -> str:
-    allow = [] if gate.allow == ("user",) else [f"  allow: {', '.join(gate.allow) or 'nobody'}"]
+    allow = [] if gate.allow == ("user",) else [f"  allow: {escaped(', '.join(gate.allow)) or 'nobody'}"]
     how = gate.command if gate.how in ("here", "in the database") else _OTHERWISE[gate.how]
     lines = [
-        f"{gate.id}  (run {gate.run})",
-        *(f"  {line}" for line in gate.prompt.splitlines()),
+        f"{escaped(gate.id)}  (run {gate.run})",
+        *(f"  {line}" for line in escaped_lines(gate.prompt).split("\n")),
         *allow,
         f"  opened {_time(gate.opened)}, deadline {_time(gate.deadline)}",
         f"  {how}",

@@ -151,20 +151,22 @@ def _paths(path: str) -> tuple[Glob, ...] | None:
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
-_LOCAL_NAT64: Final = ipaddress.IPv6Network("64:ff9b:1::/48")
+_GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
+"""All that is assigned to the open internet; NAT64 aside."""
+_DOCUMENTATION: Final = ipaddress.IPv6Network("3fff::/20")
 _ISATAP: Final = frozenset({0x0000_5EFE, 0x0200_5EFE})
 
 
 def is_public(address: IPAddress) -> bool:
     """Whether the address belongs to the open internet; for one that carries an IPv4 address inside, both must."""
     if isinstance(address, ipaddress.IPv6Address):
-        if address.is_site_local or address in _LOCAL_NAT64:
-            return False
         inner = _inner(address)
         if inner is not None and not is_public(inner):
             return False
         if inner is not None and (address.ipv4_mapped or address in _NAT64):
             return True  # these stand for the IPv4 address and have no standing of their own
+        if address not in _GLOBAL_UNICAST or address in _DOCUMENTATION:
+            return False
     return address.is_global and not address.is_multicast
 
 

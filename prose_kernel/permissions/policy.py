@@ -20,7 +20,7 @@ from prose_kernel.runtime.forms import Button, Form
 from prose_kernel.runtime.ports import Clock, SessionRequest
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.session_options import Rule, Surroundings
-from prose_kernel.runtime.text import escaped
+from prose_kernel.runtime.text import escaped, escaped_lines
 
 Kind = Literal["read", "write", "execute", "network", "bash", "tools"]
 Answer = Literal["allow", "deny", "prompt"]
@@ -239,6 +239,14 @@ def who(request: SessionRequest) -> str:
     return f"session {request.label}" if request.label else f"the session at {request.at}"
 
 
+Note = Callable[[str, Mapping[str, object]], None]
+"""Writes an event into the audit log of the run. Raises `ToolRefused` where it must be written and cannot."""
+
+
+def unnoted(event: str, told: Mapping[str, object]) -> None:
+    """A run that is not kept has no audit log."""
+
+
 ANSWERS: Final[Mapping[str, Literal["yes", "no", "always"]]] = {
     "y": "yes",
     "yes": "yes",
@@ -257,7 +265,8 @@ class PermissionDesk:
     """Asks the person, one question at a time: y, n, or always (for this run).
 
     Make one for each run: what it was told "always" to holds as long as it lives. `note_ask` is told each question
-    that was answered, with its execution path and its answer.
+    that was answered, with its execution path and its answer. `audit` writes the run's audit log, for whatever is
+    refused.
     """
 
     def __init__(
@@ -266,7 +275,9 @@ class PermissionDesk:
         clock: Clock,
         note_ask: Callable[[str, str, str], object] | None = None,
         limit: float = 300.0,
+        audit: Note = unnoted,
     ) -> None:
+        self.audit = audit
         self._asker = serial(asker)
         self._clock = clock
         self._note_ask = note_ask
@@ -318,7 +329,7 @@ class PermissionDesk:
             "Allow?",
             _BUTTONS,
             None,
-            question.what,
+            escaped_lines(question.what),
             always,
             above=True,
             left=lambda: end - self._clock.monotonic(),

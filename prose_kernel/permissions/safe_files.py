@@ -25,7 +25,12 @@ _SYSTEM: Final = ("/proc", "/sys", "/dev")
 
 
 class ToolRefused(Exception):
-    """The permissions do not allow a call; the message says which rule, for the model and for the trace."""
+    """The permissions do not allow a call; the message says which rule, for the model and for the trace.
+
+    `audited` tells that the tool has written it into the audit log itself.
+    """
+
+    audited = False
 
 
 class ToolFailed(Exception):

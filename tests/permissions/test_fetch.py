@@ -229,6 +229,8 @@ async def test_a_pattern_that_names_the_host_allows_a_private_address(server: Se
         ("fe80::1", False), ("fc00::1", False), ("::ffff:10.0.0.1", False), ("::ffff:93.184.216.34", True),
         ("64:ff9b::7f00:1", False), ("64:ff9b::808:808", True), ("64:ff9b:1::808:808", False), ("2002:7f00:1::", False),
         ("ff02::1", False), ("::", False), ("::10.0.0.1", False), ("fec0::1", False), ("feff::1", False),
+        ("::ffff:0:10.0.0.1", False), ("::ffff:0:93.184.216.34", False), ("100::1", False), ("3fff::1", False),
+        ("5f00::1", False), ("4000::1", False), ("2001:db8::1", False),
         ("2606:2800::5efe:a00:1", False), ("2606:2800::200:5efe:c0a8:1", False), ("2606:2800::5efe:808:808", True),
     ],
 )  # fmt: skip

@@ -21,9 +21,10 @@ from prose_kernel.errors import PermissionDenied
 from prose_kernel.permissions.globs import Glob
 from prose_kernel.permissions.policy import Ask, Kind, PermissionDesk, Policy, who
 from prose_kernel.runtime.asker import SerialAsker
-from prose_kernel.runtime.ports import SessionRequest
+from prose_kernel.runtime.ports import GateRequest, SessionRequest
 from prose_kernel.runtime.session_options import Rule
 from prose_kernel.runtime.text import escaped
+from prose_kernel.state.gates.answers import question as gate_question
 
 # ---------------------------------------------------------------- globs
 
@@ -444,6 +445,31 @@ async def test_the_whole_request_is_shown_and_nothing_in_it_can_pretend() -> Non
         "always = commands by agent tidy, for the rest of this run"
     ]
     assert max(map(len, text.split("\n"))) < 200
+
+
+INVISIBLE = [
+    *"\u00ad\u034f\u115f\u1160\u17b5\u180e\u200b\u200d\u2060\u2063\u2800\u3164\ufe00\ufe0f\ufeff\uffa0\ufff9\ufffc",
+    *"\u00a0\u2003\u3000\u2028\u202e\U0001d173\U00013441\U000e0041\U000e0100\U000e0fff",
+]
+
+
+async def test_a39_nothing_in_a_question_is_invisible() -> None:
+    regex = pytest.importorskip("regex")
+    ignorable = regex.compile(r"\p{Default_Ignorable_Code_Point}")
+    known = [character for code in range(0x110000) if ignorable.match(character := chr(code))]
+    assert [character for character in (*known, *INVISIBLE) if escaped(character) == character] == []
+    assert escaped("Grüße, 日本語, 한국어, العربية, é, 😀 {x}") == "Grüße, 日本語, 한국어, العربية, é, 😀 {x}"
+    person = ScriptedPerson("n")
+    name = "tidy" + "".join(INVISIBLE)
+    await PermissionDesk(person, FakeClock()).ask(question(name, who=f"agent {name}"))
+    assert not set(INVISIBLE) & set(person.transcript[0])
+
+
+def test_a39_nothing_in_a_gate_is_invisible() -> None:
+    hidden = "".join(INVISIBLE)
+    request = GateRequest("g", f"go{hidden}", f"Deploy{hidden}?\nNow?", (f"user{hidden}",), 60.0, "1 min", "stop")
+    text = gate_question(f"go{hidden}", request)
+    assert not set(INVISIBLE) & set(text) and "\nNow?\n" in text
 
 
 # ---------------------------------------------------------------- the page

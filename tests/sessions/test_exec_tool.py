@@ -320,5 +320,25 @@ async def test_acceptance_2_without_the_setting_there_is_no_such_tool(tmp_path: 
     calls = [{"name": "Exec", "arguments": ECHO}]
     model = stub.script("off", {"calls": calls}, "{results}")
     answer, events = await run(tmp_path, stub, model, '["/bin/echo"]', "")
-    assert "hi" not in answer.split() and events == []
+    assert "hi" not in answer.split()
+    assert [(event["event"], event["tool"], event["error"]) for event in events] == [
+        ("tool.call.denied", "Exec", "permission_denied")
+    ]
+
+
+async def test_a39_refused_and_made_up_calls_are_audited_without_exec(tmp_path: Path, stub: StubServer) -> None:
+    calls = [
+        {"name": "read", "arguments": {"path": "/etc/passwd"}},
+        {"name": "teleport\u200b", "arguments": {"key": "sk-secret"}},
+        {"name": "exec_command", "arguments": {"cmd": "ls"}},
+        {"name": "list", "arguments": {}},
+    ]
+    model = stub.script("refused", {"calls": calls}, "{results}")
+    _, events = await run(tmp_path, stub, model, "deny", "")
+    assert [(event["event"], event["tool"], event["error"]) for event in events] == [
+        ("tool.call.denied", "read", "permission_denied"),
+        ("tool.call.denied", "teleport\u200b", "tool_not_found"),
+        ("tool.call.denied", "exec_command", "permission_denied"),
+    ]
+    assert "sk-secret" not in repr(events) and all(event["args_sha256"] for event in events)
     assert stub.last is not None and stub.last.asked.tools and "Exec" not in stub.last.asked.tools

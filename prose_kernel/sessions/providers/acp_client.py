@@ -185,6 +185,7 @@ class Conversation:
         kinds = {option.id: option.kind for option in options}
         if ruling.answer != "allow":
             reported.refused = ruling.why
+            self._audit(reported.call, ruling.why)
         elif chosen is None or not kinds[chosen].startswith("allow"):
             reported.refused = "the agent offers no way to allow it this once"
         if chosen is None:
@@ -307,9 +308,15 @@ class Conversation:
             raise RequestError(_NOT_ALLOWED, "the session was cancelled")
         answer, use, why = outcome
         if use is not None:
+            if use.outcome == "refused":
+                self._audit(call, why)
             self._on_progress(SessionProgress("tool", use.summary, use))
             raise RequestError(_NOT_ALLOWED, why, {"details": why})
         return answer
+
+    def _audit(self, call: Call, why: str) -> None:
+        arguments = call.raw if isinstance(call.raw, Mapping) else {"title": call.title, "paths": call.paths}
+        self._access.refused(call.kind or "tool", arguments, why)
 
     def _tell(self, call: Call, *, failed: str | None = None) -> None:
         self.calls.own(call, failed=failed)

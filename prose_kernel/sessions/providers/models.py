@@ -98,7 +98,7 @@ class _Attempt:
             message,
             system,
             specs,
-            bench.call if tools else None,
+            bench.call if tools else bench.call_none,
             self._rounds,
             bench.denied if tools else (),
             meant.options,

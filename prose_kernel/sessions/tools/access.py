@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ from prose_kernel.permissions.safe_files import Place, opened, resolve
 from prose_kernel.runtime.content import full_content
 from prose_kernel.runtime.ports import FileRead, SessionRequest
 from prose_kernel.runtime.session_options import Surroundings
+from prose_kernel.runtime.text import one_line
 from prose_kernel.sessions.request import memory_file, segment_file
 from prose_kernel.sessions.tools.tool import ToolFailed, ToolRefused
 
@@ -124,6 +126,12 @@ class Access:
 
     # ------------------------------------------------------------ everything else
 
+    def refused(self, tool: str, arguments: Mapping[str, object], why: str, error: str = "permission_denied") -> None:
+        """Write a call that was refused, or of a tool that there is not, into the audit log of the run."""
+        with contextlib.suppress(ToolRefused):
+            told = told_of(self._request, one_line(tool, 200), arguments)
+            self._desk.audit("tool.call.denied", {**told, "error": error, "message": why})
+
     async def ask(self, kind: Kind, what: str, always: str) -> Ruling:
         """The person's answer to the full request; `always` names what that answer would cover."""
         return await self._desk.ask(Ask.of(self._request, kind, what, always))
@@ -151,6 +159,13 @@ class Access:
 
 def _relative(match: re.Match[str]) -> str:
     return "" if match[0].endswith("/") else "."
+
+
+def told_of(request: SessionRequest, tool: str, arguments: Mapping[str, object]) -> dict[str, object]:
+    """A call for the audit log: its arguments, which may hold secrets, by their digest alone."""
+    text = json.dumps(dict(arguments), ensure_ascii=False, default=str, sort_keys=True).encode("utf-8", "replace")
+    agent = f"{request.at}#{request.attempt}"
+    return {"tool": tool, "agent": agent, "args_sha256": hashlib.sha256(text).hexdigest(), "args_bytes": len(text)}
 
 
 def own_files(request: SessionRequest) -> Iterator[str]:

@@ -112,7 +112,9 @@ class ExecTool:
         if outcome.ok:
             return _answer(outcome)
         if outcome.error in _REFUSALS:
-            raise ToolRefused(f"{outcome.error}: {outcome.message}")
+            refused = ToolRefused(f"{outcome.error}: {outcome.message}")
+            refused.audited = True
+            raise refused
         raise ToolFailed(f"{outcome.error}: {outcome.message}")
 
     async def _ask(self, arguments: Mapping[str, object]) -> None:

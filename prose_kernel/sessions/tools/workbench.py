@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Literal
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, Literal
 
 from prose_kernel.errors import ProviderError
 from prose_kernel.permissions.policy import PermissionDesk, Policy
@@ -144,14 +143,28 @@ class SessionWorkbench:
     def writes(self) -> tuple[FileWrite, ...]:
         return self._writes.all
 
+    async def call_none(self, name: str, arguments: Mapping[str, object]) -> str:
+        """Answer a call where no tool was offered; it is traced and told like every other."""
+        return await self._traced(name, arguments, self._none(name, arguments))
+
+    async def _none(self, name: str, arguments: Mapping[str, object]) -> tuple[Outcome, str]:
+        self._access.refused(name, arguments, "no tool was offered", "tool_not_found")
+        return "failed", f"there is no tool '{one_line(name)}' here"
+
     async def call(self, name: str, arguments: Mapping[str, object]) -> str:
         """Run a tool and say what came of it, as text for the model; only cancellation leaves it as an exception."""
+        return await self._traced(name, arguments, self._outcome(name, arguments))
+
+    async def _traced(
+        self, name: str, arguments: Mapping[str, object], work: Coroutine[Any, Any, tuple[Outcome, str]]
+    ) -> str:
+        """The answer of `work`, which gets its turn, is traced and told."""
         async with self._turn:
             began = time.monotonic()
-            outcome, answer = await self._outcome(name, arguments)
+            outcome, answer = await work
             traced = getattr(self._tools.get(name), "traced", str)(answer)
             detail = clipped(printable(self._access.neutral(traced)), DETAIL)
-            use = ToolUse(name, self._summary(name, arguments), outcome, detail)
+            use = ToolUse(one_line(name, 200), self._summary(name, arguments), outcome, detail)
             self._trace.append(use)
             took = time.monotonic() - began
         self._on_progress(SessionProgress("tool", f"{use.tool} {use.summary}".rstrip(), use, took))
@@ -162,12 +175,14 @@ class SessionWorkbench:
         if tool is None and name in GRANTS:
             return "refused", await self._denied(name, arguments)
         if tool is None:
-            return "failed", f"there is no tool '{one_line(name)}' here (tools: {', '.join(self._tools) or 'none'})"
+            return "failed", self._unknown(name, arguments)
         try:
             if not getattr(tool, "checks_arguments", False):
                 argument_rules.check(tool.spec.parameters, arguments)
             return "ok", await tool.call(arguments)
         except ToolRefused as refused:
+            if not refused.audited:
+                self._access.refused(name, arguments, str(refused))
             return "refused", f"refused: {refused}"
         except ToolFailed as failed:
             return "failed", f"failed: {failed}"
@@ -176,10 +191,21 @@ class SessionWorkbench:
 
     async def _denied(self, name: str, arguments: Mapping[str, object]) -> str:
         """The answer to a call that was not granted. A tool with an audit of its own hears of it."""
-        with contextlib.suppress(ToolRefused, ToolFailed):
+        why = f"permission_denied: this session may not use `{name}`; what would grant it: {GRANTS[name]}"
+        try:
             if name in self._withheld:
                 await self._withheld[name].call(arguments)
-        return f"refused: permission_denied: this session may not use `{name}`; what would grant it: {GRANTS[name]}"
+        except (ToolRefused, ToolFailed) as refused:
+            if not getattr(refused, "audited", True):
+                self._access.refused(name, arguments, why)
+        else:
+            self._access.refused(name, arguments, why)
+        return f"refused: {why}"
+
+    def _unknown(self, name: str, arguments: Mapping[str, object]) -> str:
+        """The answer to a call of a tool that the model has made up."""
+        self._access.refused(name, arguments, "there is no such tool", "tool_not_found")
+        return f"there is no tool '{one_line(name)}' here (tools: {', '.join(self._tools) or 'none'})"
 
     def _summary(self, name: str, arguments: Mapping[str, object]) -> str:
         summarise = getattr(self._tools.get(name), "summary", None)

@@ -16,6 +16,7 @@ from prose_kernel.state.gates.records import SYSTEM, approval, unclaimable
 
 if TYPE_CHECKING:
     from prose_kernel.runtime.services import Asker
+from prose_kernel.runtime.text import escaped, escaped_lines
 
 _WORDS: Final[Mapping[str, Literal["approved", "rejected"]]] = {
     "approve": "approved",
@@ -118,8 +119,8 @@ class Conversation:
 
     def _form(self, note: str) -> Form:
         buttons = Button("Approve", "approve", ": "), Button("Reject", "reject", ": ")
-        title, reason = f"gate {self._name}", Field("Reason (optional)")
-        return Form("gate", title, buttons, reason, self._request.prompt, note, left=self._left)
+        title, reason = f"gate {escaped(self._name)}", Field("Reason (optional)")
+        return Form("gate", title, buttons, reason, escaped_lines(self._request.prompt), note, left=self._left)
 
     def _answered(self, decision: GateDecision) -> GateDecision:
         self._asking = False
@@ -136,13 +137,13 @@ class Conversation:
 
 
 def question(name: str, request: GateRequest) -> str:
-    """What a person is shown: the prompt verbatim, below it the gate, who may decide (unless anybody), the timeout."""
-    return f"{request.prompt}\ngate {name}, {terms(request)}\napprove or reject? "
+    """What a person is shown: the prompt, below it the gate, who may decide (unless anybody), the timeout."""
+    return f"{escaped_lines(request.prompt)}\ngate {escaped(name)}, {terms(request)}\napprove or reject? "
 
 
 def terms(request: GateRequest) -> str:
     """Who may decide, unless anybody, and for how long."""
-    allow = "" if request.allow == ("user",) else f"allow {', '.join(request.allow) or 'nobody'}, "
+    allow = "" if request.allow == ("user",) else f"allow {escaped(', '.join(request.allow)) or 'nobody'}, "
     return f"{allow}timeout {request.timeout_text}"
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from prose_kernel.errors import ImportProgramError, NobodyToAsk, UsageError
 from prose_kernel.runtime.asker import SerialAsker
 from prose_kernel.runtime.forms import Button, Form
-from prose_kernel.runtime.text import escaped
+from prose_kernel.runtime.text import escaped, escaped_lines
 from prose_kernel.state.registry import urls
 
 ALL = "all"
@@ -112,7 +112,7 @@ async def _answer(candidates: Sequence[Candidate], asker: SerialAsker) -> bool:
 
 def legible(data: bytes) -> str:
     """The text of a program for somebody who reads it before it runs: its own lines, and nothing in them is hidden."""
-    return "\n".join(map(escaped, data.decode("utf-8-sig").replace("\r\n", "\n").removesuffix("\n").split("\n")))
+    return escaped_lines(data.decode("utf-8-sig").replace("\r\n", "\n").removesuffix("\n"))
 
 
 def written(candidates: Sequence[Candidate]) -> str:

@@ -177,6 +177,22 @@ async def test_a_tool_that_does_not_exist_can_be_got_over(stub: StubServer, wire
             await live.run()
 
 
+@pytest.mark.parametrize("tools", [True, False])
+async def test_a39_a_tool_that_does_not_exist_is_told_like_every_other(
+    stub: StubServer, wire: str, tmp_path: Path, tools: bool
+) -> None:
+    """Spans are made of these events (tests/telemetry)."""
+    (tmp_path / "notes.md").write_text("s3cr3t")
+    names = ["teleport", *([] if tools else ["read"])]
+    calls = [{"name": name, "arguments": {"path": "notes.md"}} for name in names]
+    model = stub.script(f"invents-{tools}", {"calls": calls}, "Well then: no.")
+    async with Live(stub, wire, model, tmp_path, tools=tools) as live:
+        result = await live.run()
+    told = [part.tool for part in live.shown if part.kind == "tool"]
+    assert [(use.tool, use.outcome) for use in told if use] == [(name, "failed") for name in names]
+    assert result.text == "Well then: no." and "s3cr3t" not in json.dumps(stub.last.body if stub.last else "")
+
+
 async def test_rounds_are_bounded(stub: StubServer, wire: str, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a")
     model = stub.script("loops", {"calls": [{"name": "read", "arguments": {"path": "a"}}]})
@@ -426,7 +442,9 @@ async def test_a15_a_tool_that_was_not_granted_never_ends_the_session(
     async with Live(stub, wire, model, tmp_path) as live:
         result = await live.run()
     assert result.text == "I go on."
-    assert [(use.tool, use.outcome) for use in result.trace] == [("exec_command", "refused")] * 5
+    assert [(use.tool, use.outcome) for use in result.trace] == [("exec_command", "refused")] * 5 + [
+        ("nonsense", "failed")
+    ]
     assert "permission_denied" in result.trace[0].detail and "bash: allow" in result.trace[0].detail
     assert stub.last is not None and "exec_command" not in stub.last.asked.tools
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import fnmatch
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,11 +13,12 @@ from typing import Final, Protocol
 from msgspec import structs
 
 from prose_kernel.errors import PermissionDenied, ProviderError
-from prose_kernel.permissions.policy import Ask, PermissionDesk, Policy, who
+from prose_kernel.permissions.policy import Ask, Note, PermissionDesk, Policy, unnoted, who
 from prose_kernel.runtime.ports import SessionRequest
 from prose_kernel.runtime.services import Guard
 from prose_kernel.runtime.session_options import SessionOptions, Surroundings
 from prose_kernel.runtime.text import one_line
+from prose_kernel.sessions.tools.access import told_of
 from prose_kernel.sessions.tools.own.functions import FILE, Functions
 from prose_kernel.sessions.tools.own.offer import Offer
 from prose_kernel.sessions.tools.own.pins import pinned
@@ -27,14 +27,7 @@ from prose_kernel.sessions.tools.tool import Tool, ToolFailed, ToolRefused, Tool
 RESULT: Final = 100_000
 """Characters of a result that a model gets; the rest is cut, and it is said."""
 
-Note = Callable[[str, Mapping[str, object]], None]
-"""Writes an event into the audit log of the run. Raises `ToolRefused` where it must be written and cannot."""
-
 _INSTALL: Final = "pip install 'prose-kernel[mcp]'"
-
-
-def _unnoted(event: str, told: Mapping[str, object]) -> None:
-    """Where a run is not kept there is no log."""
 
 
 def _unsaid(text: str) -> None:
@@ -52,7 +45,7 @@ class Around:
 
     guard: Guard | None = None
     functions: Path | None = None
-    note: Note = _unnoted
+    note: Note = unnoted
     warn: Callable[[str], None] = _unsaid
     pins: Mapping[str, str] | None = None
 
@@ -77,7 +70,7 @@ class OwnTool:
     request: SessionRequest
     policy: Policy
     desk: PermissionDesk
-    note: Note = _unnoted
+    note: Note = unnoted
 
     @property
     def spec(self) -> ToolSpec:
@@ -88,10 +81,11 @@ class OwnTool:
         return _written(arguments) if arguments else ""
 
     async def call(self, arguments: Mapping[str, object]) -> str:
-        told = self._told(arguments)
+        told = told_of(self.request, self.name, arguments)
         try:
             await self._allow(arguments)
         except ToolRefused as refused:
+            refused.audited = True
             self.note("tool.call.denied", {**told, "message": str(refused)})
             raise
         self.note("tool.call.dispatched", told)
@@ -112,13 +106,6 @@ class OwnTool:
             ruling = await self.desk.ask(Ask.of(self.request, "tools", question, always))
         if ruling.answer != "allow":
             raise ToolRefused(f"the tool {self.name} is not allowed: {ruling.why}")
-
-    def _told(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """A call for the audit log: its arguments, which may hold secrets, by their digest alone."""
-        text = json.dumps(dict(arguments), ensure_ascii=False, default=str, sort_keys=True).encode("utf-8", "replace")
-        digest = hashlib.sha256(text).hexdigest()
-        agent = f"{self.request.at}#{self.request.attempt}"
-        return {"tool": self.name, "agent": agent, "args_sha256": digest, "args_bytes": len(text)}
 
 
 def offered_name(name: str) -> str:
