@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from prose_kernel.language.source import Source, Span
     from prose_kernel.language.symbols import Index
     from prose_kernel.language.words import Completion, Entry
+    from prose_kernel.runtime.budgets import Spending
     from prose_kernel.runtime.machine import Machine
     from prose_kernel.runtime.ports import JudgedText, LoadedProgram, LoadRequest
     from prose_kernel.runtime.values import Value
@@ -184,6 +185,7 @@ class Language:
     inputs: Callable[[Any], tuple[str, ...]] = field(repr=False)
     gates: Callable[[Any], frozenset[str]] = field(repr=False)
     judged_texts: Callable[[Any], Iterable[JudgedText]] = field(repr=False)
+    spending: Callable[[Any], Spending] = field(repr=False)
     kind_of: Callable[[Value], str] = field(repr=False)
     text_of: Callable[[Value], str] = field(repr=False)
     inserted: Callable[[Value], str] = field(repr=False)
@@ -263,6 +265,7 @@ OPENPROSE: Final = Language(
     inputs=_inputs,
     gates=_later("machine.openprose.program_text:gate_names"),
     judged_texts=_later("machine.openprose.program_text:judged_texts"),
+    spending=_later("machine.openprose.program_text:spending"),
     kind_of=_later("runtime.values:kind_of"),
     text_of=_later("runtime.values:full_text"),
     inserted=_later("runtime.values:inserted_text"),
@@ -320,6 +323,7 @@ VVM: Final = Language(
     inputs=lambda program: (),
     gates=lambda program: frozenset(),
     judged_texts=_later("machine.vvm.program_text:judged_texts"),
+    spending=_later("machine.vvm.program_text:spending"),
     kind_of=_later("machine.vvm.rendering:kind_of"),
     text_of=_later("machine.vvm.rendering:text_of"),
     inserted=_later("machine.vvm.rendering:text_of"),

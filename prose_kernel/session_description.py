@@ -15,6 +15,7 @@ from prose_kernel.errors import ProseError, ProviderError
 from prose_kernel.permissions.policy import shown
 from prose_kernel.recordings.library import Hit, Miss
 from prose_kernel.recordings.recorded_sessions import looked_up
+from prose_kernel.runtime import budgets
 from prose_kernel.runtime.ports import (
     CommandRequest,
     CommandResult,
@@ -175,7 +176,7 @@ def most_cost(told: Description, services: SessionServices) -> float | None:
     for meant in vendors.chain(choice.name, options, told.request.model, choice.model):
         limits = [meant.options.max_tokens or meant.server.max_tokens, told.request.settings.get("max_tokens")]
         known = [limit for limit in limits if isinstance(limit, int)]
-        costs.append(most_of(meant.name, meant.model, sent, min(known) if known else None))
+        costs.append(most_of(meant.name, meant.model, sent, min(known) if known else None, meant.options.price))
     return None if None in costs else max(cost for cost in costs if cost is not None)
 
 
@@ -276,6 +277,7 @@ class DryRunSessions:
         self._describe = describe
 
     async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
+        await budgets.placed()
         told = self._describe(request)
         on_progress(SessionProgress("note", told.text))
         details = {

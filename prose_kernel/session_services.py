@@ -7,12 +7,13 @@ it is needed.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from prose_kernel.errors import UsageError
+from prose_kernel.errors import ProviderError, UsageError
 from prose_kernel.judge.chain import Asked, JudgeChain, UnrecordedIsNobody
 from prose_kernel.permissions.policy import Note, PermissionDesk, unnoted
 from prose_kernel.recordings.library import Cassettes, SharedCassettes
@@ -105,6 +106,24 @@ class SessionServices:
         asked = Asked(None, lambda: LimitedJudge(self.live.judge(choice, model)), rules="off")
         judge = CountedJudge(RecordedJudge(asked, cassettes, asker=self.asker), self.usage)
         return LoneJudge(name, judge, cassettes, options.max_parallel or (4 if choice.kind == "agent" else 8))
+
+    def refuse_unpriced(self, models: Sequence[str | None], *, judges: bool) -> None:
+        """Under a budget of money: raise `UsageError` where a model that sessions name (None: the default), or the one
+        that judges, has no known price."""
+        from prose_kernel.sessions.providers import prices
+
+        options = self.means.options
+        asked = [(self.choice, name, self.choice.model) for name in models]
+        judge = judge_choice(options)
+        if judges and options.judge.rules != "only":
+            asked.append((judge, None, judge_model(judge, options) or judge.model))
+        for choice, name, default in asked:
+            if choice.kind == "model":
+                with contextlib.suppress(ProviderError):  # reported where the session is asked
+                    for meant in vendors.chain(choice.name, options, name, default):
+                        if not prices.is_known(meant.name, meant.model, meant.options.price):
+                            message, hint = vendors.unpriced(meant)
+                            raise UsageError(message, hint=hint)
 
     @property
     def _recording(self) -> bool:

@@ -32,6 +32,7 @@ from prose_kernel.runtime.session_options import (
     SessionOptions,
     Stale,
     Surroundings,
+    Unpriced,
 )
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ class Settings:
       case (`sure`), also those that may be (`ahead`: an `elif`), or never two (`off`).
     - `budget`: what the sessions and judgements of a run may consume: `2 usd, 200k tokens, 30 min, 100 sessions`, or
       some of it; None or `off` means no limit.
+    - `unpriced`: whether a budget of money refuses a model without a known price (`refuse`), or does not count what it
+      costs (`allow`).
     - `cassette`: the recording to write: a name below `cassettes/`, or a path; None means the notebook's name.
     - `cassette_mode`: `auto` (use recorded answers; get missing ones from the provider and record them), `record`
       (always call the provider), `replay` (never call it) or `off`; None means `auto` if a provider or a person can
@@ -178,6 +181,7 @@ class Settings:
     judge_rules: RulesMode = "first"
     judge_batch: BatchMode = "sure"
     budget: str | None = None
+    unpriced: Unpriced = "refuse"
     cassette: str | None = None
     cassette_mode: CassetteMode | None = None
     cassette_repeats: Repeats = "strict"
@@ -252,6 +256,17 @@ class Settings:
         """Whether somebody watches runs from outside; nobody watches a dry run."""
         return (self.telemetry_otel or bool(self.telemetry_log)) and self.provider != "dry-run"
 
+    def knows_model(self, name: str) -> bool:
+        """Whether a model's name in a program is an alias that these settings, or the built-in ones, give a meaning to,
+        or names a server (`openai:gpt-5-mini`)."""
+        from prose_kernel.sessions.providers import vendors
+
+        head, colon, rest = name.partition(":")
+        if colon and rest and head in (*self.providers, *vendors.BUILT_IN, *vendors.PREFIXES):
+            return True
+        aliases = [one.aliases for one in self.providers.values()] + [one.aliases for one in self.agents.values()]
+        return name in vendors.ALIASES or any(name in known for known in aliases)
+
     def session_options(self, cwd: Path) -> SessionOptions:
         """Return the options that concern sessions; file names are relative to `cwd`."""
         return SessionOptions(
@@ -290,6 +305,7 @@ class Settings:
             mcp=self.mcp,
             function_seconds=self.function_seconds,
             function_env=self.functions_env,
+            unpriced=self.unpriced,
         )
 
 

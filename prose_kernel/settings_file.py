@@ -44,7 +44,7 @@ NAME = "prose.toml"
 # The tables whose keys are settings of their own: table, key, field of `Settings`.
 TABLES: Mapping[str, Mapping[str, str]] = {
     "judge": {"rules": "judge_rules", "provider": "judge", "model": "judge_model", "batch": "judge_batch"},
-    "budget": {"run": "budget"},
+    "budget": {"run": "budget", "unpriced": "unpriced"},
     "cassette": {
         "name": "cassette",
         "mode": "cassette_mode",

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from prose_kernel import languages, run_parts
 from prose_kernel.current_run import CurrentRun, Environment
@@ -382,13 +382,33 @@ class Workspace:
     def compile(self, text: str, name: str = "cell", language: Language | None = None) -> Compiled:
         """The tree and all diagnostics of a text, checked against what the run knows by now."""
         language = language or self.language
-        return language.compile(
+        compiled = language.compile(
             Source.of(text, name),
             profile=self.settings.profile,
             known=self.machine_of(language).known() if self._run is not None else None,
             load=lambda path: self._programs_of(language).load_contract(path),
             cell=self.start.notebook,
         )
+        return self._with_models_checked(compiled, language) if "model" in text else compiled
+
+    def _with_models_checked(self, compiled: Compiled, language: Language) -> Compiled:
+        """W117 for each model that the settings know nothing of: it is asked for by that name."""
+        from prose_kernel.language.diagnostics import diagnostic, in_order
+
+        named = language.spending(compiled.program).models if compiled.ok else ()
+        strange = [
+            diagnostic(
+                compiled.source,
+                "W117",
+                span,
+                f"The settings know no model `{name}`; the server is asked for a model of that name",
+                f'give it a meaning in prose.toml: [models.SERVER] "{name}" = "MODEL"',
+            )
+            for name, span in named
+            if name is not None and span is not None and not self.settings.knows_model(name)
+        ]
+        found: Any = compiled
+        return replace(found, diagnostics=in_order([*compiled.diagnostics, *strange])) if strange else compiled
 
     async def run(
         self, compiled: Compiled, inputs: Mapping[str, str] | None = None, language: Language | None = None
@@ -417,6 +437,7 @@ class Workspace:
         run = self._open(language)
         watched = await self._watch(run) if self.settings.watched else contextlib.nullcontext()
         self._around.inputs.update(language.inputs(compiled.program))
+        self._refuse_unpriced(run, compiled, language)
         await run.retire()
         self._running = language
         self.texts += 1
@@ -429,6 +450,17 @@ class Workspace:
         run.keep_text(compiled, language)
         with run.written_down(compiled, inputs, language), watched:
             return await machine.run(compiled.program, compiled.source, inputs=inputs, cell=self.start.notebook)
+
+    def _refuse_unpriced(self, run: CurrentRun, compiled: Compiled, language: Language) -> None:
+        """Before anything runs: under a budget of money each model has a price. Raises `UsageError`."""
+        budget = run.any_machine.host.budget
+        ours = budget is not None and budget.limits.usd is not None
+        if self.settings.unpriced == "allow" or not (ours or "budget" in compiled.source.text):
+            return
+        spending = language.spending(compiled.program)
+        if ours or spending.money:
+            judges = bool(list(language.judged_texts(compiled.program)))
+            run.services.refuse_unpriced([name for name, _ in spending.models], judges=judges)
 
     async def _watch(self, run: CurrentRun) -> AbstractContextManager[None]:
         """What stands around a text while somebody watches from outside. Raises `UsageError`."""

@@ -106,6 +106,7 @@ class RecordedSessions:
     ) -> SessionResult:
         from prose_kernel.recordings import records
 
+        await budgets.placed()
         shelf, request = attempt.shelf, attempt.request
         shelf.use(take, how, request.at, entry)
         attempt.note(entry.record.at)

@@ -2,7 +2,9 @@
 
 A budget has limits of money, tokens, time and sessions (docs/budgets.md). All that are active where a request is made
 count what it consumes, also when it fails or is cancelled. A request under a spent budget is refused (E221), and one
-that runs is ended when its budget is spent meanwhile.
+that runs is ended when its money, tokens or time are spent meanwhile. Sessions are counted when they get their place
+(`placed`); before each request to a model a branch reserves what that is likely to consume (`reserve`), and waits while
+others hold too much, so a budget is exceeded by about one request.
 
 The budgets of a request are found through the context of the running task, like its aside: nothing has to carry them
 through the ports. What was consumed is in the journal beside each answer, so a resumed run counts it again; that a
@@ -12,20 +14,22 @@ budget was spent is an answer of the outside, and in the journal like all others
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from msgspec import structs
 
 from prose_kernel.errors import BudgetSpent
 from prose_kernel.language.budgets import Limits
+from prose_kernel.language.source import Span
 from prose_kernel.runtime import asides
 from prose_kernel.runtime.ports import Clock, Usage
 
 Counted = Literal["usd", "tokens"]
+_COUNTED: Final[tuple[Counted, ...]] = ("usd", "tokens")
 
 _OF_THE_RUN: Final = (
     "let it go on with a higher one: `prose run --resume --budget LIMITS`, in a notebook `%budget LIMITS`"
@@ -40,17 +44,30 @@ MOST_CAUGHT: Final = 1000
 NOTICE: Final = 0.8
 """The share of a budget at which its one notice is given."""
 
+CLEAN_UP: Final = 10.0
+"""Seconds for commands of `catch` and `finally` after a budget of time was spent, all of them together."""
+
+
+class Spending(NamedTuple):
+    """What the text of a program says of spending: the models that its sessions are asked of, each with the place of
+    its name (None: the provider's default), and whether one of its own budgets limits money."""
+
+    models: tuple[tuple[str | None, Span | None], ...]
+    money: bool
+
+
 # ---------------------------------------------------------------- counting
 
 
 @dataclass(slots=True)
 class Spent:
-    """What was consumed. `unpriced` counts answers whose price is not known."""
+    """What was consumed. `unpriced` counts answers whose price is not known, `requests` those to models."""
 
     usd: float = 0.0
     tokens: int = 0
     sessions: int = 0
     unpriced: int = 0
+    requests: int = 0
 
     def __str__(self) -> str:
         parts = [f"{self.sessions:,} session{'s' * (self.sessions != 1)}"] if self.sessions else []
@@ -82,6 +99,9 @@ class Budget:
     _persons: int = 0
     _others: int = 0
     _waiting: dict[Request, None] = field(default_factory=dict)
+    _placed: dict[Request, None] = field(default_factory=dict)
+    _queue: list[asyncio.Future[None]] = field(default_factory=list)
+    _refused: bool = False
 
     @contextmanager
     def open(self) -> Iterator[Budget]:
@@ -145,6 +165,46 @@ class Budget:
         """Seconds; None without such a limit."""
         return None if self.limits.seconds is None else max(0.0, self.limits.seconds - self.seconds)
 
+    @property
+    def time_to_clean_up(self) -> float:
+        """Seconds that a command which begins now may take, under a limit of time. After E221 `catch` and `finally` get
+        `CLEAN_UP`."""
+        return max(0.0, (self.limits.seconds or 0.0) + (CLEAN_UP if self._refused else 0.0) - self.seconds)
+
+    def mean(self, what: Counted) -> float | None:
+        """What one request to a model has consumed on average; None before the first."""
+        return getattr(self.spent, what) / self.spent.requests if self.spent.requests else None
+
+    def has_room(self, request: Request, needs: Spent | None) -> bool:
+        """Whether a request may begin that is likely to need so much. One that nothing else runs beside may; so it can
+        exceed the budget, but only it. `needs` None: not known."""
+        held = [(one.held, one.so_far) for one in self._waiting if one is not request and one.held is not None]
+        for what in _COUNTED if held else ():
+            left = self.left(what)
+            if left is not None:
+                reserved = sum(max(0, getattr(kept, what) - getattr(used, what)) for kept, used in held)
+                if needs is None or left - reserved < getattr(needs, what):
+                    return False
+        return True
+
+    def changed(self) -> None:
+        """Those who wait for room, or for the end of others, look again in their order."""
+        for turn in self._queue:
+            if not turn.done():
+                turn.set_result(None)
+
+    def begins(self, asked: Request) -> None:
+        """A session has its place. It is under way until the program has its answer (`ends`)."""
+        self._placed[asked] = None
+
+    def ends(self, asked: Request) -> None:
+        if self._placed.pop(asked, self) is None:
+            self.changed()
+
+    async def quiet(self, but: Request) -> None:
+        """Wait until no other session is under way."""
+        await _until(lambda: not (self._placed.keys() - {but}), (self,))
+
     def count(self, place: str, usage: Usage | None, *, session: bool = False, by: str = "") -> None:
         """Count a session that begins, or what one has consumed; `by` says who has answered."""
         unpriced = usage is not None and usage.cost is None and bool(usage.requests)
@@ -156,10 +216,11 @@ class Budget:
                 spent.tokens += usage.tokens_in + usage.tokens_out
                 spent.usd += usage.cost or 0.0
                 spent.unpriced += unpriced
+                spent.requests += max(usage.requests, 1)
 
     def begin_again(self, limits: Limits) -> None:
         """Other limits; what was consumed stays."""
-        self.limits, self._noticed, self._unknown = limits, False, ""
+        self.limits, self._noticed, self._unknown, self._refused = limits, False, "", False
 
     def notices(self) -> Iterator[tuple[str, str]]:
         """The warnings that are due, code and text; each comes once."""
@@ -185,9 +246,11 @@ class Budget:
             yield
         finally:
             del self._waiting[request]
+            self.changed()
 
     def error(self) -> BudgetSpent:
         """E221: the limits, what was consumed, and where most of it went."""
+        self._refused = True
         most = max(self.where.items(), key=lambda item: (item[1].usd, item[1].tokens, item[1].sessions), default=None)
         where = f", most of it at {most[0]} ({most[1]})" if most is not None and len(self.where) > 1 else ""
         where = where or (f", all of it at {most[0]}" if most is not None else "")
@@ -203,13 +266,18 @@ class Budget:
 @dataclass(slots=True, eq=False)
 class Request:
     """A request while it is asked: the budgets that it counts for, and what to call its place. `so_far` is what it has
-    consumed, as far as its provider tells that before the end; `ended_by` the budget that has ended it."""
+    consumed, as far as its provider tells that before the end; `ended_by` the budget that has ended it. `held` is what
+    its current request to a model is likely to consume; None while it makes none. `asked` is what the program has
+    asked, which ends when the program has the answer."""
 
     budgets: tuple[Budget, ...]
     place: Callable[[], str]
     deadline: asyncio.Timeout | None = None
     so_far: Spent = field(default_factory=Spent)
     ended_by: Budget | None = None
+    held: Spent | None = None
+    asked: Request | None = None
+    session: bool = False
 
     def tell(self, usage: Usage) -> None:
         """Its provider says what it has consumed by now. It is ended, and others are, when that is too much."""
@@ -225,11 +293,17 @@ class Request:
             self.ended_by = budget
             self.deadline.reschedule(asyncio.get_running_loop().time())
 
-    def refuse(self) -> None:
-        """Raises `BudgetSpent` when a budget is spent."""
+    async def refuse(self) -> None:
+        """Raises `BudgetSpent` when a budget is spent: of sessions, when those that are under way have ended."""
         for budget in self.budgets:
             if budget.share >= 1:
+                if not budget.over and self.asked is not None:
+                    await budget.quiet(self.asked)
                 raise budget.error()
+
+    def mean(self, what: Counted) -> float | None:
+        """What one request has consumed on average, in the first of the budgets that knows."""
+        return next((mean for budget in self.budgets if (mean := budget.mean(what)) is not None), None)
 
 
 _request: ContextVar[Request | None] = ContextVar("prose_kernel_budgets", default=None)
@@ -238,12 +312,14 @@ _request: ContextVar[Request | None] = ContextVar("prose_kernel_budgets", defaul
 @contextmanager
 def counting(budgets: tuple[Budget, ...], place: Callable[[], str]) -> Iterator[None]:
     """What is asked inside the block, in this task and those it starts, counts for these budgets."""
-    outer = _request.get()
-    _request.set(Request(budgets, place))
+    outer, request = _request.get(), Request(budgets, place)
+    _request.set(request)
     try:
         yield
     finally:
         _request.set(outer)
+        for budget in budgets:
+            budget.ends(request)
 
 
 def consumed(usage: Usage | None, *, session: bool = False, by: str = "") -> None:
@@ -281,40 +357,142 @@ def current() -> Request | None:
 
 @asynccontextmanager
 async def limited(*, session: bool) -> AsyncIterator[None]:
-    """Ask the outside inside the block, as far as the budgets allow: it is refused, or ended, with `BudgetSpent`."""
+    """Ask the outside inside the block, as far as the budgets allow: it is refused, or ended, with `BudgetSpent`.
+
+    A session is counted where its provider calls `placed`, at the latest when it has answered.
+    """
     request = _request.get()
     if request is None:
         yield
         return
-    request.refuse()
-    if session:
-        consumed(None, session=True)
-    timed = [(budget.time_left, budget) for budget in request.budgets if budget.time_left is not None]
-    inner = Request(request.budgets, request.place)
+    inner = Request(request.budgets, request.place, asked=request, session=session)
+    with ExitStack() as waiting:
+        for budget in inner.budgets:
+            waiting.enter_context(budget.waits_for(inner))
+        async with _ending(inner, [(budget.time_left, budget) for budget in inner.budgets]):
+            await inner.refuse()
+            yield
+            _count_session(inner)
+
+
+@asynccontextmanager
+async def timed() -> AsyncIterator[None]:
+    """Run a command inside the block: a budget of time ends it, with `BudgetSpent`. Other limits do not apply."""
+    request = _request.get()
+    if request is None:
+        yield
+        return
+    times: list[tuple[float | None, Budget]] = []
+    for budget in request.budgets:
+        if budget.limits.seconds is not None:
+            if (seconds := budget.time_to_clean_up) <= 0:
+                raise budget.error()
+            times.append((seconds, budget))
+    async with _ending(Request(request.budgets, request.place, asked=request), times):
+        yield
+
+
+@asynccontextmanager
+async def _ending(request: Request, times: Iterable[tuple[float | None, Budget]]) -> AsyncIterator[None]:
+    """What is asked inside the block is this request. It ends with `BudgetSpent` when a budget expires it, or after so
+    many seconds."""
+    outer = _request.get()
     try:
-        with ExitStack() as waiting:
-            for budget in inner.budgets:
-                waiting.enter_context(budget.waits_for(inner))
-            async with asyncio.timeout(None) as inner.deadline:
-                timers = [asyncio.ensure_future(_ends(inner, budget, seconds)) for seconds, budget in timed]
-                _request.set(inner)
-                try:
-                    yield
-                finally:
-                    for timer in timers:
-                        timer.cancel()
+        async with asyncio.timeout(None) as request.deadline:
+            timers = [
+                asyncio.ensure_future(_ends(request, one, seconds)) for seconds, one in times if seconds is not None
+            ]
+            _request.set(request)
+            try:
+                yield
+            finally:
+                for timer in timers:
+                    timer.cancel()
     except TimeoutError:
-        if inner.ended_by is None:
+        if request.ended_by is None:
             raise
-        raise inner.ended_by.error() from None
+        raise request.ended_by.error() from None
     finally:
-        inner.deadline = None  # whoever has a tale to tell of it comes too late
-        _request.set(request)
+        request.deadline = None  # whoever has a tale to tell of it comes too late
+        _request.set(outer)
 
 
 async def _ends(request: Request, budget: Budget, seconds: float) -> None:
     await budget.clock.sleep(seconds)
     request.expire(budget)
+
+
+async def _until(ready: Callable[[], bool], budgets: Sequence[Budget]) -> None:
+    """Wait until `ready`; asked again, in the order of those who wait, whenever something of these budgets ends."""
+    while not ready():
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        for budget in budgets:
+            budget._queue.append(turn)
+        try:
+            await turn
+        finally:
+            for budget in budgets:
+                budget._queue.remove(turn)
+
+
+async def placed() -> None:
+    """The session that is asked gets its place: it is counted from here on. A provider whose sessions wait for places
+    calls this when one has got its own. Raises `BudgetSpent`."""
+    request = _request.get()
+    if request is not None and request.session:
+        await request.refuse()
+        _count_session(request)
+
+
+def waits_for_its_place() -> bool:
+    """Whether the session that is asked has not been counted."""
+    request = _request.get()
+    return request is not None and request.session
+
+
+def _count_session(request: Request) -> None:
+    if request.session:
+        request.session = False
+        for budget in request.budgets:
+            budget.begins(request.asked or request)
+        consumed(None, session=True)
+
+
+async def reserve(needs: Spent | None = None) -> None:
+    """Before each request to a model: wait until the budgets have room for it beside those that are under way, and keep
+    that room until the next call or the end. `needs` None: as much as a request has needed on average.
+
+    A request that waits holds nothing, so two of them never wait for each other. Raises `BudgetSpent`.
+    """
+    request = _request.get()
+    if request is None or request.deadline is None:
+        return
+    _release(request)
+    if needs is None and (tokens := request.mean("tokens")) is not None:
+        needs = Spent(request.mean("usd") or 0.0, int(tokens))
+    await _until(lambda: all(budget.has_room(request, needs) for budget in request.budgets), request.budgets)
+    for budget in request.budgets:
+        if budget.over:
+            raise budget.error()
+    request.held = needs or Spent()
+
+
+def release(used: Usage) -> None:
+    """The request to a model has ended, with so much for all requests of the session by now. What comes next, such as a
+    call of a tool, holds no room. An answer that takes a budget to its end is used: only others are ended by it."""
+    if (request := _request.get()) is not None:
+        request.so_far = Spent(used.cost or 0.0, used.tokens_in + used.tokens_out)
+        for budget in request.budgets:
+            if budget.over:
+                budget.end_others(request)
+        _release(request)
+
+
+def _release(request: Request) -> None:
+    if request.held is not None:
+        request.held = None
+        for budget in request.budgets:
+            budget.changed()
 
 
 def nearest(what: Counted) -> tuple[float, Budget] | None:

@@ -29,6 +29,7 @@ from prose_kernel.runtime.numbering import ForkAllocation, NumberSequence
 from prose_kernel.runtime.open_loops import OpenLoop
 from prose_kernel.runtime.ports import (
     Binding,
+    CommandRequest,
     CommandResult,
     GateRequest,
     Key,
@@ -565,18 +566,15 @@ class ExecutionContext:
         return ()
 
     def catches(self, error: RunError) -> bool:
-        """Whether a handler here catches an error. One about a budget is caught where that budget counts, and so often
-        that a program can come to an end in good order, but not go on asking for ever."""
+        """Whether a handler here catches an error. One about a budget of the program or its run is caught so often that
+        the program can end in good order, but not continue to ask for ever."""
         if error.unanswered:
             return False
-        if not isinstance(error, BudgetSpent):
+        if not isinstance(error, BudgetSpent) or error.of_one_session:
             return True
-        if error.of_one_session:
-            return True
-        # that of the run counts everywhere, also where a run is resumed without one after it was caught
-        key, caught = error.budget, self.host.caught_budgets
-        applies = key == budgets.RUN or key in self.host.agent_budgets or any(key == one.key for one in self.budgets)
-        if not applies or caught[key] >= budgets.MOST_CAUGHT:
+        key, caught, given = error.budget, self.host.caught_budgets, self.host.budget
+        from_outside = given is not None and key == given.key != budgets.RUN  # that of an evaluation, over many runs
+        if from_outside or caught[key] >= budgets.MOST_CAUGHT:
             return False
         caught[key] += 1
         return True
@@ -678,9 +676,11 @@ class ExecutionContext:
             raise self.cancellation.closed_by
         await self.admitted()
         host = self.host
+        active = self.budgets if host.budget is None else (host.budget, *self.budgets)
+        if active and isinstance(request, CommandRequest):
+            ask = partial(_in_time, ask)
         if limited and host.permits is not None:
             ask = partial(_in_place, host.permits, ask)
-        active = self.budgets if host.budget is None else (host.budget, *self.budgets)
         with self._counted(active, request) if active else _UNCOUNTED:
             if host.journal is None:
                 return await self.outside(ask())
@@ -725,6 +725,11 @@ class ExecutionContext:
 
 async def _in_place(permits: asyncio.Semaphore, ask: Callable[[], Awaitable[T]]) -> T:
     async with permits:
+        return await ask()
+
+
+async def _in_time(ask: Callable[[], Awaitable[T]]) -> T:
+    async with budgets.timed():
         return await ask()
 
 

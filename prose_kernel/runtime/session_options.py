@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 RulesMode = Literal["first", "only", "off"]
 BatchMode = Literal["sure", "ahead", "off"]
@@ -27,6 +27,20 @@ Rule = str | tuple[str, ...]
 """A permission: a word (`allow`, `deny`, `prompt`) or patterns."""
 
 
+Unpriced = Literal["refuse", "allow"]
+Dollars = Annotated[float, Meta(ge=0, le=1_000_000)]
+
+
+class Price(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a model costs: US dollars for a million tokens in (`input`) and out (`output`)."""
+
+    input: Dollars
+    output: Dollars
+
+
+Prices = Annotated[Price, "a price such as { input = 3.0, output = 15.0 }: US dollars for a million tokens"]
+
+
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
     """How the model of an alias is asked: one table `[models.NAME.ALIAS]` of prose.toml.
@@ -38,6 +52,7 @@ class ModelOptions:
     - `batch`: requests go through the vendor's batch interface, which costs half and answers within a day.
     - `fallback`: who is asked, in this order, where the model cannot answer for now: an alias of the same server, a
       server (`ollama`: its default model), or both (`openai:sonnet`).
+    - `price`: what it costs, for models that the price list does not know, or where your price is another one.
 
     None is the vendor's default. An option that the model does not take is an error of the session.
     """
@@ -51,6 +66,7 @@ class ModelOptions:
     cache: bool = False
     batch: bool = False
     fallback: tuple[str, ...] = ()
+    price: Prices | None = None
 
     @property
     def told(self) -> dict[str, object]:
@@ -206,6 +222,7 @@ class SessionOptions:
     mcp: Mapping[str, McpServer] = field(default_factory=dict)
     function_seconds: float = 60.0
     function_env: tuple[str, ...] = ()
+    unpriced: Unpriced = "refuse"
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,7 +185,8 @@ class CountedSessions:
                 with self._usage.listening():
                     result = await self._inner.run(request, on_progress)
             except BaseException:
-                _note("attempt", "", "", None, False)  # it leaves no result, but was a session
+                if not budgets.waits_for_its_place():
+                    _note("attempt", "", "", None, False)  # it leaves no result, but was a session
                 raise
             self._usage.session(result)
         return result

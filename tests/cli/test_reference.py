@@ -197,7 +197,7 @@ async def test_an_example_with_answers_warns_as_its_fence_says(shown: Example) -
     [
         (
             "openprose",
-            ["E109", "E214", "E218", "E219", "E220", "E221", "E222", "E223", "W003", "W220", "W221", "W222"],
+            ["E109", "E214", "E218", "E219", "E220", "E221", "E222", "E223", "W003", "W117", "W220", "W221", "W222"],
         ),
         ("vvm", ["R217", "W210"]),
     ],

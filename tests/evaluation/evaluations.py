@@ -13,6 +13,7 @@ from prose_kernel.cells.evaluation_notebooks import read_notebook
 from prose_kernel.evaluation.runner import Evaluation, Options
 from prose_kernel.evaluation.spec import read
 from prose_kernel.evaluation.summary import Summary
+from prose_kernel.runtime import budgets
 from prose_kernel.runtime.ports import JudgeRequest, SessionProgress, SessionRequest, SessionResult, Usage, Verdict
 from prose_kernel.sessions.provider_pool import LiveProviders
 
@@ -38,6 +39,7 @@ class Model:
         self.asked = 0
 
     async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
+        await budgets.placed()
         self.asked += 1
         await asyncio.sleep(0)
         usage = Usage(1, 10, 2, 0.001)

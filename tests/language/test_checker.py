@@ -144,7 +144,11 @@ HINTS = [
     ('exec "ls"\n  timeout: 30\n', "E051", 'write a duration: `"30s"`, `"1h"`'),
     ('gate g:\n  prompt: "p"\n  timeout: "1 hour"\n', "E197", 'write a duration: `"30s"`, `"1h"`'),
     ('exec "ls"\n  retry: 3\n', "W005", "exec is not retried; use `loop (max: 3)` with `try`"),
-    ("agent a:\n  model: gpt-4\n", "E008", "one of sonnet, opus, haiku (mapped in the settings)"),
+    (
+        "agent a:\n  model: 4\n",
+        "E008",
+        'one of sonnet, opus, haiku (mapped in the settings), or another name: `model: "gpt-5"`',
+    ),
     ('agent writer:\n  prompt: "p"\nsession: writr\n', "E007", "did you mean `writer`?"),
     ('block review:\n  exec "ls"\ndo reviw()\n', "E140", "did you mean `review`?"),
     ('let research = 1\nsession "a"\n  context: reserch\n', "E132", "did you mean `research`?"),

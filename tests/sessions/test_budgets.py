@@ -22,6 +22,7 @@ from prose_kernel import languages
 from prose_kernel.cli.main import main
 from prose_kernel.errors import BudgetSpent, ProviderError, RunError, UsageError
 from prose_kernel.language.budgets import Limits, parse
+from prose_kernel.runtime import budgets
 from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.events import Event, Warned
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult, Usage
@@ -174,8 +175,9 @@ async def test_a_program_that_goes_on_asking_is_ended() -> None:
     assert isinstance(found.error, BudgetSpent)
 
 
-async def test_a_block_has_a_budget_for_each_call_that_is_caught_inside_it_alone() -> None:
+async def test_a24_a_blocks_budget_is_for_each_call_and_caught_inside_and_around_it() -> None:
     text = """let inside = 0
+let around = 0
 block work(n) (budget: "2 sessions"):
   repeat n:
     try:
@@ -187,14 +189,15 @@ block strict() (budget: "1 session"):
   session "Two"
 do work(2)
 do work(3)
-output caught = inside
 try:
   do strict
 catch:
-  output never = 1
+  around = 1
+output caught = "{inside} {around}"
 """
     found = await ran(text)
-    assert found.outputs == {"caught": 1}
+    assert (found.error, found.outputs) == (None, {"caught": "1 1"})
+    found = await ran(text.replace("try:\n  do strict\ncatch:\n  around = 1", "do strict"))
     assert isinstance(found.error, BudgetSpent)
     assert "the budget of block 'strict' is spent (1 session)" in found.error.message
 
@@ -322,6 +325,7 @@ async def test_a_retry_is_refused_under_a_spent_budget_and_nobody_waits_for_it(m
 
     async def fails(self: ScriptedSessions, request: SessionRequest, on_progress: object) -> SessionResult:
         asked.append(request.attempt)
+        await budgets.placed()
         consumed("vendor", "small", Usage(1, 4, 6, 0.5))
         raise ProviderError("busy")
 
@@ -419,6 +423,118 @@ async def test_what_was_caught_is_caught_again_in_a_run_that_is_resumed_without_
     await here.execute(text, "p.prose")
     assert {name: value for name, (value, _) in here.outputs().items()} == {"n": 1}
     await here.close()
+
+
+# ---------------------------------------------------------------- branches, commands
+
+
+def branches(count: int, body: str = 'session "Say {i}"') -> str:
+    numbers = ", ".join(str(number) for number in range(count))
+    return f"let done = []\ntry:\n  parallel for i in [{numbers}]:\n    {body}\ncatch:\n  done = [1]\noutput n = done\n"
+
+
+@pytest.mark.parametrize("limit", [None, 3])
+async def test_a24_sessions_count_at_their_places_and_end_in_peace(
+    monkeypatch: pytest.MonkeyPatch, limit: int | None
+) -> None:
+    """Twenty branches under ten sessions: ten are asked, all of them answer, and the eleventh is refused."""
+    ended: list[str] = []
+
+    async def slow(self: ScriptedSessions, request: SessionRequest, on_progress: object) -> SessionResult:
+        async with places:
+            await budgets.placed()
+            await self._clock.sleep(10 - len(ended) % 3)
+            ended.append(request.task)
+            return SessionResult("Said.", "", "vendor", "model")
+
+    places = asyncio.Semaphore(limit or 100)
+    monkeypatch.setattr(ScriptedSessions, "run", slow)
+    found = await ran(branches(20), "10 sessions")
+    assert (found.error, found.outputs, len(ended)) == (None, {"n": [1]}, 10)
+    found = await ran(branches(20).replace("catch:\n  done = [1]", "finally:\n  done = [2]"), "10 sessions")
+    assert isinstance(found.error, BudgetSpent)
+    assert (len(ended), "10 sessions" in found.error.message) == (20, True)
+
+
+async def test_a24_a_session_that_waits_for_its_place_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def slow(self: ScriptedSessions, request: SessionRequest, on_progress: object) -> SessionResult:
+        async with places:
+            await budgets.placed()
+            await self._clock.sleep(10)
+            return SessionResult("Said.", "", "vendor", "model")
+
+    places = asyncio.Semaphore(2)
+    monkeypatch.setattr(ScriptedSessions, "run", slow)
+    text = (
+        'parallel ("first"):\n'
+        + "".join(f'  a{n} = session "One {n}"\n' for n in range(8))
+        + 'session "Two"\noutput n = 1\n'
+    )
+    found = await ran(text, "5 sessions")
+    assert (found.error, found.outputs) == (None, {"n": 1})
+
+
+async def test_a24_branches_reserve_what_they_are_likely_to_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty branches that need 44 tokens each, under 500 tokens: no more than one request beyond them."""
+    asked: list[str] = []
+
+    async def costly(self: ScriptedSessions, request: SessionRequest, on_progress: object) -> SessionResult:
+        await budgets.placed()
+        await budgets.reserve()
+        asked.append(request.task)
+        await self._clock.sleep(10)
+        return SessionResult("Said.", "", "vendor", "model", usage=Usage(1, 14, 30, 0.1))
+
+    monkeypatch.setattr(ScriptedSessions, "run", costly)
+    for budget in ("500 tokens", "1.05 usd"):
+        asked.clear()
+        found = await ran(branches(20), budget)
+        assert (found.error, found.outputs, len(asked)) == (None, {"n": [1]}, 12 if "tokens" in budget else 11)
+
+
+async def test_a24_a_budget_of_time_ends_commands_and_leaves_some_for_cleaning_up() -> None:
+    text = """try:
+  exec "exec sleep 30"
+catch:
+  exec "echo caught > caught"
+finally:
+  exec "echo finally >> caught"
+output text = exec "cat caught"
+"""
+    found = await real(text, "1 s")
+    assert (found.error, Path("caught").read_text()) == (None, "caught\nfinally\n")
+    found = await real('exec "exec sleep 30"\n', "1 s")
+    assert isinstance(found.error, BudgetSpent)
+    assert found.error.message.startswith("the budget of the run is spent (1 s)")
+    block = (
+        'block b() (budget: "1 s"):\n  exec "exec sleep 30"\nlet n = 0\ntry:\n  do b\ncatch:\n  n = 1\noutput n = n\n'
+    )
+    assert (await real(block)).outputs == {"n": 1}
+
+
+async def test_a24_commands_are_refused_when_the_time_to_clean_up_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budgets, "CLEAN_UP", 0.0)
+    text = 'try:\n  exec "exec sleep 30"\ncatch:\n  exec "touch never"\n'
+    assert isinstance((await real(text, "1 s")).error, BudgetSpent)
+    assert not Path("never").exists()
+
+
+async def real(text: str, budget: str = "off") -> Ran:
+    """A program whose commands run in real time."""
+    found = Ran()
+    here = Workspace(
+        Settings(provider="scripted", script="script.yaml", budget=budget),
+        Start(Path.cwd(), "p.prose", notebook=False),
+        asker=ScriptedPerson(available=False),
+        listeners=(found.hear,),
+    )
+    try:
+        await here.execute(text, "p.prose")
+    except RunError as error:
+        found.error = error
+    found.outputs = {name: value for name, (value, _) in here.outputs().items()}
+    await here.close()
+    return found
 
 
 # ---------------------------------------------------------------- where people say them

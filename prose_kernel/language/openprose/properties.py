@@ -116,11 +116,13 @@ class PropertyChecker:
     # ---- agents and sessions
 
     def _model(self, item: Property, _owner: Owner) -> None:
-        word = _word(item.value)
-        if word not in MODELS:
+        word, strict = _word(item.value), self.survey.profile == "strict"
+        written = word and word.strip() and not (isinstance(item.value, Text) and item.value.interpolations)
+        if word not in MODELS and (strict or not written):
             shown = f" `{word}`" if word else ""
-            message, hint = f"Unknown model{shown}", "one of sonnet, opus, haiku (mapped in the settings)"
-            self._report("E008", item.value, message, hint)
+            hint = "one of sonnet, opus, haiku (mapped in the settings)"
+            more = "" if strict else ', or another name: `model: "gpt-5"`'
+            self._report("E008", item.value, f"Unknown model{shown}", hint + more)
 
     def _prompt(self, item: Property, owner: Owner) -> None:
         value = item.value

@@ -4,14 +4,15 @@ branches may need numbers for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from prose_kernel.language import nodes
+from prose_kernel.language import budgets, nodes
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Source, Span
+from prose_kernel.runtime.budgets import Spending
 from prose_kernel.runtime.execution_context import Node
 from prose_kernel.runtime.numbering import Kind
 from prose_kernel.runtime.ports import JudgedText
@@ -119,6 +120,34 @@ def judged_texts(program: tree.Program) -> list[JudgedText]:
         if isinstance(node, tree.Discretion) and id(node) not in prompts
     ]
     return sorted(found, key=lambda found: found.span)
+
+
+def spending(program: tree.Program) -> Spending:
+    """The models that a program names, and whether a budget of its own limits money; imports left aside."""
+    agents: dict[str, bool] = {}
+    models: list[tuple[str | None, Span | None]] = []
+    texts: list[str] = []
+    asks: list[tree.Session | tree.Resume] = []
+    for node in walk(program):
+        match node:
+            case tree.Agent():
+                agents[node.name.id] = any(each.name.id == "model" for each in node.properties)
+            case tree.Property(name=tree.Name(id="model"), value=tree.Name() | tree.Text() as value):
+                models.append((value.id if isinstance(value, tree.Name) else value.raw, value.span))
+            case tree.Property(name=tree.Name(id="budget"), value=tree.Text() as limits):
+                texts.append(limits.raw)
+            case tree.Block(budget=tree.Text() as limits):
+                texts.append(limits.raw)
+            case tree.Session() | tree.Resume():
+                asks.append(node)
+    if any(not _names_a_model(node, agents) for node in asks):
+        models.append((None, None))
+    return Spending(tuple(models), any(budgets.parse(text).usd is not None for text in texts))
+
+
+def _names_a_model(node: tree.Session | tree.Resume, agents: Mapping[str, bool]) -> bool:
+    own = any(each.name.id == "model" for each in node.properties)
+    return own or (node.agent is not None and agents.get(node.agent.id, True))
 
 
 def _sample(text: tree.Text) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.vvm import tree
+from prose_kernel.runtime.budgets import Spending
 from prose_kernel.runtime.ports import JudgedText
 
 
@@ -17,6 +18,20 @@ def judged_texts(program: tree.Program) -> list[JudgedText]:
             case tree.Require() | tree.Choose():
                 found.append(_judged(node.criterion, node.criterion, choice=isinstance(node, tree.Choose)))
     return sorted(found, key=lambda one: one.span)
+
+
+def spending(program: tree.Program) -> Spending:
+    """The models that a program names. Its agents have no budgets of their own."""
+    models: list[tuple[str | None, None]] = []
+    for node in walk(program):
+        if isinstance(node, tree.AgentDeclaration | tree.InlineAgent):
+            named = [one.value for one in node.keywords if one.name == "model"]
+            text = next((value for value in named if isinstance(value, tree.String)), None)
+            if text is not None:
+                models.append((text.value, None))
+            elif not named:
+                models.append((None, None))
+    return Spending(tuple(models), False)
 
 
 def _judged(node: tree.Node, template: tree.Template, *, choice: bool = False) -> JudgedText:

@@ -18,6 +18,7 @@ from msgspec import structs
 from prose_kernel.errors import ProviderAuth, ProviderBadReply, ProviderError, SessionCancelled
 from prose_kernel.permissions import plain_files
 from prose_kernel.permissions.policy import PermissionDesk, Policy
+from prose_kernel.runtime import budgets
 from prose_kernel.runtime.images import file_name
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
 from prose_kernel.runtime.services import Guard, Terminals
@@ -95,6 +96,8 @@ class AcpSessions:
         model = self._model(request.model)
         access = Access(request, policy, self._desk, self._where)
         async with self._turn:
+            await budgets.placed()
+            await budgets.reserve()
             outputs = await asyncio.to_thread(Outputs, request, self._where)
             texts, context = messages(request), links(request, self._where)
             attached = await attachments(request, access)

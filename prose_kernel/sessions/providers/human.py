@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from prose_kernel.errors import NobodyToAsk, ProviderError, SessionCancelled
 from prose_kernel.language.typed_answers import Schema, words_of
-from prose_kernel.runtime import forms
+from prose_kernel.runtime import budgets, forms
 from prose_kernel.runtime.asker import serial
 from prose_kernel.runtime.forms import Button, Field, Form
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
@@ -46,6 +46,7 @@ class HumanSessions:
             raise nobody("nobody is here to answer this session")
         try:
             async with self._asker.turn():
+                await budgets.placed()
                 return await self._converse(request)
         except EOFError:
             raise nobody("the person's input has ended before this session was answered") from None

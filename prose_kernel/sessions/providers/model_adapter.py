@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import httpx2
+from msgspec import structs
 from pydantic import BaseModel, BeforeValidator, create_model
 from pydantic import Field as Described
 from pydantic_ai import Agent, NativeOutput, PromptedOutput, ToolOutput
@@ -36,6 +37,7 @@ from pydantic_ai.providers import Provider, infer_provider_class
 from pydantic_ai.usage import RunUsage, UsageLimits
 
 from prose_kernel.errors import ProviderError
+from prose_kernel.runtime.ports import Usage
 from prose_kernel.runtime.session_options import JudgeOutput, ModelServer, Surroundings
 from prose_kernel.sessions.providers.model_bounds import Bounds, usage_of
 from prose_kernel.sessions.providers.model_calls import LONGEST_REPLY, Conversation, Field, Reply
@@ -89,7 +91,11 @@ class ServerLink:
                 )
         except BaseException as problem:
             asked.history[:] = _unanswered(said)
-            consumed(self._at.name, asked.model, bounded.so_far() if bounded is not None else usage_of(used))
+            consumed(
+                self._at.name,
+                asked.model,
+                bounded.so_far() if bounded is not None else usage_of(used, asked.options.price),
+            )
             if not isinstance(problem, Exception):
                 raise
             ours = bounded.spent if bounded is not None and bounded.spent is not None else listener.ours
@@ -97,20 +103,22 @@ class ServerLink:
                 raise ours from None
             raise provider_error(problem, self._at, asked.model) from None
         if self._says_its_end and _unended(last):
-            self._consumed(asked.model, used)
+            consumed(self._at.name, asked.model, structs.replace(usage_of(used, asked.options.price), counted=False))
             raise provider_error(ConnectionResetError(), self._at)
-        reply = _reply(last, used, text_of(last))
+        reply = _reply(last, usage_of(used, asked.options.price), text_of(last))
         if reply.cut and bounded.capped is not None:  # the budget ended the answer, and a part of it is none
-            self._consumed(asked.model, used)
+            consumed(self._at.name, asked.model, reply.usage)
             raise bounded.capped.error()
         return reply
 
     async def fill(self, asked: Conversation, fields: tuple[Field, ...], output: JudgeOutput) -> Reply:
         """One reply that is an object with these fields."""
         used = RunUsage()
+        bounded: Bounds | None = None
         try:
             model = self._model(asked.model)
-            async with self._batched(model, asked) as way:
+            bounded = Bounds(model, asked, self._at.name, used)
+            async with self._batched(bounded, asked) as way:
                 result = await _filling(fields, output).run(
                     _sendable(asked.message),
                     model=way,
@@ -120,11 +128,13 @@ class ServerLink:
                     model_settings=settings_of(model, self._server, asked, thinks=output != "tool"),
                 )
         except BaseException as problem:
-            self._consumed(asked.model, used)
+            consumed(self._at.name, asked.model, bounded.so_far() if bounded is not None else usage_of(used))
             if not isinstance(problem, Exception):
                 raise
+            if bounded is not None and bounded.spent is not None:
+                raise bounded.spent from None
             raise provider_error(problem, self._at, asked.model) from None
-        return _reply(result.response, result.usage, "", result.output.model_dump())
+        return _reply(result.response, usage_of(result.usage, asked.options.price), "", result.output.model_dump())
 
     def _native(self, model: Model[Any], asked: Conversation) -> OutputObjectDefinition | None:
         """The schema of the answer where the vendor's own server holds the model to one, or the settings say that this
@@ -133,10 +143,6 @@ class ServerLink:
         if asked.output is None or not sure or not model.profile.get("supports_json_schema_output"):
             return None
         return OutputObjectDefinition(json_schema=dict(asked.output), name="answer")
-
-    def _consumed(self, model: str, used: RunUsage) -> None:
-        """Count what an attempt consumed that leaves no result."""
-        consumed(self._at.name, model, usage_of(used))
 
     def prepare(self, model: str) -> None:
         """Make the model, which loads its vendor's client and prices. What fails now fails again when it is used."""
@@ -382,8 +388,8 @@ def _unanswered(said: list[ModelMessage]) -> list[ModelMessage]:
     return kept
 
 
-def _reply(last: ModelResponse, used: RunUsage, text: str, fields: Mapping[str, object] | None = None) -> Reply:
-    return Reply(text, last.model_name or "", usage_of(used), last.finish_reason == "length", fields or {})
+def _reply(last: ModelResponse, used: Usage, text: str, fields: Mapping[str, object] | None = None) -> Reply:
+    return Reply(text, last.model_name or "", used, last.finish_reason == "length", fields or {})
 
 
 def _unended(last: ModelResponse) -> bool:

@@ -4,19 +4,24 @@ library."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pydantic_ai.models import Model, StreamedResponse
+from msgspec import structs
+from pydantic_ai.exceptions import ModelConnectionError, ModelHTTPError
+from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.batch import BatchRequest, EncodedBatchRequest
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.usage import RunUsage
 
 from prose_kernel.errors import BudgetSpent
 from prose_kernel.runtime import budgets
-from prose_kernel.runtime.budgets import Budget
+from prose_kernel.runtime.budgets import Budget, Spent
 from prose_kernel.runtime.ports import Usage
+from prose_kernel.runtime.session_options import Price
 from prose_kernel.sessions.providers import prices
 from prose_kernel.sessions.providers.model_calls import Conversation
 
@@ -27,7 +32,8 @@ FEWEST = 16  # tokens that an answer may have: some servers refuse to be asked f
 
 
 class Bounds(WrapperModel):
-    """A model whose answers are as long as the budgets allow, and that is asked when its server is open.
+    """A model whose answers are as long as the budgets allow, and that is asked when its server is open and the budgets
+    have room beside other requests.
 
     `spent` is why no further request is made, `capped` the budget without which the last answer might have been longer.
     `used` is what earlier requests have consumed.
@@ -37,29 +43,78 @@ class Bounds(WrapperModel):
         super().__init__(wrapped)
         self._opens = asked.opens
         self._vendor = provider
-        self._sent = len(asked.message) + len(asked.system or "") + len(asked.attached) * _CHARACTERS * IMAGE
+        self._price = asked.options.price
+        self._attached = len(asked.attached) * IMAGE
+        self._sent = 0
         self._used = used
         self.capped: Budget | None = None
         self.spent: BudgetSpent | None = None
         self.stream: StreamedResponse | None = None
         self._length = 0
         self._earlier = RunUsage()
+        self._under_way = False
+
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: Any,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        within = await self._begin(messages, model_settings, model_request_parameters)
+        try:
+            response = await super().request(messages, within, model_request_parameters)
+        except Exception as problem:
+            self._ended(problem)
+            raise
+        self._ended(used=response.usage)
+        return response
 
     @contextlib.asynccontextmanager
     async def request_stream(
         self, messages: Any, model_settings: Any, model_request_parameters: Any, run_context: Any = None
     ) -> AsyncIterator[StreamedResponse]:
-        if self._opens is not None:
-            await self._opens()
-        within = self._within(model_settings)
-        async with super().request_stream(messages, within, model_request_parameters, run_context) as stream:
-            self.stream, self._length, self._earlier = stream, 0, RunUsage() + self._used
-            yield stream
-            self.stream = None
+        within = await self._begin(messages, model_settings, model_request_parameters)
+        try:
+            async with super().request_stream(messages, within, model_request_parameters, run_context) as stream:
+                self.stream = stream
+                yield stream
+        except Exception as problem:
+            self._ended(problem)
+            raise
+        said, self.stream = stream.usage, None
+        self._ended(used=said)
 
     async def batch_encode(self, request: BatchRequest) -> EncodedBatchRequest:
+        self._measure(request.messages, request.model_request_parameters)
         within = self._within(request.model_settings)
         return await super().batch_encode(replace(request, model_settings=within))
+
+    async def _begin(self, messages: Sequence[ModelMessage], settings: Any, parameters: ModelRequestParameters) -> Any:
+        """Wait until the request may be made; its settings. Raises `BudgetSpent`, and what `opens` raises."""
+        if self._opens is not None:
+            await self._opens()
+        self._length, self._earlier = 0, RunUsage() + self._used
+        if budgets.current() is not None:
+            self._measure(messages, parameters)
+            try:
+                await budgets.reserve(self._needs((settings or {}).get("max_tokens")))
+            except BudgetSpent as spent:
+                self.spent = spent
+                raise
+            settings = self._within(settings)
+        self._under_way = True
+        return settings
+
+    def _ended(self, problem: Exception | None = None, used: Any = None) -> None:
+        """A request has ended. One that the server has refused, or that did not reach it, has consumed nothing; of one
+        that broke off nobody knows."""
+        refused = isinstance(problem, ModelHTTPError) or (
+            isinstance(problem, ModelConnectionError) and problem.phase in ("connect", "pool")
+        )
+        if problem is None or (refused and self.stream is None):
+            self._under_way = False
+            if budgets.current() is not None:
+                budgets.release(self._with(used) if used is not None else usage_of(self._used, self._price))
 
     def told(self, length: int) -> None:
         """So many characters were answered by now: the budgets count them before the server says how many tokens."""
@@ -69,26 +124,52 @@ class Bounds(WrapperModel):
             request.tell(self.so_far())
 
     def so_far(self) -> Usage:
-        """What has been consumed. Of the answer that is under way what the server has said, and under a budget about
-        that many tokens as its text and the message have."""
-        if self.stream is None:
-            return usage_of(self._used)
-        said = self.stream.usage
-        asked = said.input_tokens or (self._sent // _CHARACTERS if self._length else 0)
+        """What has been consumed. Of a request that is under way, or broke off, what the server has said, and under a
+        budget about that many tokens as its text and the message have; such numbers are not `counted`."""
+        if not self._under_way:
+            return usage_of(self._used, self._price)
+        said = self.stream.usage if self.stream is not None else RunUsage()
+        asked = said.input_tokens or (self._sent if self._length else 0)
         answered = max(said.output_tokens, self._length // _CHARACTERS)
-        cost = prices.cost_of(self._vendor, self.model_name, asked, answered)
-        # not on top of `used`: the library adds to that what it knows of an answer that breaks off
-        return usage_of(self._earlier + RunUsage(requests=1, input_tokens=asked, output_tokens=answered, cost=cost))
+        return structs.replace(self._with(RunUsage(input_tokens=asked, output_tokens=answered)), counted=False)
+
+    def _with(self, said: Any) -> Usage:
+        """What earlier requests and this one have consumed."""
+        cost = prices.cost_of(self._vendor, self.model_name, said.input_tokens, said.output_tokens, self._price)
+        # not on top of `used`: that grows when the answer is whole
+        one = RunUsage(requests=1, input_tokens=said.input_tokens, output_tokens=said.output_tokens, cost=cost)
+        return usage_of(self._earlier + one, self._price)
+
+    def _measure(self, messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> None:
+        """About how many tokens the request is: conversation, tools, schemas."""
+        tools = (*parameters.function_tools, *parameters.output_tools)
+        length = sum(
+            len(tool.name) + len(tool.description or "") + _json(tool.parameters_json_schema) for tool in tools
+        )
+        if parameters.output_object is not None:
+            length += _json(parameters.output_object.json_schema)
+        instructions = next((getattr(one, "instructions", None) for one in messages), None)
+        length += len(instructions or "") + sum(_size(part) for message in messages for part in message.parts)
+        self._sent = length // _CHARACTERS + self._attached
+
+    def _needs(self, limit: int | None) -> Spent:
+        """What the request is likely to consume: its own length and the limit of the answer, without one as much as
+        requests of the run have needed until now."""
+        request = budgets.current()
+        mean = request.mean("tokens") if request is not None else None
+        tokens = self._sent + (limit or ASSURED) if limit or mean is None else max(self._sent, int(mean))
+        cost = prices.cost_of(self._vendor, self.model_name, self._sent, tokens - self._sent, self._price)
+        return Spent(float(cost or 0), tokens)
 
     def _within(self, settings: Any) -> Any:
         """The settings with the most tokens that are left for the next answer. Raises `BudgetSpent`."""
         request = budgets.current()
         if request is None:
             return settings
-        request.tell(usage_of(self._used))
+        request.tell(usage_of(self._used, self._price))
         most, money = budgets.nearest("tokens"), budgets.nearest("usd")
         if money is not None:
-            bought = prices.affordable(self._vendor, self.model_name, self._sent, money[0])
+            bought = prices.affordable(self._vendor, self.model_name, self._sent, money[0], self._price)
             if bought is not None and (most is None or bought < most[0]):
                 most = bought, money[1]
         if most is None:
@@ -102,7 +183,23 @@ class Bounds(WrapperModel):
         return {**(settings or {}), "max_tokens": tokens} if self.capped is not None else settings
 
 
-def usage_of(used: RunUsage) -> Usage:
-    """What the library counted, in our words."""
+def _json(schema: object) -> int:
+    return len(json.dumps(schema, default=str, separators=(",", ":")))
+
+
+def _size(part: object) -> int:
+    """Characters of one part of a message; pictures are counted as `attached`."""
+    content: object = getattr(part, "content", None) or getattr(part, "args", None)
+    if isinstance(content, str):
+        return len(content)
+    if isinstance(content, dict):
+        return _json(content)
+    return sum(len(one) for one in content if isinstance(one, str)) if isinstance(content, Iterable) else 0
+
+
+def usage_of(used: RunUsage, price: Price | None = None) -> Usage:
+    """What the library counted, in our words; `price` is that of the settings."""
     cost = None if used.cost is None else float(used.cost)
+    if price is not None and used.requests:
+        cost = float(prices.cost_of("", "", used.input_tokens, used.output_tokens, price) or 0)
     return Usage(used.requests, used.input_tokens, used.output_tokens, cost, tokens_cached=used.cache_read_tokens)

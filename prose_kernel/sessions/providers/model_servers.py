@@ -4,30 +4,19 @@ way along a chain of fallbacks to the model that answers."""
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from prose_kernel.errors import (
-    ProviderConnection,
-    ProviderError,
-    ProviderOverloaded,
-    ProviderRateLimit,
-    ProviderTimeout,
-)
+from prose_kernel.errors import ProviderError
+from prose_kernel.runtime import budgets
 from prose_kernel.runtime.ports import Clock
 from prose_kernel.runtime.session_options import SessionOptions, Surroundings
 from prose_kernel.sessions.providers import vendors
 from prose_kernel.sessions.providers.model_calls import AT_ONCE, Link, Reply, Way
-from prose_kernel.sessions.providers.throttle import Throttle
+from prose_kernel.sessions.providers.throttle import AWAY, LONGEST, Throttle
 from prose_kernel.sessions.providers.vendors import Meant
-
-AWAY = (ProviderRateLimit, ProviderOverloaded, ProviderTimeout, ProviderConnection)
-"""What another server may do better. What is wrong with the request, the key or the answer is not among it."""
-
-PATIENCE = 10.0  # seconds that a server with a fallback may ask to wait before its fallback is asked
 
 Opens = Callable[[], Awaitable[None]]
 """Waits until the server may be called again; raises `ProviderError` where another one is asked instead."""
@@ -75,38 +64,58 @@ class ModelServers:
     async def ask(self, chain: tuple[Meant, ...], call: Call, note: Callable[[str], object] | None = None) -> Answered:
         """Ask the models of a chain until one answers; `note` is told of what a person may want to know.
 
-        Each is asked once; one that has a fallback, and asks to be left alone for no more than `PATIENCE`, once more
-        then. Raises the error of the last one, or the first that another model would not help against.
+        Each is asked once, without a wait: those that are passed over, or have asked to be left alone, come last. Only
+        for the last one a pause that its server has asked for is waited for. Raises the error of the last one that was
+        asked, or the first that another model would not help against.
         """
         failed: list[str] = []
-        for at, meant in enumerate(chain):
+        order = sorted(chain, key=self._readiness)  # stable: their own order where nothing is known
+        asked: ProviderError | None = None
+        for at, meant in enumerate(order):
             way, throttle = self._way(meant)
-            last = at == len(chain) - 1
-            again = not last
-            patience = math.inf if last else PATIENCE
-            while True:
-                try:
-                    async with AsyncExitStack() as places:
-                        if not meant.options.batch:  # a batch is one call, and may hold any number of requests
-                            await places.enter_async_context(throttle.slot(patience))
-                            await places.enter_async_context(self._limit)
-                        link = await way.open(meant.model)
-                        reply = await call(link, meant, partial(throttle.opens, patience))
-                        return Answered(meant, reply, tuple(failed))
-                except ProviderError as problem:
-                    if note is not None:
-                        self._tell(meant.name, throttle, note)
-                    if last or not isinstance(problem, AWAY) or not problem.retryable:
-                        raise
-                    if again and 0 < throttle.closed_for <= PATIENCE:
-                        again = False
-                        continue  # the slot is waited for until the server is open again
-                    failed.append(f"{meant.name} {meant.model}: {problem}")
-                    other = chain[at + 1]
-                    if note is not None:
-                        note(f"{problem}; {other.name} {other.model} is asked instead")
-                    break
+            last = at == len(order) - 1
+            patience = LONGEST if last else 0.0
+            begun = False
+            try:
+                async with AsyncExitStack() as places:
+                    if not meant.options.batch:  # a batch is one call, and may hold any number of requests
+                        await places.enter_async_context(throttle.slot(patience, elsewhere=not last))
+                        await places.enter_async_context(self._limit)
+                    await budgets.placed()
+                    self._refuse_unpriced(meant)
+                    begun = True
+                    link = await way.open(meant.model)
+                    reply = await call(link, meant, partial(throttle.opens, patience))
+                    return Answered(meant, reply, tuple(failed))
+            except ProviderError as problem:
+                if note is not None:
+                    self._tell(meant.name, throttle, note)
+                if not isinstance(problem, AWAY) or (begun and not problem.retryable):
+                    raise
+                if last:
+                    raise (problem if begun or asked is None else asked) from None
+                failed.append(f"{meant.name} {meant.model}: {problem}")
+                asked = problem if begun else asked
+                other = order[at + 1]
+                if note is not None and begun:
+                    note(f"{problem}; {other.name} {other.model} is asked instead")
         raise AssertionError("a chain has a last model")
+
+    def _readiness(self, meant: Meant) -> tuple[bool, float]:
+        """What orders a chain: those that can be asked now, then those that are passed over, then by their pauses."""
+        throttle = self._way(meant)[1]
+        closed = throttle.closed_for
+        return throttle.passed_over or closed > 0, closed
+
+    def _refuse_unpriced(self, meant: Meant) -> None:
+        """Raise `ProviderError` where a budget of money counts, and nothing says what the model costs."""
+        if budgets.nearest("usd") is None or self._options.unpriced == "allow":
+            return
+        from prose_kernel.sessions.providers import prices
+
+        if not prices.is_known(meant.name, meant.model, meant.options.price):
+            message, hint = vendors.unpriced(meant)
+            raise ProviderError(message, retryable=False, hint=hint)
 
     async def prepare(self, meant: Meant) -> None:
         """Load what this model needs; nobody is called. Raises `ProviderError`."""

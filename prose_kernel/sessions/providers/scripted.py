@@ -29,6 +29,7 @@ from typing import Generic, TypeVar
 
 from prose_kernel.errors import NoProvider, ProviderError, UsageError
 from prose_kernel.permissions import plain_files
+from prose_kernel.runtime import budgets
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.json_text import json_text
 from prose_kernel.runtime.ports import Clock, SessionProgress, SessionRequest, SessionResult
@@ -206,6 +207,7 @@ class ScriptedSessions:
 
     async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
         """The scripted answer. Raises the scripted `ProviderError`, or `NoProvider` when no key matches."""
+        await budgets.placed()
         reply = self._script.reply(request)
         if reply is None:
             raise NoProvider(

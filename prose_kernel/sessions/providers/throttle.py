@@ -2,30 +2,40 @@
 
 As in a network, what is allowed is halved when the server refuses a call for its load (429, 503, 529), and grows by one
 for each round of answers, up to what the settings allow. Calls that were under way together say the same thing once.
-While the server asks to be left alone (`Retry-After`), no call begins. Nothing is asked again here: a refused call has
-failed, and whether there is another attempt is said by the program.
+While the server asks to be left alone (`Retry-After`), no call begins; a server that has failed several times in a row
+is passed over for a while by those that have a fallback. Nothing is asked again here: a refused call has failed, and
+whether there is another attempt is said by the program.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from prose_kernel.errors import ProviderOverloaded, ProviderRateLimit
+from prose_kernel.errors import (
+    ProviderConnection,
+    ProviderError,
+    ProviderOverloaded,
+    ProviderRateLimit,
+    ProviderTimeout,
+)
 from prose_kernel.runtime.ports import Clock
 
-LONGEST = 300.0  # seconds that a server is left alone at most, whatever it asks
-FIRST_PAUSE = 1.0  # seconds, where it does not say how long and is busy with one call at a time
-LONGEST_PAUSE = 30.0
+AWAY = (ProviderRateLimit, ProviderOverloaded, ProviderTimeout, ProviderConnection)
+"""What another server may do better. What is wrong with the request, the key or the answer is not among it."""
+
+LONGEST = 300.0  # seconds that a server is waited for at most; calls to one that asks for more fail immediately
+IN_A_ROW = 3  # failures after which a server is passed over
+PASSED_OVER = 30.0  # seconds until one call looks whether it is back
 
 
 class Throttle:
     """Shared by all who call the same server in a run: branches, sessions, judgements. Belongs to one event loop.
 
-    `most` is what the settings allow. Waiting calls begin in the order in which they came. A call that could be made
-    elsewhere has a `patience`: it raises `ProviderOverloaded` where the server asks to be left alone for longer.
+    `most` is what the settings allow. Waiting calls begin in the order in which they came. A call raises
+    `ProviderOverloaded` where the server asks to be left alone for longer than its `patience`. With `elsewhere` another
+    server can take the call: it raises also while this server is passed over.
     """
 
     def __init__(self, name: str, most: int, clock: Clock) -> None:
@@ -36,7 +46,8 @@ class Throttle:
         self._live = 0
         self._round = 0
         self._closed_until = 0.0
-        self._pause = 0.0
+        self._failures = 0
+        self._passed_until = 0.0
         self._patient, self._impatient = asyncio.Lock(), asyncio.Lock()
         self._left = asyncio.Event()
 
@@ -50,48 +61,66 @@ class Throttle:
         """Whether it was busy, and has not recovered yet."""
         return self.allowed < self._most
 
-    async def opens(self, patience: float = math.inf) -> None:
-        """Wait until the server may be called again."""
+    @property
+    def passed_over(self) -> bool:
+        """Whether it has failed so often that others are asked for now."""
+        return self._failures >= IN_A_ROW and self._clock.monotonic() < self._passed_until
+
+    async def opens(self, patience: float = LONGEST) -> None:
+        """Wait until the server may be called again. Raises `ProviderOverloaded`."""
         while (seconds := self.closed_for) > 0:
             if seconds > patience:
-                raise ProviderOverloaded(f"{self._name}: the server has asked not to be called for now")
+                problem = ProviderOverloaded(f"{self._name}: the server has asked not to be called for now")
+                problem.retryable = seconds <= LONGEST
+                raise problem
             await self._clock.sleep(seconds)
 
     @asynccontextmanager
-    async def slot(self, patience: float = math.inf) -> AsyncIterator[None]:
+    async def slot(self, patience: float = LONGEST, *, elsewhere: bool = False) -> AsyncIterator[None]:
         """A call, made inside the block; how it ends says how many may follow."""
         # the first of those who wait looks for its place, the others stand behind it: nobody who could go elsewhere
         # behind one who cannot
-        async with self._patient if patience == math.inf else self._impatient:
-            while self._live >= int(self.allowed) or self.closed_for > 0:
-                if self._live >= int(self.allowed) and self.closed_for <= patience:
-                    self._left.clear()
-                    await self._left.wait()
-                else:
-                    await self.opens(patience)
+        async with self._impatient if elsewhere else self._patient:
+            await self._lets(patience, elsewhere)
+            while self._live >= int(self.allowed):
+                self._left.clear()
+                await self._left.wait()
+                await self._lets(patience, elsewhere)
             self._live += 1
+        if self._failures >= IN_A_ROW:  # this call looks whether it is back; others do not wait for what it finds
+            self._passed_until = self._clock.monotonic() + PASSED_OVER
         begun = self._round
         try:
             yield
-        except (ProviderRateLimit, ProviderOverloaded) as problem:
-            if problem.busy:
+        except ProviderError as problem:
+            if isinstance(problem, AWAY):
+                self._failures += 1
+                self._passed_until = self._clock.monotonic() + PASSED_OVER
+            else:
+                self._failures = 0  # it has answered
+            if isinstance(problem, ProviderRateLimit | ProviderOverloaded) and problem.busy:
                 self._busy(problem.retry_after, begun)
             raise
         else:
+            self._failures = 0
             self._answered(begun)
         finally:
             self._live -= 1
             self._left.set()
 
+    async def _lets(self, patience: float, elsewhere: bool) -> None:
+        if elsewhere and self.passed_over:
+            raise ProviderOverloaded(
+                f"{self._name}: the server has failed {IN_A_ROW} times in a row and is passed over"
+            )
+        await self.opens(patience)
+
     def _busy(self, retry_after: float | None, begun: int) -> None:
         if begun == self._round:  # else it began before the last cut, which it says nothing new about
             self._round += 1
-            self._pause = min(2 * self._pause or FIRST_PAUSE, LONGEST_PAUSE) if self.allowed < 2 else 0.0
             self.allowed = max(1.0, self.allowed / 2)
-        wait = retry_after if retry_after is not None else self._pause
-        self._closed_until = max(self._closed_until, self._clock.monotonic() + min(wait, LONGEST))
+        self._closed_until = max(self._closed_until, self._clock.monotonic() + (retry_after or 0.0))
 
     def _answered(self, begun: int) -> None:
         if begun == self._round:
-            self._pause = 0.0
             self.allowed = min(float(self._most), self.allowed + 1 / self.allowed)

@@ -173,11 +173,18 @@ def model_id(name: str, server: ModelServer, alias: str | None, default: str | N
 
 
 def options_of(server: ModelServer, alias: str | None, default: str | None = None) -> ModelOptions:
-    """How the model that `model_id` finds is asked."""
+    """How the model that `model_id` finds is asked. Its price is that of the model, whichever alias states it."""
     named = _named(alias or default)
     if named is None:
-        return server.options.get(DEFAULT) or server.options.get(server.model or "") or ModelOptions()
-    return server.options.get(named) or ModelOptions()
+        found = server.options.get(DEFAULT) or server.options.get(server.model or "") or ModelOptions()
+    else:
+        found = server.options.get(named) or ModelOptions()
+    if found.price is None:
+        model = server.aliases.get(named or server.model or "", named or server.model)
+        same = (each for each, one in server.options.items() if one.price and server.aliases.get(each, each) == model)
+        if (alias := next(same, None)) is not None:
+            return replace(found, price=server.options[alias].price)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,16 +225,47 @@ Place = tuple[str, str]
 
 
 def _follow(place: Place, options: SessionOptions, found: list[Meant], above: tuple[Place, ...]) -> None:
+    """Add the model of a place to `found`, then its fallbacks. An alias, or what stands for a model, may name a model
+    of another server (`openai:gpt-5-mini`): what the alias says of how it is asked counts there."""
     name, alias = place
     if place in above:
         around = " → ".join(":".join(one) for one in (*above[above.index(place) :], place))
         raise ProviderError(f"it goes round in a circle: {around}", retryable=False, hint="take one of them out")
     server = find(name, options)
-    meant = Meant(name, server, model_id(name, server, alias), options_of(server, alias))
-    if not any((one.name, one.model) == (name, meant.model) for one in found):
-        found.append(meant)
-    for entry in meant.options.fallback:
+    model, asked = model_id(name, server, alias), options_of(server, alias)
+    other = elsewhere(model, options)
+    if other is None:
+        meant = [Meant(name, server, model, asked)]
+    else:
+        meant = []
+        _follow(other, options, meant, (*above, place))
+        meant = [replace(meant[0], options=_laid_over(asked, meant[0].options)), *meant[1:]]
+    for one in meant:
+        if not any((each.name, each.model) == (one.name, one.model) for each in found):
+            found.append(one)
+    for entry in asked.fallback:
         _follow(_fallback(entry, name, server, options), options, found, (*above, place))
+
+
+def elsewhere(model: str, options: SessionOptions) -> Place | None:
+    """The place that `SERVER:MODEL` names; None for what is a server's own name of a model, colons included."""
+    head, _, rest = model.partition(":")
+    return (head, rest) if rest and head in names(options) else None
+
+
+def _laid_over(over: ModelOptions, under: ModelOptions) -> ModelOptions:
+    blank = ModelOptions()
+    stated = {one.name: getattr(over, one.name) for one in fields(over) if one.name not in ("model", "fallback")}
+    return replace(under, **{name: value for name, value in stated.items() if value != getattr(blank, name)})
+
+
+def unpriced(meant: Meant) -> tuple[str, str]:
+    """The message and the hint about a model without a price under a budget of money."""
+    line = f'[models.{meant.name}.NAME] model = "{meant.model}", price = {{ input = 3.0, output = 15.0 }}'
+    return (
+        f"a budget of money cannot count the model `{meant.model}` of {meant.name}: its price is not known",
+        f'write in prose.toml: {line} (US dollars for a million tokens), or [budget] unpriced = "allow"',
+    )
 
 
 def _fallback(entry: str, name: str, server: ModelServer, options: SessionOptions) -> Place:

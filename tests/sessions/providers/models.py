@@ -60,6 +60,7 @@ class Live:
     ) -> None:
         name, found = server(wire, stub, **more)
         self.name = name
+        self.clock = clock
         self.where = Surroundings(str(cwd), run_directory, environment=environment)
         self.shown: list[SessionProgress] = []
         host = host or {"read": "allow", "write": "allow"}

@@ -48,8 +48,8 @@ async def test_another_model_answers_where_the_first_cannot_for_now(
     assert why.startswith(f"anthropic {first}: anthropic: ")
     notes = [part.text for part in live.shown if part.kind == "note"]
     assert notes[-1].endswith("; gateway ok-0 is asked instead")
-    # the stub asks to wait 7 seconds with 429 and 503: not long, so that server is asked once more then
-    assert stub.stats.by_model == {first: 2 if first in ("err-429", "err-503") else 1, "ok-0": 1}
+    # the stub asks to wait 7 seconds with 429 and 503; nobody waits who has a fallback
+    assert stub.stats.by_model == {first: 1, "ok-0": 1}
 
 
 @pytest.mark.parametrize("first", ["err-400", "err-401", "err-403", "err-404", "context", "garbage", "broken", "empty"])
@@ -60,20 +60,55 @@ async def test_what_another_model_would_not_help_against_fails(stub: StubServer,
     assert stub.stats.by_model == {first: 1}
 
 
-async def test_a_rate_limit_that_ends_soon_is_waited_for(stub: StubServer, tmp_path: Path) -> None:
-    async with chained(stub, "chat", "err-429-1", "ok-0", tmp_path) as live:
-        result = await live.run()
-    assert (result.provider, stub.stats.by_model) == ("gateway", {"err-429-1": 2})
-    assert "instead_of" not in result.details
+async def test_a43_a_server_that_asks_for_a_pause_is_waited_for_where_the_chain_is_at_its_end(
+    stub: StubServer, tmp_path: Path
+) -> None:
+    async with chained(stub, "chat", "err-429-1", "err-500-1", tmp_path) as live:
+        with pytest.raises(ProviderError):
+            await live.run()
+        assert (await live.run()).provider == "anthropic"  # the first is closed for 7 seconds
+        assert (await live.run()).provider == "anthropic"
+        assert live.clock.slept == []
+        stub.reset()
+    async with chained(stub, "chat", "err-429-1", "err-500-2", tmp_path) as live:
+        with pytest.raises(ProviderError):
+            await live.run()
+        assert (await live.run()).provider == "gateway"
+        assert live.clock.slept == [7.0]
 
 
-async def test_a_server_that_asks_for_a_long_pause_is_not_asked_meanwhile(stub: StubServer, tmp_path: Path) -> None:
-    async with chained(stub, "chat", "err-529", "ok-0", tmp_path, limit=1) as live:
-        for _ in range(7):  # one at a time, and still busy: its pauses grow beyond what is waited for
+async def test_a43_a_server_that_failed_three_times_is_passed_over_for_half_a_minute(
+    stub: StubServer, tmp_path: Path
+) -> None:
+    async with chained(stub, "chat", "err-500", "ok-0", tmp_path) as live:
+        for _ in range(9):
             assert (await live.run()).provider == "anthropic"
-        asked_before = stub.stats.by_model["err-529"]
-        await live.run()
-        assert stub.stats.by_model["err-529"] == asked_before
+        assert stub.stats.by_model == {"err-500": 3, "ok-0": 9}
+        live.clock.time += 30
+        for _ in range(3):
+            await live.run()
+        assert stub.stats.by_model == {"err-500": 4, "ok-0": 12}
+
+
+async def test_a43_a_server_that_fails_every_other_time_is_asked_each_time(stub: StubServer, tmp_path: Path) -> None:
+    async with chained(stub, "chat", "err-500-1", "ok-0", tmp_path) as live:
+        answers = []
+        for _ in range(3):
+            answers.append((await live.run()).provider)
+            answers.append((await live.run()).provider)
+            stub.reset()
+    assert answers == ["anthropic", "gateway"] * 3
+
+
+async def test_a43_an_alias_and_an_agent_may_name_a_model_of_another_server(stub: StubServer, tmp_path: Path) -> None:
+    name, other = server("anthropic", stub, aliases={"sonnet": "ok-7"})
+    more: Any = {"aliases": {"haiku": f"{name}:sonnet"}, "options": {"haiku": ModelOptions(temperature=0.5)}}
+    async with Live(stub, "chat", "ok-1", tmp_path, others={name: other}, **more) as live:
+        assert (await live.run(asked(model="haiku"))).details["model"] == "ok-7"
+        assert stub.last is not None and stub.last.body["temperature"] == 0.5
+        found = await live.run(asked(model=f"{name}:ok-8"))
+        assert (found.provider, found.details["model"]) == (name, "ok-8")
+        assert (await live.run()).provider == "gateway"
 
 
 @pytest.mark.parametrize("wire", WIRES)

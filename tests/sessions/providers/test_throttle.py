@@ -8,8 +8,8 @@ from contextlib import suppress
 import pytest
 from machine.fakes import FakeClock
 
-from prose_kernel.errors import ProviderError, ProviderOverloaded, ProviderRateLimit
-from prose_kernel.sessions.providers.throttle import LONGEST, Throttle
+from prose_kernel.errors import ProviderConnection, ProviderError, ProviderOverloaded, ProviderRateLimit
+from prose_kernel.sessions.providers.throttle import PASSED_OVER, Throttle
 
 
 class Server:
@@ -86,20 +86,49 @@ async def test_no_call_begins_while_the_server_asks_to_wait() -> None:
         await asyncio.sleep(0)
     assert server.clock.slept == [7.0]  # one of them waits, the others stand behind it
     assert (server.clock.time, server.begun) == (7.0, [0, 1, 2, 3, 4, 5])
-    await server.end(4, error=ProviderRateLimit("slow down", retry_after=86_400.0))
-    assert server.throttle.closed_for == LONGEST
+    await server.end(4, error=ProviderRateLimit("slow down", retry_after=60.0))
+    assert server.throttle.closed_for == 60.0
+    for task in server.tasks:
+        task.cancel()
 
 
-async def test_a_server_that_is_busy_with_one_call_gets_pauses_that_grow() -> None:
+async def test_a43_only_a_pause_that_the_server_asks_for_is_waited_for() -> None:
     server = Server(2)
-    pauses = []
-    for number in range(8):
+    for number in range(4):
         await server.start(1)
-        for _ in range(300):
-            await asyncio.sleep(0)
         await server.end(number, error=ProviderOverloaded("busy", busy=True))
-        pauses.append(server.throttle.closed_for)
-    assert pauses == [0, 1, 2, 4, 8, 16, 30, 30]
+        assert server.throttle.closed_for == 0
+    assert (server.throttle.allowed, server.clock.slept) == (1, [])
+
+
+async def test_a43_a_server_that_asks_for_a_day_is_not_waited_for() -> None:
+    server = Server(1)
+    await server.start(1)
+    await server.end(0, error=ProviderRateLimit("slow down", retry_after=86_400.0))
+    with pytest.raises(ProviderOverloaded) as refused:
+        async with server.throttle.slot():
+            raise AssertionError("it was called")
+    assert (refused.value.retryable, server.clock.slept) == (False, [])
+
+
+async def test_a43_after_three_failures_one_call_looks_each_half_minute_whether_it_is_back() -> None:
+    server = Server(8)
+    for number in range(2):
+        await server.start(1)
+        await server.end(number, error=ProviderConnection("away"))
+    assert not server.throttle.passed_over
+    await server.start(1)
+    await server.end(2, error=ProviderOverloaded("failed inside"))
+    assert server.throttle.passed_over
+    with pytest.raises(ProviderOverloaded):
+        async with server.throttle.slot(0.0, elsewhere=True):
+            raise AssertionError("it was called")
+    server.clock.time += PASSED_OVER
+    assert not server.throttle.passed_over
+    await server.start(1)  # looks; others are asked elsewhere until it knows
+    assert (server.begun, server.throttle.passed_over) == ([0, 1, 2, 3], True)
+    await server.end(3)
+    assert not server.throttle.passed_over
 
 
 async def test_other_failures_say_nothing_about_the_load() -> None:
@@ -129,7 +158,7 @@ async def test_who_could_go_elsewhere_does_not_wait_for_a_long_pause() -> None:
 
     async def impatient() -> None:
         try:
-            async with server.throttle.slot(patience=10.0):
+            async with server.throttle.slot(patience=10.0, elsewhere=True):
                 raise AssertionError("it was called")
         except ProviderOverloaded as problem:
             refused.append(str(problem))
