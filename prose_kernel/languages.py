@@ -72,9 +72,11 @@ class CompileText(Protocol):
         known: Any = None,
         load: Callable[[str], Any] | None = None,
         cell: bool = False,
+        pipefail: bool = False,
     ) -> Compiled:
         """Read and check a text; never raises. `known` is what the machine holds by then, `load` tells what an import
-        gives, `cell` applies the rules of a notebook."""
+        gives, `cell` applies the rules of a notebook. `pipefail`: commands run with it unless the text says
+        otherwise; a language without commands takes no notice."""
         ...
 
 
@@ -227,6 +229,10 @@ def _inputs(program: Any) -> tuple[str, ...]:
     return tuple(contract(program).inputs)
 
 
+def _pipefail(machine: Any, settings: Settings) -> None:
+    machine.pipefail = settings.exec_pipefail
+
+
 OPENPROSE: Final = Language(
     name="openprose",
     title="OpenProse",
@@ -260,6 +266,7 @@ OPENPROSE: Final = Language(
     words=_words_later("language.openprose.word_docs"),
     grammar=_later("language.openprose.textmate:grammar"),
     machine=_class_later("machine.openprose.machine:Machine"),
+    configure=_pipefail,
     programs=_later("state.programs:LocalPrograms"),
     contract=_later("language.openprose.contract:contract"),
     inputs=_inputs,

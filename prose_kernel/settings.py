@@ -63,7 +63,7 @@ FILE_ONLY = (
 WHO_ANSWERS = ("provider", "script", "judge", "judge_model", "judge_rules", "cassette", "cassette_mode")
 """The settings that a magic may change during a run, for the following cells."""
 
-DECIDES = ("state", "vvm_state", "profile", "vvm_depth", "vvm_input")
+DECIDES = ("state", "vvm_state", "profile", "vvm_depth", "vvm_input", "exec_pipefail")
 """The settings that decide what a program does and where it keeps things: a run is resumed with those it began with."""
 
 
@@ -130,6 +130,7 @@ class Settings:
     - `exec_refuse_env`: further names of variables that agents may not set for programs; `*` is a wildcard.
     - `exec_allow_env`: names of refused variables that agents may set anyway.
     - `exec_audit_required`: whether a program is refused if it cannot be recorded in the run's audit log.
+    - `exec_pipefail`: whether `exec` runs its commands with `pipefail`, where the program does not say.
     - `remote`: where commands run: the address of a Dask scheduler (`tls://HOST:PORT`, `tcp://HOST:PORT`), `local` (a
       cluster on this machine, for trying), or `off`; None means on this machine.
     - `remote_environment`: names of variables that commands on other machines get from here; `*` is a wildcard. Those
@@ -211,6 +212,7 @@ class Settings:
     exec_refuse_env: tuple[str, ...] = ()
     exec_allow_env: tuple[str, ...] = ()
     exec_audit_required: bool = False
+    exec_pipefail: bool = False
     remote: str | None = None
     remote_environment: tuple[str, ...] = ()
     programs_registry: str = "https://p.prose.md/"

@@ -73,6 +73,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "refuse_env": "exec_refuse_env",
         "allow_env": "exec_allow_env",
         "audit_required": "exec_audit_required",
+        "pipefail": "exec_pipefail",
     },
     "functions": {"env": "functions_env"},
     "programs": {

@@ -388,6 +388,7 @@ class Workspace:
             known=self.machine_of(language).known() if self._run is not None else None,
             load=lambda path: self._programs_of(language).load_contract(path),
             cell=self.start.notebook,
+            pipefail=self.settings.exec_pipefail,
         )
         return self._with_models_checked(compiled, language) if "model" in text else compiled
 

@@ -18,6 +18,7 @@ from prose_kernel.language.diagnostics import Diagnostic, Profile, has_errors
 from prose_kernel.permissions import plain_files
 
 if TYPE_CHECKING:
+    from prose_kernel.language.source import Source
     from prose_kernel.languages import Language, Programs
     from prose_kernel.state.registry.resolver import RemotePrograms
 
@@ -115,7 +116,7 @@ def compile_file(name: str, profile: Profile = "default") -> Compiled:
         source = files.read_source(name)
     except CompileError as error:
         return Compiled(name, language, "", None, error.diagnostics)
-    compiled = language.compile(source, profile=profile, load=_contracts(name, language, profile))
+    compiled = _checked(language, source, profile=profile, load=_contracts(name, language, profile))
     return Compiled(name, language, source.text, compiled.program, compiled.diagnostics)
 
 
@@ -132,8 +133,18 @@ def _compile_installed(name: str, profile: Profile) -> Compiled:
     except CompileError as error:
         return Compiled(name, language, "", None, error.diagnostics)
     programs = language.programs(Path.cwd(), profile=profile, resolver=lambda: resolver, origin=name)
-    compiled = language.compile(source, profile=profile, load=programs.load_contract)
+    compiled = _checked(language, source, profile=profile, load=programs.load_contract)
     return Compiled(name, language, source.text, compiled.program, compiled.diagnostics)
+
+
+def _checked(language: Language, source: Source, **options: Any) -> Any:
+    """A compiled text; settings are read only where they could take a warning away (W052)."""
+    compiled = language.compile(source, **options)
+    if all(one.code != "W052" for one in compiled.diagnostics):
+        return compiled
+    from prose_kernel import settings
+
+    return language.compile(source, **options, pipefail=settings.load(Path.cwd(), problems=[]).exec_pipefail)
 
 
 def _resolver(name: str) -> RemotePrograms:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import stat
+import subprocess
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -28,6 +30,7 @@ CLOSED = CommandResult("cancelled", NOT_STARTED, kind="spawn", spawn_error="the 
 """The result of a command that was asked for after everything had been ended."""
 
 _FLAGS = {"bash": ("--noprofile", "--norc"), "zsh": ("-f",), "busybox": ("sh",)}
+_HAVE_PIPEFAIL = frozenset(("bash", "zsh", "ksh", "mksh"))
 NOT_INHERITED = (b"BASH_ENV", b"ENV")
 """Variables that would make a shell run a startup file."""
 
@@ -86,7 +89,7 @@ class ShellCommands:
 
     def _launch(self, request: CommandRequest) -> Launch:
         def prepare(report: int | None) -> tuple[Sequence[str | bytes], Sequence[int]]:
-            return self._shell.arguments(request.command, report)
+            return self._shell.arguments(request.command, report, pipefail=request.pipefail)
 
         environment = self._environment.current()
         moves = request.track and not cwd_report.cannot_move(self._shell.name, request.command, environment)
@@ -115,18 +118,27 @@ class Shell:
         self.name = Path(self.path).name
         self._start = (self.path, *(("-l",) if login else _FLAGS.get(self.name, ())), "-c")
 
-    def arguments(self, command: str, report: int | None = None) -> tuple[Sequence[str | bytes], Sequence[int]]:
+    def arguments(
+        self, command: str, report: int | None = None, *, pipefail: bool = False
+    ) -> tuple[Sequence[str | bytes], Sequence[int]]:
         """The shell's arguments, and the descriptors that it needs. Raises `SpawnFailure`, `OSError`."""
         text = _encode(command)
+        start = self._with_pipefail() if pipefail else self._start
         if len(text) <= LONGEST_ARGUMENT:
             if report is None:
                 # a shell would take a sign at the beginning for one of its own options
-                return (*self._start, b" " + text if text[:1] in (b"-", b"+") else text, "exec"), ()
-            return (*self._start, cwd_report.wrapper(report), "exec", text), ()
+                return (*start, b" " + text if text[:1] in (b"-", b"+") else text, "exec"), ()
+            return (*start, cwd_report.wrapper(report), "exec", text), ()
         script = _script(text)
         source = cwd_report.source(self.name, script)
         wrapper = source if report is None else cwd_report.wrapper(report, source)
-        return (*self._start, wrapper, "exec"), (script,)
+        return (*start, wrapper, "exec"), (script,)
+
+    def _with_pipefail(self) -> tuple[str, ...]:
+        """How the shell is called with `pipefail`. Raises `SpawnFailure` for a shell that does not have it."""
+        if self.name not in _HAVE_PIPEFAIL and not _has_pipefail(self._start[:-1]):
+            raise SpawnFailure("spawn", f"the shell {self.name} has no pipefail; choose another one (PROSE_SHELL=bash)")
+        return (*self._start[:-1], "-o", "pipefail", "-c")
 
 
 class Environment:
@@ -149,6 +161,16 @@ class Environment:
             self._built = {name: value for name, value in self._seen.items() if name not in NOT_INHERITED}
             self._built[b"PROSE_JOB"] = self._marker
         return self._built
+
+
+@cache
+def _has_pipefail(start: tuple[str, ...]) -> bool:
+    """Whether a shell knows the option: dash has it since 0.5.13. It is asked once, in a few milliseconds."""
+    try:
+        asked = subprocess.run((*start, "-o", "pipefail", "-c", ":"), capture_output=True, timeout=10, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return True  # that it cannot be started is reported with the command
+    return asked.returncode == 0
 
 
 def resolve_shell(shell: str | None) -> str:
@@ -193,6 +215,8 @@ def derive(request: CommandRequest, record: Record, asked: bool) -> CommandResul
 
     `asked`: the shell was asked where it ended; otherwise it ended where it started.
     """
+    from prose_kernel.language.exit_codes import may_hide
+
     code, kind, name = _classify(record)
     not_started = record.spawn_error is not None
     reports = record.outcome == "exited" and request.track and not not_started
@@ -217,6 +241,7 @@ def derive(request: CommandRequest, record: Record, asked: bool) -> CommandResul
         max_rss=record.max_rss,
         cpu_s=record.cpu_s,
         image=record.stdout.image,
+        code_hidden=may_hide(request.command, pipefail=request.pipefail),
     )
 
 

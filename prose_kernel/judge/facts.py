@@ -84,7 +84,8 @@ def _exec_member(value: ExecText, name: str) -> tuple[bool, Value]:
         return False, None
     match name:
         case "exit_code":
-            return True, value.result.exit_code
+            code = exit_code(value)
+            return code is not None, code
         case "stderr":
             return not value.result.stderr_truncated, value.result.stderr
         case _:
@@ -138,7 +139,13 @@ def whole(value: Value) -> bool:
 
 
 def exit_code(value: Value) -> int | None:
-    return value.result.exit_code if isinstance(value, ExecText) and not value.bare else None
+    """The exit code of a command; None for one that says nothing: `pytest | tail` ends with 0 in any case."""
+    return value.result.exit_code if isinstance(value, ExecText) and not (value.bare or code_hidden(value)) else None
+
+
+def code_hidden(value: Value) -> bool:
+    """Whether it is an exit code of 0 behind which the text of its command may hide a failure."""
+    return isinstance(value, ExecText) and value.result.exit_code == 0 and value.result.code_hidden
 
 
 def empty(value: Value) -> bool | None:

@@ -75,6 +75,8 @@ class Clause:
         if not found:
             return Ruling(None, self.rule, f"there is no {self.subject} to go by")
         why = f"{self.subject} is {preview(value)}"
+        if self.rule == "exit" and facts.code_hidden(value):
+            why = f"{self.subject} ended with 0, but its command may hide a failure"
         if self.rule == "exit" and (code := facts.exit_code(value)) is not None:
             why = f"{self.subject} exit code is {code}"
         return Ruling(answer if answer is None else answer != self.negated, self.rule, why)

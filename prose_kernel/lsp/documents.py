@@ -68,7 +68,13 @@ class Document:
 
     def compile(self, source: Source) -> Compiled:
         """A text compiled in the place of this one."""
-        return self.language.compile(source, profile=self.profile, load=self.programs.load_contract)
+        compiled = self.language.compile(source, profile=self.profile, load=self.programs.load_contract)
+        if self.path is None or all(one.code != "W052" for one in compiled.diagnostics):
+            return compiled
+        from prose_kernel import settings  # rarely needed: only settings can take that warning away
+
+        pipefail = settings.load(self.path.parent, problems=[]).exec_pipefail
+        return self.language.compile(source, profile=self.profile, load=self.programs.load_contract, pipefail=pipefail)
 
     def file_of(self, path: str) -> Path | None:
         """The file that an import of this text leads to, if there is one."""

@@ -112,6 +112,8 @@ class Host:
         self.names = SharedNames()
         self.journal: Journal | None = None
         self.preview: Any = None
+        self.pipefail = False
+        """Whether commands run with `pipefail` where the program does not say."""
         self.budget: Budget | None = None
         """That of the run."""
         self.agent_budgets: dict[str, Budget] = {}

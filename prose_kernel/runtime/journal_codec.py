@@ -73,7 +73,10 @@ def describe(request: Request, also: Sequence[str] = ()) -> Described:
     match request:
         case CommandRequest():
             limits = (request.cwd, request.timeout, request.max_output, request.track)
-            return Described(request.at, "command", request.command, (*limits, request.stdin, dict(request.env)))
+            piped = ("pipefail",) if request.pipefail else ()  # absent from journals of earlier versions
+            return Described(
+                request.at, "command", request.command, (*limits, request.stdin, dict(request.env), *piped)
+            )
         case SessionRequest():
             context = None if request.context is None else [(c.name, c.text, c.missing) for c in request.context]
             given = request.given.text if request.given is not None else None

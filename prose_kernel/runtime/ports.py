@@ -37,7 +37,7 @@ class CommandRequest(Struct, frozen=True):
 
     `track` asks for the shell's final directory (`cwd_after`); it is off for an explicit `cwd:`. Of each stream the
     first `max_output` characters are kept. `stdin` is the text of standard input, or an image (None: empty), `env`
-    holds further environment variables.
+    holds further environment variables. With `pipefail` a pipe ends with the code of its last command that failed.
     """
 
     command: str
@@ -48,6 +48,7 @@ class CommandRequest(Struct, frozen=True):
     stdin: str | bytes | None = None
     env: Mapping[str, str] = struct_field(default_factory=dict)
     at: str = ""
+    pipefail: bool = False
 
 
 Outcome = Literal["exited", "signaled", "timed_out", "interrupted", "cancelled", "spawn_failed", "lost"]
@@ -61,7 +62,8 @@ class CommandResult(Struct, frozen=True, omit_defaults=True):
     `kind` names a failure: `exit`, `signal`, `timeout`, `spawn`, `cwd`, `lost`; None on success. Streams are decoded
     and cut to `max_output` code points. `duration`, `max_rss`, `cpu_s` and `worker` (the name of the machine, for a
     command that ran on another one) are volatile and belong into metadata only. `image` is the picture that stdout was
-    or ended in; one line stands for it in `stdout`.
+    or ended in; one line stands for it in `stdout`. `code_hidden`: the command's text may hide a failure behind the
+    exit code 0 (exec-and-tasks.md 2.6).
     """
 
     outcome: Outcome
@@ -85,6 +87,7 @@ class CommandResult(Struct, frozen=True, omit_defaults=True):
     cpu_s: float = 0.0
     worker: str | None = None
     image: bytes = b""
+    code_hidden: bool = False
 
 
 Stream = Literal["stdout", "stderr"]

@@ -494,3 +494,28 @@ def test_starting_is_quick(tmp_path: Path) -> None:
         return min(times)
 
     assert best([*PROSE, "compile", "p.prose"]) - best([sys.executable, "-c", ""]) < 0.5
+
+
+HIDDEN = """
+    let tests = exec "sh -c 'echo 3 FAILED; exit 1' 2>&1 | tail -20"
+      on-fail: "continue"
+    if **the tests passed**:
+      exec "echo released"
+"""
+
+
+def test_a30_a_hidden_exit_code_decides_nothing(run: Run) -> None:
+    seen = run(HIDDEN)
+    assert seen.status == 3
+    assert "[W052]" in seen.err and "[E211]" in seen.err
+    assert "released" not in seen.out
+
+
+def test_a30_pipefail_lets_it_decide(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_property = run(HIDDEN.replace('"continue"\n', '"continue"\n      pipefail: true\n'))
+    monkeypatch.setenv("PROSE_EXEC_PIPEFAIL", "1")
+    with_setting = run(HIDDEN)
+    for seen in (with_property, with_setting):
+        assert seen.status == 0
+        assert "W052" not in seen.err and "exit code is 1" in seen.err
+        assert "released" not in seen.out

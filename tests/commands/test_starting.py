@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from commands.conftest import Runner, marked
+from msgspec import structs
 from needs import needs
 from waiting import appears
 
@@ -365,3 +366,32 @@ async def test_hazards_46_47_48_programs_that_cannot_run_are_the_shells_to_repor
 async def test_hazard_63_the_shell_corrects_a_stale_pwd(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PWD", "/usr")
     assert (await run('echo "$PWD"')).stdout == f"{run.directory}\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "busybox", "mksh", "ksh"])
+async def test_a30_pipefail_in_every_shell_that_has_it(engine: Engine, tmp_path: Path, shell: str) -> None:
+    needs(shell)
+    commands = ShellCommands(engine, shell)
+    for command in ("(exit 3) | cat", f": '{'x' * LONGEST_ARGUMENT}'; (exit 3) | cat"):
+        for track in (True, False):
+            piped = CommandRequest(command, str(tmp_path), 9.0, track)
+            plain = await commands.run(piped)
+            result = await commands.run(structs.replace(piped, pipefail=True))
+            assert (plain.exit_code, plain.code_hidden) == (0, True)
+            assert (result.exit_code, result.kind, result.stderr) == (3, "exit", "")
+
+
+async def test_a30_a_shell_without_pipefail_is_an_error_that_says_so(engine: Engine, tmp_path: Path) -> None:
+    shell = tmp_path / "dash"
+    shell.write_text('#!/bin/sh\n[ "$1" = -o ] && { echo "Illegal option -o pipefail" >&2; exit 2; }\nexec sh "$@"\n')
+    shell.chmod(0o755)
+    commands = ShellCommands(engine, str(shell))
+    request = CommandRequest("true | true", str(tmp_path), 9.0)
+    assert (await commands.run(request)).exit_code == 0
+    refused = failed(await commands.run(structs.replace(request, pipefail=True)))
+    assert refused == (
+        "spawn_failed",
+        127,
+        "spawn",
+        "the shell dash has no pipefail; choose another one (PROSE_SHELL=bash)",
+    )

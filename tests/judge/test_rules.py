@@ -14,6 +14,7 @@ from scaling import assert_linear
 
 from prose_kernel.errors import StateError
 from prose_kernel.judge import rules
+from prose_kernel.language.exit_codes import may_hide
 from prose_kernel.runtime.ports import CommandResult, Key
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value
 
@@ -21,13 +22,15 @@ DOCS = Path(__file__).parents[2] / "docs" / "judge-rules.md"
 SAID = {"yes": True, "no": False, "open": None}
 
 
-def command(exit_code: int, stdout: str, *, bare: bool = False, truncated: bool = False) -> ExecText:
-    return ExecText(stdout, CommandResult("exited", exit_code, stdout=stdout, stdout_truncated=truncated), bare)
+def command(exit_code: int, stdout: str, *, bare: bool = False, truncated: bool = False, of: str = "") -> ExecText:
+    hidden = may_hide(of)
+    result = CommandResult("exited", exit_code, stdout=stdout, stdout_truncated=truncated, code_hidden=hidden)
+    return ExecText(stdout, result, bare)
 
 
 def binding(text: str) -> Value:
-    if match := re.fullmatch(r'exec (\d+) (".*")', text):
-        return command(int(match[1]), json.loads(match[2]))
+    if match := re.fullmatch(r'exec (\d+) ("(?:\\.|[^"\\])*")(?: of (".*"))?', text):
+        return command(int(match[1]), json.loads(match[2]), of=json.loads(match[3] or '""'))
     value: Value = json.loads(text)
     return value
 

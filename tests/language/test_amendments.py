@@ -205,3 +205,47 @@ def test_a49_a_list_may_have_a_line_for_each_element() -> None:
 )
 def test_a49_backoff_may_be_seconds(backoff: str, codes: list[str]) -> None:
     assert [code for code, _, _ in found(f'session "x"\n  retry: 1\n  backoff: {backoff}\n')] == codes
+
+
+CODES = [
+    ("**the tests passed**", True),
+    ("**tests succeeded**", True),
+    ("**all tests pass**", True),
+    ("**tests and lint failed**", True),
+    ("**the exit code of tests is 0**", True),
+    ("**tests did not exit with an error**", True),
+    ("**`tests` failed** and x", True),
+    ('**tests contains "3 failed"**', False),
+    ("**tests shows that everything passed**", False),
+    ("**tests is not empty**", False),
+    ("**the smoketests passed**", False),
+    ("**the review passed**", False),
+]
+
+
+@pytest.mark.parametrize(("condition", "warned"), CODES, ids=[condition for condition, _ in CODES])
+def test_a30_a_condition_on_a_hidden_exit_code_is_a_warning(condition: str, warned: bool) -> None:
+    head = 'let x = true\nlet tests = exec "pytest 2>&1 | tail -20"\n'
+    assert found(f'{head}if {condition}:\n  exec "make"\n') == ([("W052", 3, 4)] if warned else [])
+
+
+def test_a30_the_warning_names_the_ways_out_that_there_are() -> None:
+    def hint(command: str, more: str = "", **options: bool) -> str | None:
+        text = f'loop until **the tests passed** (max: 3):\n  let tests = exec "{command}"{more}\n'
+        warnings = compile_source(Source.of(text), **options).diagnostics
+        return next((d.hint for d in warnings if d.code == "W052"), None)
+
+    piped, listed = hint("pytest | tail"), hint("pytest; echo")
+    assert piped and "`pipefail: true`" in piped and "contains" in piped
+    assert listed and "pipefail" not in listed and "contains" in listed
+    assert hint("pytest") is None
+    assert hint("pytest | tail", "\n    pipefail: true") is None
+    assert hint("pytest | tail", pipefail=True) is None
+    assert hint("pytest | tail", "\n    pipefail: false", pipefail=True) is not None
+    assert hint("pytest; echo", pipefail=True) is not None
+
+
+def test_a30_the_property_takes_true_or_false_and_is_not_strict() -> None:
+    assert found('exec "a | b"\n  pipefail: true') == found('exec "a | b"\n  pipefail: false') == []
+    assert found('exec "a | b"\n  pipefail: "yes"') == [("E004", 2, 13)]
+    assert found('exec "a | b"\n  pipefail: true', "strict") == [("W005", 2, 3)]

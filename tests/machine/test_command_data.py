@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from machine.fakes import Reply, World, lines
+from machine.test_preview import previews
 
 from prose_kernel.runtime.values import ExecText
 
@@ -245,3 +246,15 @@ async def test_a5_text_ends_in_the_same_characters_everywhere() -> None:
     expected = {"a": "one\n\n", "all": ["one\n\n"], "t": "x\n"}
     assert {name: verbatim(value) for name, value in found.items()} == expected
     assert {name: verbatim(value) for name, value in found.items()} == expected
+
+
+async def test_a30_pipefail_is_the_programs_word_before_the_settings() -> None:
+    text = lines('exec "one"', 'exec "two"', "  pipefail: true", 'exec "three"', "  pipefail: false", '  cwd: "/"')
+    for setting in (False, True):
+        w = World()
+        w.machine.pipefail = setting
+        await w.run(text)
+        assert [r.pipefail for r in w.commands.requests] == [setting, True, False]
+        assert [p.command and p.command.pipefail for p in await previews(w, text)] == [setting, True, False]
+    await w.run(text, profile="strict")
+    assert [r.pipefail for r in w.commands.requests][3:] == [True, True, True]

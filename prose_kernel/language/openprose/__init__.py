@@ -55,11 +55,12 @@ def compile_source(
     known: Known | None = None,
     load: LoadContract | None = None,
     cell: bool = False,
+    pipefail: bool = False,
 ) -> Compiled[Program]:
     """A program read and checked: every finding of openprose.md 9 that needs no run. Never raises.
 
     `known` holds the names that earlier cells have defined, `load` gives the contract of a `use` path, `cell` applies
-    the notebook rule of 3.1.
+    the notebook rule of 3.1, `pipefail` is the setting `exec_pipefail` (W052).
     """
     from prose_kernel.language.diagnostics import Compiled, in_order
     from prose_kernel.language.nodes import uncollected
@@ -69,7 +70,9 @@ def compile_source(
 
     with uncollected():
         parsed = parse(source, profile)
-        checked = check(parsed.program, source, profile=profile, known=known or Known(), load=load, cell=cell)
+        checked = check(
+            parsed.program, source, profile=profile, known=known or Known(), load=load, cell=cell, pipefail=pipefail
+        )
         found = in_order(_without_echoes(parsed.diagnostics, _with_positional(parsed, checked, source), profile))
     return Compiled(source, parsed.program, found)
 

@@ -17,6 +17,7 @@ from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import LoadContract, is_executable
 from prose_kernel.language.openprose.declarations import Declarations, ImportChecker
+from prose_kernel.language.openprose.hidden_codes import HiddenCodes
 from prose_kernel.language.openprose.name_resolution import Reader
 from prose_kernel.language.openprose.names import Known
 from prose_kernel.language.openprose.output_types import written_schema
@@ -42,14 +43,16 @@ def check(
     known: Known = _NOTHING,
     load: LoadContract | None = None,
     cell: bool = False,
+    pipefail: bool = False,
 ) -> tuple[Diagnostic, ...]:
     """All findings of a parsed program, sorted by line, column, code (9.1).
 
     `known` holds the names of earlier cells; with `cell` they may be redefined silently (3.1, notebook rule),
-    otherwise they count as declared at the top. `load` gives the contract of a `use` path; without it imports stay
-    unchecked. Nothing is executed; the cost is linear in the size of the program.
+    otherwise they count as declared at the top. `pipefail`: a setting runs commands with it. `load` gives the contract
+    of a `use` path; without it imports stay unchecked. Nothing is executed; the cost is linear in the size of the
+    program.
     """
-    return Checker(program, source, profile, known, cell, load).run()
+    return Checker(program, source, profile, known, cell, load, pipefail).run()
 
 
 def answer_at(program: Program, source: Source, known: Known, load: LoadContract | None, key: str) -> Schema | None:
@@ -63,7 +66,14 @@ class Checker:
     """One check of one program."""
 
     def __init__(
-        self, program: Program, source: Source, profile: Profile, known: Known, cell: bool, load: LoadContract | None
+        self,
+        program: Program,
+        source: Source,
+        profile: Profile,
+        known: Known,
+        cell: bool,
+        load: LoadContract | None,
+        pipefail: bool = False,
     ) -> None:
         self.program = program
         self.known = known
@@ -72,6 +82,8 @@ class Checker:
         self.strict = self.survey.strict
         self.reader = Reader(self.survey)
         self.load = load
+        self.codes = HiddenCodes(self.survey, pipefail)
+        self.reader.on_condition = self.codes.condition
         self.properties = PropertyChecker(self.survey, self.reader, load)
         self.declarations = Declarations(self.survey)
         self.agenda: list[tuple[Callable[[Any], None] | None, Any]] = []  # None: visit the statement
@@ -117,6 +129,7 @@ class Checker:
         self.reader.report_exec_members()
         self.reader.report_fields()
         self.reader.report_insertions()
+        self.codes.report()
 
     # ---------------------------------------------------------------- the agenda
 
@@ -162,6 +175,7 @@ class Checker:
 
     def _bind_let(self, node: tree.Let) -> None:
         if not node.destructured:
+            self.codes.bound(node.names[0].id, node.value)
             self.declarations.declare(node.names[0], node.kind, self._held(node.value))
             return
         value = node.value
@@ -176,6 +190,7 @@ class Checker:
         self._value(node.value)
 
     def _bind_assign(self, node: tree.Assign) -> None:
+        self.codes.bound(node.name.id, node.value)
         self.declarations.assign(node.name, self._held(node.value))
 
     def _output(self, node: tree.Output) -> None:
@@ -186,6 +201,7 @@ class Checker:
     def _bind_output(self, node: tree.Output) -> None:
         name, value = node.name, node.value
         if name is not None:
+            self.codes.bound(name.id, value)
             same = isinstance(value, Name) and value.id == name.id
             held = self.survey.frame.held.get(name.id) if same else self._held(value)
             self.declarations.declare(name, "output", held)
@@ -466,6 +482,7 @@ class Checker:
             return
         # What may fail is an error value by then, which has members (3.7).
         held = None if id(branch) in self._tolerated and _may_raise(statement.value) else self._held(statement.value)
+        self.codes.bound(name.id, statement.value)
         self.declarations.declare(name, "branch", held)
 
     def _leave_branch(self, bound: list[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from prose_kernel.language import typed_answers
 from prose_kernel.language.nearest import did_you_mean
 from prose_kernel.language.openprose import newcomers
@@ -60,6 +62,7 @@ class Reader:
         self._commands: list[tuple[Text, list[Interpolation]]] = []
         self._suspects: list[tuple[str, Span, str]] = []
         self._fields: list[tuple[Frame, str, str, Span, Schema]] = []
+        self.on_condition: Callable[[Discretion], None] = lambda node: None
 
     # ---- expressions
 
@@ -191,6 +194,8 @@ class Reader:
         if condition and 0 < len(raw_text(text)) < _SHORTEST_MARKER:
             message = f"The condition `{text.raw}` is very short"
             self.survey.report("W162", node.span, message, "say in a few words what must be true")
+        if condition:
+            self.on_condition(node)
         for part in text.parts:
             if type(part) is Interpolation:
                 self.interpolation(part, "W108")

@@ -20,11 +20,12 @@ VariableKind = Literal["let", "const", "input", "output"]
 @dataclass(frozen=True, slots=True)
 class Variable:
     """A variable of the root frame; `from_exec` when its value was bound straight from `exec` (E138), `answer` what is
-    known of the typed answer that it holds."""
+    known of the typed answer that it holds, `hides_code` when it is of a command whose exit code may hide a failure."""
 
     kind: VariableKind
     from_exec: bool = False
     answer: Schema | None = None
+    hides_code: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ ALLOWED: dict[Owner, tuple[str, ...]] = {
         *("model", "prompt", "context", "permissions"),
         *("retry", "backoff", "timeout", "budget", "output", "tools"),
     ),
-    "exec": ("timeout", "on-fail", "cwd", "stdin", "env", "max-output", "format", "display"),
+    "exec": ("timeout", "on-fail", "cwd", "stdin", "env", "max-output", "format", "display", "pipefail"),
     "gate": ("prompt", "allow", "timeout", "on_reject"),
 }
 FORMATS = ("json", "jsonl", "csv", "lines")
@@ -370,6 +370,11 @@ class PropertyChecker:
         for part in item.value.interpolations:
             self.reader.interpolation(part, "E053")
 
+    def _pipefail(self, item: Property, _owner: Owner) -> None:
+        value = item.value
+        if not (isinstance(value, Constant) and isinstance(value.value, bool)):
+            self._report("E004", value, "`pipefail` takes true or false", "write `pipefail: true`")
+
     # ---- gates
 
     def gate(self, name: Name, properties: Properties) -> None:
@@ -422,6 +427,7 @@ class PropertyChecker:
         "max-output": _max_output,
         "format": _format,
         "display": _display,
+        "pipefail": _pipefail,
         "allow": _allow,
         "on_reject": _on_reject,
     }

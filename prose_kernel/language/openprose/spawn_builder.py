@@ -44,6 +44,7 @@ _ONE_LINE: Final = frozenset(
         "max-output",
         "format",
         "display",
+        "pipefail",
         "allow",
         "on_reject",
     }

@@ -20,7 +20,19 @@ from prose_kernel.language.source import Source, Span
 from prose_kernel.language.symbols import Index, Indexer, Occurrence, Symbol, SymbolKind, Target, Visit
 
 _WORDS: Final = frozenset(
-    {"model", "persist", "backoff", "on-fail", "format", "skills", "retry", "timeout", "allow", "max-output"}
+    {
+        "model",
+        "persist",
+        "backoff",
+        "on-fail",
+        "format",
+        "skills",
+        "retry",
+        "timeout",
+        "allow",
+        "max-output",
+        "pipefail",
+    }
 )
 """Properties whose values are words; nothing in them is a name or is filled in (1.6)."""
 

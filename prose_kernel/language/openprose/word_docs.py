@@ -148,6 +148,7 @@ PROPERTIES: dict[str, Entry] = {
     "max-output": Entry("How many characters of each stream the value keeps, up to 100,000,000.", 'exec "seq 1 20000"\n  max-output: 200000', ("200000",), ("exec",)),
     "format": Entry("What the output of a command is, for loops, paths and indexes.", 'let rows = exec "cat users.csv"\n  format: "csv"', ('"json"', '"jsonl"', '"csv"', '"lines"'), ("exec",)),
     "display": Entry("A file that the command makes, shown when it has succeeded: an image, PDF, page, table, text.", 'exec "python3 plot.py"\n  display: "chart.png"', owners=("exec",)),
+    "pipefail": Entry("Whether a pipe fails when any command in it does, not only the last.", 'let tests = exec "pytest 2>&1 | tail -20"\n  on-fail: "continue"\n  pipefail: true', ("true", "false"), ("exec",)),
     "allow": Entry("Who may approve a gate.", 'gate release:\n  prompt: "Release?"\n  allow: ["user"]', ('["user"]',), ("gate",)),
     "budget": Entry("What it may consume at most: money, tokens, time, sessions.", 'session "Survey the field"\n  budget: "20k tokens, 5 min"', owners=("session", "resume", "agent")),
     "output": Entry("What the answer is: an object with these fields, or of a JSON Schema.", 'session "Review it"\n  output:\n    verdict: "approve" or "reject"\n    remarks: [text]', owners=("session", "resume", "agent")),

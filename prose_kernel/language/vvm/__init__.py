@@ -46,11 +46,12 @@ def compile_source(
     known: Known | None = None,
     load: LoadModule | None = None,
     cell: bool = False,
+    pipefail: bool = False,
 ) -> Compiled[Program]:
     """A program read and checked: every finding of docs/reference/vvm.md 10 that needs no run. Never raises.
 
     `known` holds the names that earlier cells have defined, `load` gives what a module exports, `cell` applies the
-    rules of 9.6. VVM has one profile.
+    rules of 9.6. VVM has one profile, and no commands for `pipefail`.
     """
     from prose_kernel.language.diagnostics import Compiled
     from prose_kernel.language.nodes import uncollected

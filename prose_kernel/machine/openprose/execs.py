@@ -120,11 +120,13 @@ class ExecCode(SpawnCode):
         most, cwd = found.get("max-output"), found.get("cwd")
         kept = most.value if isinstance(most, tree.Number) and isinstance(most.value, int) else DEFAULT_MAX_OUTPUT
         stdin, env = await self._inputs(s, found)
+        piped = found.get("pipefail")
+        pipefail = bool(piped.value) if isinstance(piped, tree.Constant) else s.host.pipefail
         if not isinstance(cwd, tree.Text):
-            return CommandRequest(command, s.cwd, seconds, True, kept, stdin, env, s.at("exec"))
+            return CommandRequest(command, s.cwd, seconds, True, kept, stdin, env, s.at("exec"), pipefail)
         directory = os.path.expanduser(await render(s, cwd, refused))  # noqa: ASYNC240, PTH111 - no file is touched
         directory = os.path.join(s.cwd, directory)  # noqa: PTH118
-        return CommandRequest(command, directory, seconds, False, kept, stdin, env, s.at("exec"))
+        return CommandRequest(command, directory, seconds, False, kept, stdin, env, s.at("exec"), pipefail)
 
     async def _inputs(
         self, s: ProgramContext, found: Mapping[str, object]

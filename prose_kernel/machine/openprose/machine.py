@@ -31,7 +31,7 @@ from prose_kernel.machine.openprose.program_text import valued_kind
 from prose_kernel.machine.openprose.programs import run_text
 from prose_kernel.runtime.machine import BindingInfo, Definition, Preview
 from prose_kernel.runtime.machine import Machine as RuntimeMachine
-from prose_kernel.runtime.values import Reference, Value
+from prose_kernel.runtime.values import ExecText, Reference, Value
 
 
 class Machine(RuntimeMachine):
@@ -55,6 +55,15 @@ class Machine(RuntimeMachine):
 
     def _result(self, value: Value) -> Value:
         return dict(self.outputs()) if self._run.root.outputs else value
+
+    @property
+    def pipefail(self) -> bool:
+        """Whether commands run with `pipefail` where the program does not say (the setting `exec_pipefail`)."""
+        return self._run.host.pipefail
+
+    @pipefail.setter
+    def pipefail(self, on: bool) -> None:
+        self._run.host.pipefail = on
 
     async def preview(self, program: tree.Program, source: Source) -> tuple[Preview, ...]:
         from prose_kernel.machine.openprose.preview import preview
@@ -158,7 +167,8 @@ class _Variables(Mapping[str, Variable]):
     def __getitem__(self, name: str) -> Variable:
         slot = self._table[name]
         answer = slot.value.schema if isinstance(slot.value, Reference) else None
-        return Variable(slot.kind, slot.spawned == "exec", answer)
+        hides = isinstance(slot.value, ExecText) and slot.value.result.code_hidden
+        return Variable(slot.kind, slot.spawned == "exec", answer, hides)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._table)

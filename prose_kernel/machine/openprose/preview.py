@@ -191,7 +191,7 @@ def _shadow(run: ProgramRun, foresight: Foresight) -> ProgramRun:
     nobody, store = Nobody(), Looking(run.store)
     ports = structs.replace(run.host.ports, judge=nobody, user=nobody, store=store, races=None)
     host = Host(ports, (), load=run.host.load, supplied=run.host.supplied, hook=StepLimit(foresight.told))
-    host.preview = foresight
+    host.preview, host.pipefail = foresight, run.host.pipefail
     shadow = ProgramRun(host, store, run.name, run.program)
     table = {name: replace(slot) for name, slot in run.root.table.items()}
     shadow.root = Layer(Frame(), table=table, exports=dict(run.root.exports), outputs=dict(run.root.outputs))

@@ -1,0 +1,65 @@
+"""W052: a condition asks whether a command succeeded, and the command's text may hide that it failed (5.2)."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from prose_kernel.language.exit_codes import may_hide
+from prose_kernel.language.openprose.program_index import Survey
+from prose_kernel.language.openprose.tree import Arrow, Constant, Discretion, Exec, Node
+from prose_kernel.language.source import Span
+
+_LOOKS: Final = (
+    r"contains?|includes?|shows?|says?|mentions?|lists?|match(?:es)?|starts?|begins?|ends?|outputs?|texts?|prints?"
+    r"|reports?"
+)
+_OUTCOME: Final = r"pass\w*|fail\w*|succe\w+|green|zero|non-?zero|exit(?:ed|s)?|broken?|ok(?:ay)?|error\w*"
+_ASKED: Final = rf"(?:['’]s)?`?(?:\s+(?!(?:{_LOOKS})\b)[\w'’-]+){{0,4}}?\s+(?:{_OUTCOME})\b"
+_OF: Final = r"\bexit\s+(?:code|status)\s+of\s+(?:the\s+)?`?"
+
+
+class HiddenCodes:
+    """What one check knows of the exit codes that conditions ask for; `pipefail` is the setting of that name."""
+
+    def __init__(self, survey: Survey, pipefail: bool) -> None:
+        self._survey = survey
+        self._pipefail = pipefail
+        self._hiding: dict[str, bool] = {}
+        """Names of such values, and whether `pipefail` would be the remedy."""
+        self._conditions: list[tuple[str, Span]] = []
+
+    def bound(self, name: str, value: Node) -> None:
+        """A name is bound to a value."""
+        spawn = value.spawns[-1] if isinstance(value, Arrow) else value
+        if not isinstance(spawn, Exec):
+            return
+        written = next((p.value for p in spawn.properties if p.name.id == "pipefail" and not self._survey.strict), None)
+        pipefail = bool(written.value) if isinstance(written, Constant) else self._pipefail
+        if may_hide(spawn.command.raw, pipefail=pipefail):
+            self._hiding[name] = not may_hide(spawn.command.raw, pipefail=True)
+
+    def condition(self, node: Discretion) -> None:
+        """A condition is asked; what its names hold may become known later."""
+        self._conditions.append((node.text.raw, node.span))
+
+    def report(self) -> None:
+        """Report W052 once for each condition."""
+        hiding = {name: True for name, known in self._survey.known.variables.items() if known.hides_code}
+        if not self._conditions or not (hiding := {**hiding, **self._hiding}):
+            return
+        names = "|".join(map(re.escape, sorted(hiding, key=len, reverse=True)))
+        asked = re.compile(rf"(?<![\w-])(?P<a>{names})(?![\w-]){_ASKED}|{_OF}(?P<b>{names})(?![\w-])", re.IGNORECASE)
+        folded = {name.casefold(): name for name in hiding}
+        for text, span in self._conditions:
+            if match := asked.search(text):
+                name = folded[(match["a"] or match["b"]).casefold()]
+                self._survey.report(
+                    "W052", span, f"The exit code of `{name}` may hide a failure", self._hint(name, hiding)
+                )
+
+    def _hint(self, name: str, hiding: dict[str, bool]) -> str:
+        look = f'look at its text: `**{name} contains "..."**`'
+        if self._survey.strict or not hiding[name]:
+            return f"end the command with the one that decides (`&&` in place of `;`, no `|| true`), or {look}"
+        return f"add `pipefail: true` below the `exec`, or {look}"
