@@ -330,7 +330,9 @@ class _Connecting:
             return DryRunSessions(describe)
         if self.choice.kind == "scripted":
             return RememberingSessions(self._scripted(), self.where, self.clock, self.memories)
-        recorded: Sessions = RecordedSessions(self._answering(), self.cassettes, asker=self.person, desk=self.desk)
+        recorded: Sessions = RecordedSessions(
+            self._answering(), self.cassettes, asker=self.person, desk=self.desk, asks_model=self._model_answers
+        )
         if self.choice.kind == "nobody" and self.options.cassette.mode is None:
             from prose_kernel.sessions.providers import unconfigured
 
@@ -354,6 +356,12 @@ class _Connecting:
                 )
             case _:
                 return LiveSessions(self.live, self.choice)
+
+    def _model_answers(self) -> bool:
+        """Whether a model or agent answers what is not recorded, rather than a person."""
+        if self.choice.kind == "nobody":
+            return self.announced is not None and self.announced.choice() is not None
+        return self.choice.kind != "human"
 
     def _detected_sessions(self) -> Sessions | None:
         choice = self.announced.choice() if self.announced is not None else None

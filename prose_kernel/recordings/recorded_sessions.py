@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from prose_kernel.recordings.cassette_store import CassetteStore
     from prose_kernel.recordings.matching import How, Take
     from prose_kernel.recordings.records import Answer, Failure, Meta
+    from prose_kernel.runtime.session_options import CassetteMode
 
 OnProgress = Callable[[SessionProgress], None]
 
@@ -44,16 +45,25 @@ NOT_RECORDED: Final = (CassetteMiss, NoProvider, PermissionDenied, ProviderAuth)
 class RecordedSessions:
     """The `Sessions` port over another one. `inner` None: nobody answers what is not recorded (`%provider replay`).
 
-    `desk` asks the person before a recorded file is written where the rules say `prompt`.
+    `desk` asks the person before a recorded file is written where the rules say `prompt`. `asks_model` tells whether a
+    model or agent is behind `inner`, and not a person: only then does mode `auto` ask again where a record ends in a
+    failure (docs/reference/sessions.md 4.2).
     """
 
     def __init__(
-        self, inner: Sessions | None, cassettes: Cassettes, *, asker: Asker, desk: PermissionDesk | None = None
+        self,
+        inner: Sessions | None,
+        cassettes: Cassettes,
+        *,
+        asker: Asker,
+        desk: PermissionDesk | None = None,
+        asks_model: Callable[[], bool] = lambda: True,
     ) -> None:
         self._inner = inner
         self._cassettes = cassettes
         self._asker = asker
         self._desk = desk
+        self._asks_model = asks_model
 
     async def run(self, request: SessionRequest, on_progress: OnProgress) -> SessionResult:
         """The recorded answer or failure of this attempt, else that of the inner provider, which is then recorded.
@@ -66,7 +76,7 @@ class RecordedSessions:
         shelf = self._cassettes.shelf
         try:
             attempt = _Attempt(shelf, request)
-            if mode != "record" and (found := attempt.lookup(failed=mode == "replay")) is not None:
+            if mode != "record" and (found := self._lookup(attempt, mode)) is not None:
                 if mode == "replay":
                     from prose_kernel.recordings.records import usage_of
 
@@ -85,6 +95,12 @@ class RecordedSessions:
             shelf.took_part(request.at)
             for warning in self._cassettes.take_warnings():
                 self._asker.show(f"Warning: {warning}")
+
+    def _lookup(self, attempt: _Attempt, mode: CassetteMode) -> tuple[Take, How, Entry] | None:
+        found = attempt.lookup(failed=mode == "replay")
+        if found is None and mode == "auto" and (failed := attempt.lookup()) is not None and not self._asks_model():
+            return failed
+        return found
 
     # ------------------------------------------------------------ replaying
 

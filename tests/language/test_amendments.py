@@ -9,6 +9,7 @@ import pytest
 from prose_kernel import languages
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.openprose import compile_source
+from prose_kernel.language.openprose.names import Known, Variable
 from prose_kernel.language.source import Source
 
 _HEADERS = {
@@ -243,6 +244,17 @@ def test_a30_the_warning_names_the_ways_out_that_there_are() -> None:
     assert hint("pytest | tail", pipefail=True) is None
     assert hint("pytest | tail", "\n    pipefail: false", pipefail=True) is not None
     assert hint("pytest; echo", pipefail=True) is not None
+
+
+def test_a30_a_value_of_an_earlier_cell_counts_until_it_is_bound_again() -> None:
+    known = Known(variables={"tests": Variable("let", from_exec=True, hides_code=True)})
+
+    def warned(text: str) -> bool:
+        compiled = compile_source(Source.of(text), known=known, cell=True)
+        return "W052" in {d.code for d in compiled.diagnostics}
+
+    assert warned('if **the tests passed**:\n  exec "make"\n')
+    assert not warned('loop until **the tests passed** (max: 2):\n  let tests = exec "pytest"\n')
 
 
 def test_a30_the_property_takes_true_or_false_and_is_not_strict() -> None:

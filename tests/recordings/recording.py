@@ -161,6 +161,7 @@ class Recording:
         cells: Sequence[str] = (),
         late: Delay | None = None,
         counted: bool = False,
+        asks_model: bool = True,
         **options: Any,
     ) -> Any:
         """Run a program (or cells); the values of all variables, in order of their names. A failure is the error."""
@@ -175,7 +176,7 @@ class Recording:
         cassettes = Cassettes(CassetteOptions(mode=mode, **options), self.where(str(store.directory)), self.clock)
         self.cassettes = cassettes
         world = World()
-        recorded: Any = RecordedSessions(provider, cassettes, asker=self.person)
+        recorded: Any = RecordedSessions(provider, cassettes, asker=self.person, asks_model=lambda: asks_model)
         if counted:
             recorded = CountedSessions(recorded, UsageTotals())
         self.events = []

@@ -211,6 +211,20 @@ async def test_a_failure_that_stays_is_replayed_and_asked_again_in_auto(there: R
     assert [r["t"] for r in there.records()] == ["head", "session"]
 
 
+async def test_a27_a_person_is_not_asked_where_a_record_is_a_failure(there: Recording) -> None:
+    text = lines("try:", '  let a = session "Try"', "catch as err:", "  let m = err.message")
+    gone = Provider(FakeClock(), says={"Try": ProviderConnection("no network")})
+    assert await there.run(text, provider=gone) == {"m": "no network"}
+    kept = there.records()
+    person = Provider(FakeClock(), says={"Try": "typed", "New": "typed"})
+    assert await there.run(text, provider=person, asks_model=False) == {"m": "no network"}
+    assert (person.asked, there.records()) == ([], kept)
+    assert await there.run(text + 'let b = session "New"\n', provider=person, asks_model=False) == {
+        "b": "typed",
+        "m": "no network",
+    }
+
+
 @pytest.mark.parametrize(
     "failure",
     [

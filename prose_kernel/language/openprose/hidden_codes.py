@@ -27,10 +27,12 @@ class HiddenCodes:
         self._pipefail = pipefail
         self._hiding: dict[str, bool] = {}
         """Names of such values, and whether `pipefail` would be the remedy."""
+        self._bound: set[str] = set()
         self._conditions: list[tuple[str, Span]] = []
 
     def bound(self, name: str, value: Node) -> None:
         """A name is bound to a value."""
+        self._bound.add(name)
         spawn = value.spawns[-1] if isinstance(value, Arrow) else value
         if not isinstance(spawn, Exec):
             return
@@ -45,8 +47,11 @@ class HiddenCodes:
 
     def report(self) -> None:
         """Report W052 once for each condition."""
-        hiding = {name: True for name, known in self._survey.known.variables.items() if known.hides_code}
-        if not self._conditions or not (hiding := {**hiding, **self._hiding}):
+        if not self._conditions:
+            return
+        earlier = self._survey.known.variables.items()
+        hiding = {name: True for name, known in earlier if known.hides_code and name not in self._bound}
+        if not (hiding := {**hiding, **self._hiding}):
             return
         names = "|".join(map(re.escape, sorted(hiding, key=len, reverse=True)))
         asked = re.compile(rf"(?<![\w-])(?P<a>{names})(?![\w-]){_ASKED}|{_OF}(?P<b>{names})(?![\w-])", re.IGNORECASE)
