@@ -27,12 +27,17 @@ _CONTEXT.set_forkserver_preload(["loaded", "forked_child"])
 
 
 def prose(
-    *arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None, timeout: float = 60
+    *arguments: str,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 60,
+    broken: Mapping[int, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """`prose ARGUMENTS` without a terminal and with nothing to read, until it ends."""
+    """`prose ARGUMENTS` without a terminal and with nothing to read, until it ends. `broken`: streams by their numbers
+    (`forked_child.to_files`)."""
     with tempfile.TemporaryDirectory() as place:
         out, err, told = Path(place, "out"), Path(place, "err"), Path(place, "status")
-        process = _started(forked_child.to_files, (str(out), str(err)), arguments, cwd, env, told)
+        process = _started(forked_child.to_files, (str(out), str(err), broken), arguments, cwd, env, told)
         process.join(timeout)
         if process.exitcode is None:
             process.kill()

@@ -5,16 +5,35 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import TextIO
 
 
-def to_files(out: str, err: str) -> None:
+def to_files(out: str, err: str, broken: Mapping[int, str] | None = None) -> None:
+    """Standard output and error into files; `broken` streams are "closed", "full" or "gone" (a pipe without a reader)."""
     for number, path in ((1, out), (2, err)):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(descriptor, number)
         os.close(descriptor)
+    for number, how in (broken or {}).items():
+        if how == "closed":
+            os.close(number)
+            continue
+        reader, writer = os.pipe() if how == "gone" else (-1, os.open("/dev/full", os.O_WRONLY))
+        os.dup2(writer, number)
+        for descriptor in (reader, writer):
+            if descriptor > 2:
+                os.close(descriptor)
+
+
+def _opened(number: int, how: str, lines: int = -1) -> TextIO | None:
+    """As Python opens it, which is not at all where it is closed."""
+    try:
+        return open(number, how, lines, encoding="utf-8", closefd=False)
+    except OSError:
+        return None
 
 
 def to_terminal(name: str, ready: Connection) -> None:
@@ -37,9 +56,7 @@ def run(
     os.environ.update(environment)
     streams(*settings)
     lines = 1 if os.isatty(1) else -1
-    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
-    sys.stdout = open(1, "w", lines, encoding="utf-8", closefd=False)  # noqa: SIM115
-    sys.stderr = open(2, "w", 1, encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stdin, sys.stdout, sys.stderr = _opened(0, "r"), _opened(1, "w", lines), _opened(2, "w", 1)  # type: ignore[assignment]
     sys.argv = ["-c", *arguments]
     from prose_kernel.cli.main import main
 

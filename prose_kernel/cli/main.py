@@ -92,13 +92,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status is returned.
 
     0 done, 1 the program (or its text, or the request) is at fault, 2 usage or an error before the start, 3 nobody
-    could answer; 128 and the number of the signal for what a signal has ended.
+    could answer; 128 and the number of the signal for what a signal has ended. 1 instead of 0 where standard output
+    could not be written.
     """
-    args = list(sys.argv[1:] if arguments is None else arguments)
+    from prose_kernel.cli import streams
+
     _prepare_streams()
+    status = _run(list(sys.argv[1:] if arguments is None else arguments))
+    unwritten = streams.problem()
+    if unwritten is not None:
+        _say(f"Error: standard output could not be written: {unwritten}")
+        return status or 1
+    return status
+
+
+def _run(args: list[str]) -> int:
     try:
         status = cli.main(args, prog_name="prose", standalone_mode=False)
-        sys.stdout.flush()
     except (click.ClickException, UsageError, CompileError) as error:
         return _before_the_start(error, args)
     except GateRefused as refused:
@@ -106,8 +116,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except (click.Abort, KeyboardInterrupt):
         return 130
-    except BrokenPipeError:
-        return _reader_gone()
     except Exception as defect:
         if isinstance(defect, FileNotFoundError) and not _directory_is_there():
             _say("Error: the directory that this command was started in is gone\nhint: cd to a directory that exists")
@@ -128,7 +136,11 @@ def _directory_is_there() -> bool:
 
 
 def _prepare_streams() -> None:
-    """Escape what cannot be encoded; on a terminal escape everything but colours."""
+    """Output that cannot be written raises nothing. Escape what cannot be encoded; on a terminal escape everything but
+    colours."""
+    from prose_kernel.cli import streams
+
+    streams.prepare()
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if hasattr(stream, "reconfigure"):
@@ -158,11 +170,3 @@ def _before_the_start(error: click.ClickException | UsageError | CompileError, a
     if args[:1] == ["run"] and report.wants_json(args):
         click.echo(report.result_line(report.not_started(error)))
     return USAGE_STATUS
-
-
-def _reader_gone() -> int:
-    """The reader of our output is gone: print nothing more, and let Python's last flush succeed."""
-    from prose_kernel.cli.terminal import to_nowhere
-
-    to_nowhere(sys.stdout)
-    return 1  # as click does where it finds out first

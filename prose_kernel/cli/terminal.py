@@ -56,13 +56,12 @@ class GuardedTerminal:
 class Screen:
     """Both output streams, and the live region below them.
 
-    `products_to_stderr` is for `--format json`: stdout then belongs to the one object at the end. A reader who goes
-    away (`| head`) ends the writing, never the run.
+    `products_to_stderr` is for `--format json`: stdout then belongs to the one object at the end.
     """
 
     def __init__(self, out: TextIO, err: TextIO, *, products_to_stderr: bool = False) -> None:
         out, err = (getattr(stream, "unguarded", stream) for stream in (out, err))
-        self._files: dict[Stream, TextIO | None] = {"stdout": err if products_to_stderr else out, "stderr": err}
+        self._files: dict[Stream, TextIO] = {"stdout": err if products_to_stderr else out, "stderr": err}
         self.colour_out = has_colour(err if products_to_stderr else out)
         self.colour = has_colour(err)
         self._err = err
@@ -89,20 +88,14 @@ class Screen:
     def takes_bytes(self) -> bool:
         """Whether stdout is a pipe or a file that gets the results, whatever they are."""
         file = self._files["stdout"]
-        return file is not None and file is not self._err and not file.isatty() and hasattr(file, "buffer")
+        return file is not self._err and not file.isatty() and hasattr(file, "buffer")
 
     def write_bytes(self, data: bytes) -> None:
         """The bytes of a result, where `takes_bytes`."""
         file = self._files["stdout"]
-        if file is None:
-            return
-        try:
-            file.flush()
-            file.buffer.write(data)
-            file.flush()
-        except OSError:
-            self._files["stdout"] = None
-            to_nowhere(file)
+        file.flush()
+        file.buffer.write(data)
+        file.flush()
 
     def _pass(self, stream: Stream, text: str) -> None:
         if not text:
@@ -158,14 +151,8 @@ class Screen:
 
     def _write(self, stream: Stream, text: str) -> None:
         file = self._files[stream]
-        if file is None:
-            return
-        try:
-            file.write(text)
-            file.flush()
-        except OSError:
-            self._files[stream] = None
-            to_nowhere(file)
+        file.write(text)
+        file.flush()
 
     # -------------------------------------------------- the live region
 
@@ -243,7 +230,7 @@ class Screen:
 
     def shares_terminal(self, stream: Stream) -> bool:
         file = self._files[stream]
-        return file is not None and file.isatty()
+        return file.isatty()
 
     def _write_above(self, region: LiveRegion, stream: Stream, text: str) -> None:
         """Whole lines go above the live lines; the start of a line waits there for its end."""
@@ -251,16 +238,6 @@ class Screen:
         if rest:
             self._partial[stream] = rest
         region.above(lambda: self._write(stream, whole + newline), self._unfinished())
-
-
-def to_nowhere(file: TextIO) -> None:
-    """Redirect a broken output to /dev/null, so that buffered text and the flush at exit raise nothing."""
-    try:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, file.fileno())
-        os.close(null)
-    except (OSError, ValueError):
-        return
 
 
 class TerminalAsker:

@@ -255,6 +255,8 @@ def find(where: Sequence[RunPlace], wanted: str) -> KeptRun:
 
     Raises `UsageError`.
     """
+    if not wanted.strip():
+        raise UsageError("the name of a run is empty", hint="prose runs lists them")
     if "/" in wanted:
         path = Path(wanted.rstrip("/"))
         if RUN_ID.fullmatch(path.name) and path.is_dir():

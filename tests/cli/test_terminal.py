@@ -258,19 +258,6 @@ def test_an_own_line_never_continues_a_commands_line() -> None:
     assert err.getvalue() == "no newline\na remark\nanother\n"
 
 
-def test_a_stream_that_fails_is_given_up() -> None:
-    class Full(io.StringIO):
-        def write(self, text: str) -> int:
-            raise OSError(28, "No space left on device")
-
-    err = io.StringIO()
-    screen = Screen(Full(), err)
-    screen.write("stdout", "lost")
-    screen.write("stdout", "lost too")
-    screen.note("still here")
-    assert err.getvalue() == "still here\n"
-
-
 EVIL = "\\033]0;title\\007\\033[2J\\033[?1049h\\033P1;2q\\033[31mred\\033[0m"
 EVIL_EXEC = f'exec """printf \'{EVIL}end\\\\n\'"""\n'
 

@@ -1,0 +1,94 @@
+"""The standard streams of the command line, which may be closed, full or gone.
+
+What cannot be written is dropped and remembered, so that a command does all of its work and no write fails in the
+middle of it; the exit status tells (docs/reference/openprose.md 8). A stream that was closed when the command began is
+opened: otherwise the first file that is opened would take its number, and get what is printed.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+from typing import Any, Final
+
+_CLOSED: Final = {0: os.O_RDONLY, 1: os.O_RDONLY, 2: os.O_WRONLY}
+"""How /dev/null takes the place of a closed stream: writing to standard output then fails as it would have."""
+
+_NAMES: Final = ("stdin", "stdout", "stderr")
+
+
+class Output(io.FileIO):
+    """Standard output or standard error. `problem` is why something could not be written; nothing raises."""
+
+    problem: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        size = memoryview(data).nbytes
+        if self.problem is not None:
+            return size
+        try:
+            written = super().write(data)
+        except OSError as error:
+            self.problem = error
+            return size
+        return written if written is not None else self._later(data)
+
+    def _later(self, data: Any) -> int:
+        """What a pipe that does not block has no room for yet."""
+        import select
+
+        select.select([], [self.fileno()], [])
+        return self.write(data)
+
+
+def prepare() -> None:
+    """Make the streams of this process such. Streams that somebody has put in their place stay as they are."""
+    for number, name in enumerate(_NAMES):
+        stream = getattr(sys, name)
+        if stream is None:
+            _open(number)
+        if number == 0:
+            sys.stdin = sys.stdin or io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)))
+        elif stream is None or _is_our_own(stream, number):
+            setattr(sys, name, _renewed(stream, number))
+
+
+def _open(number: int) -> None:
+    try:
+        os.fstat(number)
+    except OSError:
+        null = os.open(os.devnull, _CLOSED[number])
+        if null != number:
+            os.dup2(null, number)
+            os.close(null)
+
+
+def _is_our_own(stream: Any, number: int) -> bool:
+    """Whether it is the one that Python has opened."""
+    raw = getattr(getattr(stream, "buffer", None), "raw", None) or getattr(stream, "buffer", None)
+    return type(stream) is io.TextIOWrapper and type(raw) is io.FileIO and raw.fileno() == number
+
+
+def _renewed(stream: io.TextIOWrapper | None, number: int) -> io.TextIOWrapper:
+    if stream is not None:
+        stream.flush()
+    line_buffering = stream.line_buffering if stream is not None else number == 2
+    return io.TextIOWrapper(
+        io.BufferedWriter(Output(number, "wb", closefd=False)),
+        encoding=stream.encoding if stream is not None else "utf-8",
+        errors="backslashreplace",
+        line_buffering=line_buffering,
+        write_through=stream.write_through if stream is not None else False,
+    )
+
+
+def problem() -> str | None:
+    """Why standard output did not get all that was printed, in words; None where it did."""
+    stream = getattr(sys.stdout, "unguarded", sys.stdout)
+    stream.flush()
+    found = getattr(getattr(getattr(stream, "buffer", None), "raw", None), "problem", None)
+    if found is None:
+        return None
+    return "it is closed" if found.errno == errno.EBADF else (found.strerror or type(found).__name__).lower()
