@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from prose_kernel.commands import Engine, ShellCommands
     from prose_kernel.commands.exec_tool.tool import AgentPrograms
     from prose_kernel.commands.tasks.service import TaskService
+    from prose_kernel.earlier_approvals import EarlierApprovals
     from prose_kernel.languages import Compiled, Language
     from prose_kernel.recordings.library import SharedCassettes
     from prose_kernel.remote.commands import RemoteCommands
@@ -77,7 +78,9 @@ class Environment:
     """What a run finds: settings, front end and process engine, which stay when it ends. `resumption` is the earlier
     run that it goes on with.
 
-    `supplied` are values of inputs by now, `inputs` the names that texts of the run declare; `warnings` are told at the
+    `supplied` are values of inputs by now, those named in `from_journal` as a resumed run was given them before;
+    `inputs` are the names that texts of the run declare; `decisions` what persons have decided about gates to come, and
+    `approvals` what they have to confirm first in a run that is resumed. `warnings` are told at the
     end of a text, from whichever thread they come.
     """
 
@@ -90,6 +93,9 @@ class Environment:
     interrupt: Callable[[], None]
     supplied: dict[str, str]
     resumption: Resumption | None = None
+    decisions: dict[str, bool] = field(default_factory=dict)
+    approvals: EarlierApprovals | None = None
+    from_journal: set[str] = field(default_factory=set)
     inputs: set[str] = field(default_factory=set)
     warnings: deque[str] = field(default_factory=deque)
     started_engine: Engine | None = None
@@ -132,7 +138,7 @@ class Environment:
             self.settings,
             kept,
             self.clock,
-            decisions=self.start.decisions,
+            decisions=self.decisions,
             supplied=self._decision_supplied,
             notebook=self.start.notebook,
             files=self.start.gate_files,
@@ -141,8 +147,8 @@ class Environment:
 
     def _decision_supplied(self, name: str) -> str | None:
         """A value supplied under the name of a gate decides it, unless a text of the run declares an input of that
-        name."""
-        return None if name in self.inputs else self.supplied.get(name)
+        name, or an earlier process of the run was given it."""
+        return None if name in self.inputs or name in self.from_journal else self.supplied.get(name)
 
 
 class CurrentRun:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from msgspec import structs
 
+from prose_kernel.earlier_approvals import approved_here
 from prose_kernel.errors import ResumeMismatch, RunError, UsageError
 from prose_kernel.runtime.journal import Journal, OnReplayed, UnderWay
 from prose_kernel.runtime.journal_records import Answered, Asked, Ended, Finished, Head, Interrupted, Noted, Text
@@ -66,6 +67,11 @@ class Resumption:
 
     def _is_over(self, last: Ended) -> bool:
         return last.status == "done" or (last.status == "failed" and self.rewind is None)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing can follow: the run of a file that is complete. A notebook's has further cells."""
+        return self.complete and not self.head.interactive
 
     @property
     def lost(self) -> list[Asked]:
@@ -166,6 +172,7 @@ def branch(journal: JournalRead, before: int, run_id: str, started: datetime, te
         raise UsageError(f"no branch of run {head.run} can be begun: {reason}") from None
     finally:
         file.close()
+    approved_here(run_id, branch_of=head.run)
     return read(file.path)
 
 
@@ -190,8 +197,10 @@ class RunJournal:
     def begin(cls, file: JournalFile, host: Host, head: Head) -> RunJournal:
         """The journal of a new run."""
         file.append(head)
+        approved = approved_here(head.run)
+        approved.update(("", name, "", b"") for name, approves in head.decisions.items() if approves)
         journal = host.journal = Journal(
-            file, host.scheduler, (head.run,), place=str(file.path), clock=host.ports.clock
+            file, host.scheduler, (head.run,), place=str(file.path), clock=host.ports.clock, approved=approved
         )
         return cls(file, journal)
 
@@ -225,6 +234,8 @@ class RunJournal:
             on_replayed=on_replayed,
             place=str(file.path),
             clock=host.ports.clock,
+            approved=approved_here(head.run),
+            complete=how.over,
         )
         return cls(file, journal, how)
 

@@ -169,7 +169,10 @@ def gatekeeper(
     from prose_kernel.state.gates.gatekeeper import Gatekeeper
 
     records, prior = _gate_records(kept, clock), Prior(decisions, supplied)
-    return Gatekeeper(records, asker, settings.gates, clock, prior, notebook=notebook, files=files, started=started)
+    believes = settings.gates_resume == "replay"
+    return Gatekeeper(
+        records, asker, settings.gates, clock, prior, notebook=notebook, files=files, believes=believes, started=started
+    )
 
 
 def _gate_records(kept: Kept | None, clock: Clock) -> Records:

@@ -81,6 +81,8 @@ class Settings:
     - `journal`: whether a run keeps a journal, with which it can be resumed after its process was killed (`on`), also
       after a power cut (`durable`: each answer waits for the disk), or not (`off`).
     - `gates`: how gates are decided (`auto`, `ask`, `wait`, `deny`).
+    - `gates_resume`: what the approvals of an earlier process count in a run that is resumed: they are asked once more
+      (`ask`), or the word of the journal, a file that commands can write, is accepted (`replay`).
     - `provider`: the provider of sessions: `human`, `scripted`, `dry-run`, `replay`, a model server (`anthropic`,
       `ollama:llama3.3`: the part after the colon is the model) or a CLI agent (`acp:NAME`); None (or `auto`) means
       the person at the notebook or terminal, if there is one.
@@ -175,6 +177,7 @@ class Settings:
     journal: Literal["on", "durable", "off"] = "on"
     profile: Literal["default", "strict"] = "default"
     gates: GateMode = "auto"
+    gates_resume: Literal["ask", "replay"] = "ask"
     provider: str | None = None
     script: str | None = None
     judge: str | None = None

@@ -3,6 +3,7 @@
 ::
 
     provider = "anthropic"                     # any setting with a single value
+    [gates]                                    # mode, resume; or gates = "wait"
     [judge]                                    # rules, provider, model
     [budget]                                   # run: what a run may consume
     [cassette]                                 # name, mode, repeats, redact, private, realtime, stale
@@ -43,6 +44,7 @@ NAME = "prose.toml"
 
 # The tables whose keys are settings of their own: table, key, field of `Settings`.
 TABLES: Mapping[str, Mapping[str, str]] = {
+    "gates": {"mode": "gates", "resume": "gates_resume"},
     "judge": {"rules": "judge_rules", "provider": "judge", "model": "judge_model", "batch": "judge_batch"},
     "budget": {"run": "budget", "unpriced": "unpriced"},
     "cassette": {
@@ -102,6 +104,9 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "memory_wait": "vvm_memory_wait",
     },
 }
+SHORT: Mapping[str, str] = {"gates": "mode"}
+"""Tables that may be written as the value of one of their keys: `gates = "wait"`."""
+
 NAMED = ("providers", "models", "agents", "mcp")
 KINDS = ("read", "write", "execute", "bash", "network", "tools")
 WORDS = ("allow", "deny", "prompt")
@@ -156,6 +161,11 @@ class SettingsFile:
                 with self._noting():
                     found[name] = self._checked(self._data[name], hints[name], (name,))
         for table, names in TABLES.items():
+            if table in SHORT and isinstance(self._data.get(table), str):
+                with self._noting():
+                    field = names[SHORT[table]]
+                    found[field] = self._checked(self._data[table], hints[field], (table,))
+                continue
             content = self._table((table,))
             self._known(content, (table,), names)
             for key, value in content.items():

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from prose_kernel import languages, run_parts
 from prose_kernel.current_run import CurrentRun, Environment
@@ -117,6 +117,8 @@ class Workspace:
             interrupt=self.interrupt,
             supplied=dict(start.supplied),
             resumption=resumption,
+            decisions=dict(start.decisions),
+            from_journal=set(start.supplied) if resumption is not None else set(),
         )
         self._on_live = on_live
         self._hooks: list[StatementHook] = []
@@ -329,6 +331,7 @@ class Workspace:
     def supply(self, name: str, value: str) -> None:
         """Give the value of an input before the program asks for it; in a run that has begun, from the next text on."""
         self._around.supplied[name] = value
+        self._around.from_journal.discard(name)
         if self._run is not None:
             self._run.any_machine.supply(name, value)
 
@@ -433,9 +436,11 @@ class Workspace:
             self._around.asker.show(f"Warning: {self._around.warnings.popleft()}")
 
     async def _run_text(self, compiled: Compiled, inputs: Mapping[str, str], language: Language) -> Value:
+        await self._confirm_approvals()
         await self._prepare()
         machine = self.machine_of(language)
         run = self._open(language)
+        await self._log_approvals(run)
         watched = await self._watch(run) if self.settings.watched else contextlib.nullcontext()
         self._around.inputs.update(language.inputs(compiled.program))
         self._refuse_unpriced(run, compiled, language)
@@ -566,7 +571,10 @@ class Workspace:
 
     def _forget(self) -> None:
         """The run is over; another one is none that is resumed."""
-        self._run = self._around.resumption = None
+        self._run = self._around.resumption = self._around.approvals = None
+        self._around.from_journal.clear()
+        self._around.decisions.clear()
+        self._around.decisions.update(self.start.decisions)
         self._untold, self.texts = Untold(), 0
         self._mute(False)
 
@@ -588,6 +596,32 @@ class Workspace:
             await self._run.close(partial(self.end, error))
 
     # ------------------------------------------------------------ what survives
+
+    async def _confirm_approvals(self) -> None:
+        """Before a resumed run continues: the approvals of its earlier processes are confirmed, in one question.
+
+        Raises `GateRejected` when they are not, and `UsageError`; then nothing of the run was opened.
+        """
+        around, how = self._around, self._around.resumption
+        if how is None or how.over or around.approvals is not None:
+            return
+        from prose_kernel.earlier_approvals import earlier_approvals
+
+        found = await asyncio.to_thread(earlier_approvals, how)
+        settings = self.settings
+        place: Literal["cell", "terminal"] = "cell" if self.start.notebook else "terminal"
+        asks = settings.gates != "deny" and around.asker.available
+        believe = settings.gates_resume == "replay"
+        await found.confirm(around.asker, self.start.decisions, place if asks else None, believe=believe)
+        around.approvals = found
+        around.decisions.update({**found.decisions, **self.start.decisions})
+
+    async def _log_approvals(self, run: CurrentRun) -> None:
+        """The log of each gate shows its approval that was taken over."""
+        found = self._around.approvals
+        if found is not None and found.found and found.confirmed is not None:
+            taken, found.found = [one for one, _ in found.found], []
+            await run.gates.took_over(taken, found.confirmed)
 
     async def _wait_for_orphans(self) -> None:
         """Before anything of a resumed run starts: what its killed process has left running is gone."""
@@ -618,6 +652,7 @@ class Workspace:
         how = self._around.resumption
         assert how is not None
         with self._interruptible():
+            await self._confirm_approvals()
             await self._prepare()
         texts = how.journal.texts
         machine = self._open(languages.LANGUAGES[texts[0].record.language if texts else how.head.language]).any_machine
@@ -655,6 +690,7 @@ class Workspace:
         """What a person had set before the text."""
         for name, value in text.supplied.items():
             self.supply(name, value)
+        self._around.from_journal.update(text.supplied)
         machine.cwd = text.directory
 
     def _live(self, under_way: Sequence[Asked]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from prose_kernel.cells.registry import Call, magic, use
+from prose_kernel.cells.registry import Call, magic, taken, use
 from prose_kernel.cells.tables import short_path
 from prose_kernel.errors import UsageError
 from prose_kernel.presentation.display import Display, paragraph, table
@@ -24,23 +24,29 @@ _NAMES = 30
 
 
 @magic(
-    "%restore [RUN]",
-    "bring a run back after a restart of the kernel: names, agents, blocks, directory; without RUN the last one",
+    "%restore [RUN] [--yes GATE …]",
+    "bring a run back after a restart of the kernel: names, agents, blocks, directory; without RUN the last one;"
+    " approvals of the earlier process are asked once more, unless --yes confirms them",
 )
 async def restore(call: Call) -> None:
-    use(call, restore, 0, 1)
     from prose_kernel.run_journal import interrupted_at, resumption
+
+    words, confirmed = list(call.words), dict[str, bool]()
+    while (gate := taken(words, "--yes", restore)) is not None:
+        confirmed[gate] = True
+    if len(words) > 1:
+        raise UsageError("%restore: too many words", hint=f"usage: {restore.usage}")
 
     workspace = call.cells.started
     if workspace is not None and workspace.begun:
         raise UsageError("%restore: a run has begun here already", hint=_instead(call.cells))
-    kept = _run_of(call.cells, call.words[0] if call.words else "")
+    kept = _run_of(call.cells, words[0] if words else "")
     if kept is None:
         return call.show(_nothing(call.cells))
     assert kept.journal is not None
     journal, at = kept.journal, interrupted_at(kept.journal)
     lost = journal.under_way(at)
-    await call.cells.restore(resumption(journal))
+    await call.cells.restore(resumption(journal), confirmed)
     last = journal.texts[-1]
     finished = sum(text.ended is not None for text in journal.texts)
     head = f"{_cells(finished)} of the run {'is' if finished == 1 else 'are'} back."

@@ -186,12 +186,15 @@ class Cells:
         """The notebook's own path, as Jupyter tells it; "" where it does not."""
         return os.environ.get("JPY_SESSION_NAME", "")
 
-    async def restore(self, how: Resumption) -> None:
-        """Bring a run back: the next cell goes on with it. Nothing of a run has begun here.
+    async def restore(self, how: Resumption, decisions: Mapping[str, bool] | None = None) -> None:
+        """Bring a run back: the next cell goes on with it. Nothing of a run has begun here. `decisions` confirm its
+        approvals beforehand.
 
-        Raises `UsageError` where another process runs it, and `ResumeMismatch`; then no run is here.
+        Raises `UsageError` where another process runs it, `GateRejected` when nobody confirms its approvals, and
+        `ResumeMismatch`; then no run is here.
         """
         from prose_kernel import languages
+        from prose_kernel.settings import DECIDES
         from prose_kernel.workspace import Start, Workspace
 
         await self.end()
@@ -199,12 +202,10 @@ class Cells:
         start = Start(
             Path(head.directory),
             supplied=head.supplied,
-            decisions=head.decisions,
+            decisions=decisions or {},
             notebook_path=head.notebook_path,
             language=languages.LANGUAGES[head.language],
         )
-        from prose_kernel.settings import DECIDES
-
         began = {name: value for name, value in head.settings.items() if name in DECIDES}
         chosen = {**began, "state_dir": how.state_dir or self.settings.state_dir}
         settings = replace(self.settings, **chosen)  # type: ignore[arg-type]

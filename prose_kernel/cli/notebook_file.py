@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -157,7 +157,7 @@ class NotebookCells(Cells):
             self._workspace = self._told_by.plugged(self.settings, self._start)
         return self._workspace
 
-    async def restore(self, how: Resumption) -> None:
+    async def restore(self, how: Resumption, decisions: Mapping[str, bool] | None = None) -> None:
         raise UsageError(
             "%restore and %back are for a notebook in a kernel", hint="prose run --resume lets a run go on"
         )

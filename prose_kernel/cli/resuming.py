@@ -85,7 +85,7 @@ def resume(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd: 
         directory,
         json=options["form"] == "json",
         usage=options["usage"],
-        gate_files=head.gate_files,
+        gate_files=options["gate_files"],
         who_answers=run_options.who_answers(options),
         origin=head.origin,
         trust=tuple(options["trust"]),
@@ -178,7 +178,11 @@ def _agreed(
     for name, approved in given.items():
         if head.decisions.get(name, approved) != approved:
             raise against(f"--{'yes' if approved else 'no'} {name}", f"with --{'no' if approved else 'yes'} {name}")
-    chosen: dict[str, Any] = {name: value for name, value in head.settings.items() if value is not None}
+    # no other setting than these: the head is in a file that commands can write
+    kept_settings = (*settings.DECIDES, "cassette_mode")
+    chosen: dict[str, Any] = {
+        name: head.settings[name] for name in kept_settings if head.settings.get(name) is not None
+    }
     for name in ("gates", *run_options.ANSWERING):
         chosen[name] = options[name] or chosen.get(name)
     chosen["cassette_realtime"] = True if options["realtime"] else None
@@ -187,7 +191,12 @@ def _agreed(
     if options["script"]:
         chosen["script"] = str(Path(options["script"]).absolute())
     chosen["state_dir"] = Resumption(kept.journal).state_dir
-    return chosen, dict(head.supplied), {**head.decisions, **given}
+    # approvals that the run began with are asked once more (`earlier_approvals.py`)
+    return chosen, dict(head.supplied), {**dict.fromkeys(_rejected(head), False), **given}
+
+
+def _rejected(head: Head) -> list[str]:
+    return [name for name, approves in head.decisions.items() if not approves]
 
 
 # ---------------------------------------------------------------- texts

@@ -52,8 +52,12 @@ if TYPE_CHECKING:
 @click.option("--strict", is_flag=True, help="Apply the language reference literally.")
 @click.option("--gates", metavar="MODE", help="How gates are decided: auto (default), ask, wait or deny.")
 @click.option("--gate-files", is_flag=True, help="With --gates=wait: a decision file written by any program decides.")
-@click.option("--yes", metavar="GATE", multiple=True, help="Approve this gate in advance. Repeatable.")
-@click.option("--no", metavar="GATE", multiple=True, help="Reject this gate in advance. Repeatable.")
+@click.option(
+    "--yes", metavar="GATE", multiple=True, help="Approve a gate, or MODULE:GATE of an import, in advance. Repeatable."
+)
+@click.option(
+    "--no", metavar="GATE", multiple=True, help="Reject a gate, or MODULE:GATE of an import, in advance. Repeatable."
+)
 @click.option(
     "--provider",
     metavar="NAME",

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
-from msgspec import MsgspecError, json, structs
+from msgspec import MsgspecError, Raw, json, structs
 
 from prose_kernel.errors import ProviderError, ResumeMismatch, StoreFailed, Undecided
 from prose_kernel.runtime import asides
@@ -39,7 +39,7 @@ from prose_kernel.runtime.journal_records import (
     Record,
     Text,
 )
-from prose_kernel.runtime.ports import Clock, CommandResult, Finding, SessionResult
+from prose_kernel.runtime.ports import Clock, CommandResult, Finding, GateDecision, SessionResult
 from prose_kernel.runtime.scheduler import Scheduler, Suspension, Turn
 
 if TYPE_CHECKING:
@@ -49,6 +49,10 @@ T = TypeVar("T")
 
 OnReplayed = Callable[[Request, Mapping[str, Any], bool], None]
 """Told of each replayed answer that something was noted beside: the request, the notes, whether the program got it."""
+
+Approved = tuple[str, str, str, bytes]
+"""An approval in a journal: the key of its request, the name of the gate ("" in journals of earlier versions), what was
+asked, and the decision as it is written there. Ids of the run are left out."""
 
 UnderWay = Literal["rerun", "fail"]
 """What becomes of a command or session that was under way when the run was killed."""
@@ -88,6 +92,10 @@ class Journal:
     changed since: where it does something else than they say, they are at their end. `texts_stay`: another text than
     the recorded one is an error; else it takes the place of that one. `again` is the key of what is asked again,
     however what was `under_way` ends. `place` is the path of the journal's file. `clock` gives records their time.
+
+    `approved` are the approvals of gates that count in a replay, because a person has given or confirmed them in this
+    process; those that are given from now on are added. None: whatever the records say counts, for records that never
+    were in a file. A `complete` run accepts all of them, and asks nothing any more if one was not confirmed.
     """
 
     def __init__(
@@ -105,7 +113,12 @@ class Journal:
         on_replayed: OnReplayed | None = None,
         place: str = "",
         clock: Clock | None = None,
+        approved: set[Approved] | None = None,
+        complete: bool = False,
     ) -> None:
+        self._approved = approved
+        self._complete = complete
+        self._unconfirmed = False
         self._on_replayed = on_replayed
         self._clock = clock
         self._place = place
@@ -180,7 +193,10 @@ class Journal:
             answered = await self._known_answer(described, parked)
             if answered is not None:
                 self._hand_back(request, answered)
-                return self._value(answered, kind, described)
+                value = self._value(answered, kind, described)
+                if isinstance(value, GateDecision) and value.status == "approved":
+                    self._passes(described, answered)
+                return value
             failed = parked.known and self._under_way == "fail" and described.key != self._again
             if failed and (failure := _failure(kind)) is not None:
                 return self._given_up(described, failure)
@@ -200,6 +216,8 @@ class Journal:
     ) -> T:
         """Ask the outside. `at_once`: the branch has not waited for that. `again`: when what was under way before is
         asked once more."""
+        if self._unconfirmed:
+            raise _unconfirmed(described.shown)
         if self._unwritten:  # what the replay has bound: the outside may look at it
             await self._write_up(s, described.key)
         turns, key = self._turns, described.key
@@ -233,6 +251,8 @@ class Journal:
             told = Answered(key, error=codec.encode_error(unusable), at_once=at_once, again=again)
             self._write_answer(told, aside, kept=False)
             raise unusable from None
+        if isinstance(value, GateDecision) and value.status == "approved" and self._approved is not None:
+            self._approved.add(approved(described, raw, self._run_ids))
         self._write_answer(Answered(key, raw, at_once=at_once, again=again), aside, kept=True)
         return value if kept is not None else value_then
 
@@ -254,6 +274,16 @@ class Journal:
         if answered.aside != NOTHING and self._on_replayed is not None:
             got = answered.error == NOTHING and not answered.cancelled
             self._on_replayed(request, json.decode(answered.aside), got)
+
+    def _passes(self, described: Described, answered: Answered) -> None:
+        """A replayed approval opens its gate. Raises `ResumeMismatch` unless a person has given or confirmed exactly
+        this one: commands can write the journal's file."""
+        this = approved(described, answered.value, self._run_ids)
+        if self._approved is None or not self._approved.isdisjoint((this, (this[0], "", *this[2:]))):
+            return
+        if not self._complete:
+            raise _unconfirmed(described.gate)
+        self._unconfirmed = True
 
     def _given_up(self, described: Described, failure: T | Exception) -> T:
         if isinstance(failure, Exception):
@@ -316,7 +346,9 @@ class Journal:
                 return self._park(coming, known=True)
             self._leave(_words(described.kind, described.shown))
         looks = self._looks() if described.kind == "wait" else 0
-        asked = Asked(described.key, described.kind, digest, described.shown, looks, self.now())
+        asked = Asked(
+            described.key, described.kind, digest, described.shown, looks, self.now(), described.gate, described.record
+        )
         self._write(asked)
         return self._park(asked, known=False) if self._parked else None
 
@@ -572,6 +604,22 @@ def _next_words(record: Record) -> str:
             return f"text {record.number} ends: {record.status}"
         case _:
             return f"a record of kind {type(record).__name__.lower()}"
+
+
+def approved(asked: Described | Asked, value: Raw, run_ids: Sequence[bytes]) -> Approved:
+    """The approval `value` of what was asked."""
+    said = (asked.shown if isinstance(asked, Described) else asked.said).encode("utf-8", "surrogatepass")
+    for run_id in run_ids:
+        said = said.replace(run_id, b"*")
+    return asked.key, asked.gate, said.decode("utf-8", "surrogatepass"), bytes(value)
+
+
+def _unconfirmed(now: str) -> ResumeMismatch:
+    return ResumeMismatch(
+        "the journal holds an approval that no person has confirmed",
+        details={"now": now},
+        hint="resume the run once more: it lists the approvals, and asks",
+    )
 
 
 def _mismatch(then: str, now: str) -> ResumeMismatch:

@@ -49,12 +49,15 @@ _BUILTINS: Final = {"EOFError": EOFError, "TimeoutError": TimeoutError}
 
 
 class Described(msgspec.Struct, frozen=True):
-    """A request as the journal knows it: its key, its kind, its text for people, and what its digest is made of."""
+    """A request as the journal knows it: its key, its kind, its text for people, and what its digest is made of; of a
+    gate also its name, and the id of its record."""
 
     key: str
     kind: str
     said: str
     parts: tuple[object, ...] = ()
+    gate: str = ""
+    record: str = ""
 
     def digest(self, without: Sequence[bytes]) -> str:
         """Of all that decides the answer, `without` the ids of the run and of those that it branched from."""
@@ -88,7 +91,8 @@ def describe(request: Request, also: Sequence[str] = ()) -> Described:
             return Described(request.at, "judge", request.text, (request.loop, request.subject, *also))
         case GateRequest():
             gate = (request.id, request.allow, request.timeout, request.on_reject)
-            return Described(_numbered(request.at, request.attempt - 1), "gate", request.prompt or request.name, gate)
+            key, said = _numbered(request.at, request.attempt - 1), request.prompt or request.name
+            return Described(key, "gate", said, gate, request.name, request.id)
         case Question():
             return Described(request.at, "input", request.prompt, (request.name,))
         case LoadRequest():

@@ -62,7 +62,8 @@ class Text(Struct, frozen=True, tag="text", tag_field="k", omit_defaults=True):
 
 
 class Asked(Struct, frozen=True, tag="asked", tag_field="k", omit_defaults=True):
-    """Something was asked of the outside. `said` is its text for people, cut; `digest` stands for all of it."""
+    """Something was asked of the outside. `said` is its text for people, cut; `digest` stands for all of it. `gate` and
+    `record` are the name of a gate and the id of its record."""
 
     key: str
     kind: str
@@ -70,6 +71,8 @@ class Asked(Struct, frozen=True, tag="asked", tag_field="k", omit_defaults=True)
     said: str = ""
     looks: int = 0
     t: int = 0
+    gate: str = ""
+    record: str = ""
 
 
 class Answered(Struct, frozen=True, tag="answered", tag_field="k", omit_defaults=True):

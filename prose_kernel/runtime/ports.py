@@ -579,7 +579,8 @@ class User(Protocol):
 
 
 class GateRequest(Struct, frozen=True):
-    """A gate that opens (openprose.md 5.8, 5.9): record id, gate name, evaluated properties; `timeout` in seconds."""
+    """A gate that opens (openprose.md 5.8, 5.9): record id, gate name, evaluated properties; `timeout` in seconds. The
+    name of a gate in an imported program begins with the module: `deploy:release`."""
 
     id: str
     name: str

@@ -202,8 +202,8 @@ class TestedCells(Cells):
             workspace.add_listener(self._statements)  # the view of each cell comes after it
         return workspace
 
-    async def restore(self, how: Resumption) -> None:
-        await super().restore(how)
+    async def restore(self, how: Resumption, decisions: Mapping[str, bool] | None = None) -> None:
+        await super().restore(how, decisions)
         self.workspace.add_listener(self._statements)
 
     async def end(self) -> None:

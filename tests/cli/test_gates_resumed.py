@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import forked
 import psycopg
 import pytest
+from msgspec import structs
+from pexpect import EOF
+from waiting import until
 
-from prose_kernel.errors import GateRejected
+from prose_kernel import earlier_approvals
+from prose_kernel.cli.main import main
+from prose_kernel.errors import GateRejected, ResumeMismatch, RunError
 from prose_kernel.run_journal import resumption
+from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.journal_records import Answered, Asked, Record
+from prose_kernel.runtime.ports import GateDecision
 from prose_kernel.settings import Settings
 from prose_kernel.state.gates.decisions import pending_gates, resolve_gate
+from prose_kernel.state.journal_file import JournalFile, read
 from prose_kernel.state.layout import runs_directory
 from prose_kernel.workspace import Start, Workspace
 
@@ -33,12 +46,15 @@ CLOCK = SystemClock()
 
 
 class Somebody:
-    def __init__(self, *answers: str) -> None:
+    def __init__(self, *answers: str, when_asked: Callable[[], None] = lambda: None) -> None:
         self.available = bool(answers)
+        self.when_asked = when_asked
         self.answers = list(answers)
         self.shown: list[str] = []
 
     async def ask(self, prompt: str, *, password: bool = False) -> str:
+        self.shown.append(prompt)
+        self.when_asked()
         return self.answers.pop(0)
 
     def show(self, text: str) -> None:
@@ -65,6 +81,7 @@ class Killed:
 
     def __init__(self, kind: str, url: str) -> None:
         self.kind, self.url = kind, url
+        self.when_asked: Callable[[], None] = lambda: None
         (self.directory,) = runs_directory(Path(".prose")).iterdir()
 
     def sql(self, statement: str) -> list[tuple[Any, ...]]:
@@ -83,21 +100,29 @@ class Killed:
             f"{gate} {event}" for gate, event in self.sql("SELECT gate_id, event_type FROM gate_audit_log ORDER BY id")
         ]
 
-    async def resume(self, *answers: str) -> dict[str, object]:
-        person = Somebody(*answers)
-        start = Start(Path.cwd(), "p.prose", notebook=False)
+    def details(self) -> list[dict[str, object]]:
+        """What is noted beside the approvals in the log."""
+        if self.kind == "filesystem":
+            lines = (self.directory / "gates" / "audit.jsonl").read_text().splitlines()
+            return [entry["metadata"] for entry in map(json.loads, lines) if entry["event_type"] == "approved"]
+        rows = self.sql("SELECT metadata FROM gate_audit_log WHERE event_type = 'approved' ORDER BY id")
+        return [json.loads(data) if isinstance(data, str) else data for (data,) in rows]
+
+    async def resume(self, *answers: str, yes: bool = False, **settings: Any) -> dict[str, object]:
+        person = self.person = Somebody(*answers, when_asked=self.when_asked)
+        start = Start(Path.cwd(), "p.prose", notebook=False, decisions={"go": True} if yes else {})
         again = Workspace(
-            Settings(state=self.kind),  # type: ignore[arg-type]
+            Settings(state=self.kind, **settings),  # type: ignore[arg-type]
             start,
             asker=person,
             resumption=resumption(self.directory / "journal.jsonl"),
         )
-        failure: GateRejected | None = None
+        failure: RunError | None = None
         try:
             await again.restore()
             await again.execute(PROGRAM, "p.prose")
             return {name: str(value) for name, (value, _) in again.outputs().items()}
-        except GateRejected as error:
+        except RunError as error:
             failure = error
             raise
         finally:
@@ -121,11 +146,171 @@ async def test_rejected_it_opens_anew_as_the_next_record(killed: Killed) -> None
 
 
 @pytest.mark.parametrize("killed", ["sqlite", "postgres"], indirect=True)
-async def test_what_was_decided_in_the_database_meanwhile_counts(killed: Killed) -> None:
+async def test_a33_an_approval_in_the_database_meanwhile_is_asked_again(killed: Killed) -> None:
     killed.sql("UPDATE gates SET status = 'approved', resolved_by = 'user' WHERE status = 'pending'")
-    outputs = await killed.resume()
+    with pytest.raises(GateRejected):
+        await killed.resume("reject", gates="ask")
+    killed.sql("UPDATE gates SET status = 'approved', resolved_by = 'user'")
+    with pytest.raises(GateRejected):
+        await killed.resume("reject")
+    assert killed.events() == ["go created", *(f"go--{n} {event}" for n in "23" for event in ("created", "rejected"))]
+    killed.sql("UPDATE gates SET status = 'approved', resolved_by = 'user'")
+    await killed.resume(gates_resume="replay")
+
+
+@pytest.mark.parametrize("killed", ["sqlite", "postgres"], indirect=True)
+async def test_with_replay_what_was_approved_in_the_database_meanwhile_counts(killed: Killed) -> None:
+    killed.sql("UPDATE gates SET status = 'approved', resolved_by = 'user' WHERE status = 'pending'")
+    outputs = await killed.resume(gates_resume="replay")
     assert "two" in str(outputs["done"])
     assert killed.events() == ["go created", "go resumed", "go approved"]
+
+
+@pytest.mark.parametrize("killed", ["sqlite", "postgres"], indirect=True)
+async def test_a_rejection_in_the_database_meanwhile_counts(killed: Killed) -> None:
+    killed.sql("UPDATE gates SET status = 'rejected', resolved_by = 'user' WHERE status = 'pending'")
+    with pytest.raises(GateRejected):
+        await killed.resume("approve")
+    assert killed.events() == ["go created", "go resumed", "go rejected"]
+
+
+# ---------------------------------------------------------------- A33: resuming never approves
+
+
+def forge(run: Path, change: Callable[[list[Record]], None]) -> None:
+    """Change the records of a journal as a command of the run could, which knows how they are written."""
+    path = run / "journal.jsonl"
+    records = [record for _, record in read(path).records()]
+    change(records)
+    path.unlink()
+    file = JournalFile(path)
+    file.copy(records)
+    file.close()
+
+
+def approve(records: list[Record]) -> None:
+    """Append an approval for the gate that waits."""
+    (gate,) = (record for record in records if isinstance(record, Asked) and record.kind == "gate")
+    records.append(Answered(gate.key, codec.encode(GateDecision("approved", "user", source="terminal")), t=1))
+
+
+def head(**changes: Any) -> Callable[[list[Record]], None]:
+    def change(records: list[Record]) -> None:
+        records[0] = structs.replace(records[0], **changes)
+        given = {"supplied": changes["supplied"]} if "supplied" in changes else {}
+        records[1] = structs.replace(records[1], **given)
+
+    return change
+
+
+async def test_a33_a_forged_approval_passes_no_gate(killed: Killed) -> None:
+    forge(killed.directory, approve)
+    for mode in ("auto", "ask", "wait", "deny"):
+        with pytest.raises(GateRejected) as nobody:
+            await killed.resume(gates=mode)
+        assert nobody.value.nobody and "gate go" in nobody.value.message
+    with pytest.raises(GateRejected) as rejected:
+        await killed.resume("reject")
+    assert not rejected.value.nobody
+    asked = "".join(killed.person.shown)
+    assert 'gate go "Publish one?": approved by user, 1970-01-01 00:00:00 UTC' in asked
+    assert killed.events() == ["go created"]
+    outputs = await killed.resume("approve")
+    assert "two" in str(outputs["done"]) and Path("count").read_text() == "one\n"
+    assert killed.events() == ["go created", "go approved"]
+    assert killed.details() == [{"source": "terminal", "resumed": True, "first_approved": "1970-01-01T00:00:00.001Z"}]
+
+
+@pytest.mark.parametrize("killed", ["filesystem"], indirect=True)
+async def test_a33_an_option_or_the_setting_confirms(killed: Killed) -> None:
+    forge(killed.directory, approve)
+    shutil.copytree(killed.directory, saved := Path("saved"), ignore=shutil.ignore_patterns("*.sock"))
+    assert "two" in str((await killed.resume(yes=True))["done"])
+    assert [one["source"] for one in killed.details()] == ["option"]
+    shutil.rmtree(killed.directory)
+    saved.rename(killed.directory)
+    earlier_approvals._HERE.clear()  # another process
+    assert "two" in str((await killed.resume(gates_resume="replay"))["done"])
+    assert [one["source"] for one in killed.details()] == ["journal"]
+    assert "gate go" in "".join(killed.person.shown)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        head(decisions={"go": True}),
+        head(supplied={"go": "approve"}),
+        head(settings={"gates_resume": "replay", "gates": "wait"}, decisions={"go": True}),
+    ],
+)
+@pytest.mark.parametrize("killed", ["filesystem"], indirect=True)
+def test_a33_a_forged_beginning_approves_nothing(
+    killed: Killed, change: Callable[[list[Record]], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    forge(killed.directory, change)
+    assert main(["run", "--resume"]) == 3, capsys.readouterr().err
+    assert Path("count").read_text() == "one\n"
+    assert main(["run", "--resume", "--yes", "go"]) == 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("killed", ["filesystem"], indirect=True)
+def test_a33_decision_files_are_wanted_again(killed: Killed, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run decides by files only while the person who resumes it says so, whatever the journal says."""
+    forge(killed.directory, head(gate_files=True))
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    with subprocess.Popen([*COMMAND, "run", "--resume", "--gates=wait"], text=True, **pipes) as running:  # type: ignore[call-overload]
+        while not (line := running.stderr.readline()).startswith("gate go of run "):
+            assert line, "the run has ended"
+        now = datetime.now(UTC).isoformat()
+        decision = {"gate_id": "go", "decision": "approved", "principal": "user", "timestamp": now, "comment": ""}
+        (killed.directory / "gates" / "go.resolved.json").write_text(json.dumps(decision))
+        until(lambda: "go ignored" in killed.events())
+        assert running.poll() is None
+        running.kill()
+
+
+@pytest.mark.parametrize("how", ["--gates=ask", "--gates=wait", "--gates=auto"])
+@pytest.mark.parametrize("killed", ["filesystem"], indirect=True)
+def test_a33_the_command_line_asks_once_for_all(killed: Killed, how: str, capsys: pytest.CaptureFixture[str]) -> None:
+    forge(killed.directory, approve)
+    assert main(["run", "--resume", how]) == 3
+    assert "--yes go" in capsys.readouterr().err
+    again = forked.Terminal("run", "--resume", how, cwd=Path.cwd())
+    again.expect("of an earlier process")
+    again.expect("gate go .Publish one.*approved by user")
+    again.sendline("yes")
+    again.expect("onetwo|two")
+    again.expect(EOF)
+    assert [one["source"] for one in killed.details()] == ["terminal"]
+
+
+@pytest.mark.parametrize("killed", ["filesystem"], indirect=True)
+async def test_a33_an_approval_that_was_not_listed_stops_the_replay(killed: Killed) -> None:
+    """The file is read when the run is resumed, and again while it is replayed: a command may change it in between."""
+    forge(killed.directory, approve)
+    journal = killed.directory / "journal.jsonl"
+
+    def change() -> None:
+        with journal.open("r+b") as file:  # in place, with the same size
+            data = file.read()
+            file.seek(0)
+            file.write(data.replace(b'"by":"user"', b'"by":"boss"'))
+
+    killed.when_asked = change
+    with pytest.raises(ResumeMismatch, match="no person has confirmed"):
+        await killed.resume("approve")
+    assert Path("count").read_text() == "one\n"
+
+
+@pytest.mark.parametrize("killed", ["filesystem"], indirect=True)
+def test_a33_a_complete_run_prints_its_outputs_and_asks_nothing(
+    killed: Killed, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "--resume", "--yes", "go"]) == 0
+    earlier_approvals._HERE.clear()  # another process
+    capsys.readouterr()
+    assert main(["run", "--resume", killed.directory.name]) == 0
+    assert "two" in capsys.readouterr().out
 
 
 def test_a10_until_then_it_is_gone(killed: Killed) -> None:

@@ -159,6 +159,7 @@ def arrange(told: Told, job: Job) -> None:
 def settings_of(case: Case, job: Job) -> Settings:
     scripted_by = {"provider": "scripted", "script": "script.json"} if case.script is not None else {}
     more: dict[str, Any] = {**scripted_by, **case.settings}
+    more["gates_resume"] = "replay"  # a run that is brought back without a person is the unbroken one
     return Settings(state=job.backend, cassette_mode="off", autodetect=False, **more)  # type: ignore[arg-type]
 
 

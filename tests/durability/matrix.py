@@ -184,7 +184,7 @@ def unordered(outcome: dict[str, Any]) -> dict[str, Any]:
 
 
 def decided_once(then: dict[str, Any], now: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Without the remark that a gate was taken over. Who was killed between a decision and its record in the journal
+    """Without the remarks that a gate or an approval was taken over. Who was killed between a decision and its record in the journal
     decides again, unless it was an approval: then without all records of gates."""
 
     def opened(outcome: dict[str, Any]) -> int:
@@ -199,7 +199,7 @@ def decided_once(then: dict[str, Any], now: dict[str, Any]) -> tuple[dict[str, A
         return {
             **outcome,
             "files": {n: "\n".join(kept) for n, kept in lines.items()},
-            "rows": {table: [row for row in kept if "'resumed'" not in row] for table, kept in rows.items()},
+            "rows": {table: [row for row in kept if "resumed" not in row] for table, kept in rows.items()},
         }
 
     return told(then), told(now)

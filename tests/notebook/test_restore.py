@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from notebook.kernels import Client, kernel, specification
+from notebook.kernels import Client, kernel, specification, vvm_specification
 from waiting import gone, until
 
 RUN = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
@@ -117,6 +117,32 @@ def test_going_back_makes_a_branch(directory: Path) -> None:
         assert again.status == "ok"
         assert (directory / "ran").read_text() == "x\nx\nx\n"
         assert "asked nothing at c1/7" in client.run("%back c1/7").error["evalue"]
+
+
+@pytest.mark.parametrize("vvm", [False, True])
+def test_a33_an_approval_before_the_restart_is_asked_again(directory: Path, vvm: bool) -> None:
+    """Also where the run belongs to VVM, whose journal lies elsewhere."""
+    cell = 'gate go:\n  prompt: "Publish?"\nlet a = exec "echo a >> ran; echo one"'
+    with kernel(directory, spec=vvm_specification() if vvm else None) as client:
+        first = "%%prose\n" if vvm else ""
+        if vvm:
+            assert client.run('n = "one"').status == "ok"
+        assert client.run(first + cell, ["approve"], allow_stdin=True).status == "ok"
+        if not vvm:  # in the same process the person's own word stands
+            client.run("let b = 1")
+            assert client.run("%back 1").status == "ok"
+        again(client)
+        nobody = client.run("%restore").error
+        assert "continues only when its earlier approvals are confirmed" in nobody["evalue"]
+        assert client.run("%restore", ["reject"], allow_stdin=True).error["ename"] == "GateRejected"
+        assert 'gate go "Publish?": approved by user' in nobody["evalue"]
+        assert client.run("%restore", ["approve"], allow_stdin=True).status == "ok"
+        assert client.run("%reset").status == "ok"
+        assert client.run("%restore").status == "ok"
+        again(client)
+        assert client.run("%restore --yes other").status == "error"
+        assert client.run("%restore --yes go").status == "ok"
+        assert (directory / "ran").read_text() == "a\n"
 
 
 def test_which_run_a_notebook_restores(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -330,13 +330,28 @@ def left_pending(world: World, **changes: Any) -> GateRequest:
     return asked
 
 
-async def test_5_9_a_decision_made_meanwhile_counts(world: World) -> None:
+async def test_5_9_an_approval_made_meanwhile_counts_where_the_records_are_believed(world: World) -> None:
     asked = left_pending(world)
     world.decide("approved")
     person = Person("n")
-    assert await world.keeper(person).decide(asked) == GateDecision("approved", "user", source="sql")
+    believing = world.keeper(person, believes=True)
+    assert await believing.decide(asked) == GateDecision("approved", "user", source="sql")
     assert person.asked == []
     assert [event for event, _, _ in world.log()] == ["created", "resumed", "approved"]
+
+
+@pytest.mark.parametrize("mode", ["auto", "ask", "wait"])
+async def test_a33_an_approval_made_meanwhile_is_asked_again(world: World, mode: Mode) -> None:
+    asked = left_pending(world)
+    world.decide("approved")
+    keeper = world.keeper(Person("n", available=mode != "wait"), mode)
+    task = await world.opened(keeper, asked) if mode == "wait" else None
+    if task is not None:
+        assert not task.done()
+        task.cancel()
+    else:
+        assert (await keeper.decide(asked)).status == "rejected"
+    assert [event for event, _, _ in world.log()][:2] == ["created", "created"]
 
 
 async def test_5_9_a_rejection_made_meanwhile_counts_once(world: World) -> None:
@@ -351,13 +366,19 @@ async def test_5_9_a_rejection_made_meanwhile_counts_once(world: World) -> None:
     ]
 
 
-async def test_5_9_an_approval_that_only_the_journal_has_missed_is_not_asked_again(world: World) -> None:
+async def test_a33_an_approval_that_only_the_journal_has_missed_is_asked_again(world: World) -> None:
     asked = request(at="c1/2/g0")
     assert (await world.keeper(Person("y")).decide(asked)).status == "approved"
-    assert (await world.keeper(Person("n")).decide(asked)).status == "approved"
+    assert (await world.keeper(Person("n")).decide(asked)).status == "rejected"
+
+
+async def test_5_9_an_approval_that_only_the_journal_has_missed_counts_where_it_is_believed(world: World) -> None:
+    asked = request(at="c1/2/g0")
+    assert (await world.keeper(Person("y")).decide(asked)).status == "approved"
+    assert (await world.keeper(Person("n"), believes=True).decide(asked)).status == "approved"
     # but another gate, or another question, is not approved by it
-    assert (await world.keeper(Person("n")).decide(request(at="c1/2/g1"))).status == "rejected"
-    assert (await world.keeper(Person("n")).decide(request(at="c1/2/g0", prompt="Really?"))).status == "rejected"
+    for other in (request(at="c1/2/g1"), request(at="c1/2/g0", prompt="Really?")):
+        assert (await world.keeper(Person("n"), believes=True).decide(other)).status == "rejected"
 
 
 async def test_5_9_the_remaining_deadline_goes_on(world: World) -> None:

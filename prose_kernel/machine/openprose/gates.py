@@ -63,7 +63,7 @@ class GateStep(Step):
             raise located(s, GateRejected(f"'{limit}' is not a duration", code="E197"), self.node)
         return GateRequest(
             _record_id(s, name),
-            name,
+            ":".join((*s.run.module, name)),
             await render(s, prompt) if isinstance(prompt, tree.Text) else "",
             await _allowed(s, found.get("allow")),
             seconds,

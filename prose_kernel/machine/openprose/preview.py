@@ -193,6 +193,7 @@ def _shadow(run: ProgramRun, foresight: Foresight) -> ProgramRun:
     host = Host(ports, (), load=run.host.load, supplied=run.host.supplied, hook=StepLimit(foresight.told))
     host.preview, host.pipefail = foresight, run.host.pipefail
     shadow = ProgramRun(host, store, run.name, run.program)
+    shadow.module = run.module
     table = {name: replace(slot) for name, slot in run.root.table.items()}
     shadow.root = Layer(Frame(), table=table, exports=dict(run.root.exports), outputs=dict(run.root.outputs))
     shadow.agents, shadow.blocks, shadow.programs = dict(run.agents), dict(run.blocks), dict(run.programs)

@@ -49,12 +49,13 @@ class BlockEntry:
 
 class ProgramRun(Run):
     """One program's run with its registries. An imported program's call has a run of its own; `elsewhere` tells that
-    the program was fetched."""
+    the program was fetched, `module` is the alias under which it was called, behind those of its callers."""
 
     def __init__(self, host: Host, store: Store, name: str, program: tuple[str, ...] = ()) -> None:
         super().__init__(host, store, name, program)
         self.root = Layer(Frame())
         self.elsewhere = False
+        self.module: tuple[str, ...] = ()
         self.agents: dict[str, AgentEntry] = {}
         self.blocks: dict[str, BlockEntry] = {}
         self.functions: dict[str, Function] = {}  # of other languages, as are the agents

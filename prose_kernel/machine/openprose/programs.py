@@ -248,7 +248,7 @@ def _context_of_call(
     number = s.numbers.next(call_of("--".join(program), aliases))
     store = s.run.store.nested(*program, loaded.source.text, number)
     run = ProgramRun(s.host, store, loaded.source.name, store.chain)
-    run.supplied, run.elsewhere = supplied, bool(loaded.url)
+    run.supplied, run.elsewhere, run.module = supplied, bool(loaded.url), (*s.run.module, entry.alias)
     location = s.location(node.span)
     called = f"in program {entry.alias}, called at line {location.line} of {location.source}"
     run.call_stack = (called, *s.stack_lines(), *s.run.call_stack)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -71,7 +71,7 @@ class DatabaseRecords:
         return record.command(None if self._statements.dialect.shared else self.directory)
 
     def earlier(self) -> tuple[set[str], list[Left]]:
-        """All gates of the run. A decision that an earlier process did not know of is found when its record is taken
+        """All gates of the run. A rejection that an earlier process did not know of is found when its record is taken
         over."""
         rows = self._call("gates", lambda rows: rows.all())
         return {file_stem(row.record.id) for row in rows}, [_left(row) for row in rows]
@@ -120,6 +120,13 @@ class DatabaseRecords:
         if self._call(what, lambda rows: rows.is_pending(record.id), atomic=False):
             return None
         return self._call(what, lambda rows: rows.accept(record))
+
+    def log(self, events: Sequence[AuditEvent]) -> None:
+        def work(rows: GateRows) -> None:
+            for event in events:
+                rows.log(event)
+
+        self._call("an approval of an earlier process", work)
 
     def listen(self) -> Listening | None:
         if not isinstance(self._database, PostgresDatabase):
@@ -256,13 +263,15 @@ def runs_with_gates(database: PostgresDatabase, gate: str | None = None, run: st
             "LEFT JOIN openprose.x_gates x ON x.run_id = g.run_id AND x.gate_id = g.id "
             "WHERE (%s::text IS NULL OR g.run_id = %s) AND (%s::text IS NULL OR g.id = %s OR x.name = %s)"
         )
-        values = (run, run, gate, gate, gate)
+        record = gate.rpartition(":")[2] if gate is not None else None  # records are named without the module
+        values = (run, run, gate, record, gate)
         waiting = connection.query(f"{found} AND g.status = 'pending'", values)
         decided = connection.query(f"{found} ORDER BY g.run_id DESC LIMIT {_LATEST}", values) if run or gate else []
         return sorted({str(name) for (name,) in (*waiting, *decided)})
 
 
 def _left(row: GateRow) -> Left:
-    if not row.seen or row.status == "pending":
+    if row.status == "pending" or not (row.seen or row.status == "approved"):
         return Left(row.record)
-    return Left(row.record, GateDecision(cast("Status", row.status), row.resolved_by or SYSTEM, row.comment))
+    decision = GateDecision(cast("Status", row.status), row.resolved_by or SYSTEM, row.comment)
+    return Left(row.record, decision, row.seen)

@@ -60,7 +60,7 @@ class Prior:
     def __init__(
         self, every: Mapping[str, bool] | None = None, supplied: Callable[[str], str | None] | None = None
     ) -> None:
-        self._every = dict(every or {})
+        self._every = every if every is not None else {}
         self._supplied = supplied
         self._next: dict[str, deque[Answer]] = {}
 

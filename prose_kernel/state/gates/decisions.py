@@ -76,7 +76,7 @@ def pending_gates(
     return [
         PendingGate(
             record.run,
-            record.id,
+            record.spelled,
             record.request.name,
             record.request.prompt,
             record.request.allow,
@@ -123,11 +123,11 @@ def resolve_gate(
     records, record, how = _find_pending(_runs(state_dir, clock, run, postgres, gate), gate)
     if how == "gone":
         raise GateRefused(
-            f"run {record.run} has ended: nobody waits at gate {record.id}", hint="start the program again"
+            f"run {record.run} has ended: nobody waits at gate {record.spelled}", hint="start the program again"
         )
     if how == "at the run":
         raise GateRefused(
-            f"gate {record.id} of run {record.run} takes no decision from outside",
+            f"gate {record.spelled} of run {record.run} takes no decision from outside",
             hint="this run accepts answers only at its own prompt",
         )
     if how == "unreachable":
@@ -148,7 +148,7 @@ def resolve_gate(
         },
     )
     if said is not None and said.get("ok") is True:
-        return Resolution(record.run, record.id, _STATUS[verb], principal, comment)
+        return Resolution(record.run, record.spelled, _STATUS[verb], principal, comment)
     if said is not None and said.get("inside"):
         raise _from_inside(str(said.get("refused")))
     if said is not None and said.get("refused"):
@@ -170,12 +170,12 @@ def _decide(
         raise GateRefused(why)
     if status == "approved" and (why := approval(record.request, principal)):
         claim = "--as NAME names the principal who decides" if record.request.allow else None
-        raise GateRefused(f"gate {record.id}: {why}", hint=claim)
+        raise GateRefused(f"gate {record.spelled}: {why}", hint=claim)
     try:
         if records.decide(record, GateDecision(status, principal, comment, source="cli")):
-            return Resolution(record.run, record.id, status, principal, comment)
+            return Resolution(record.run, record.spelled, status, principal, comment)
     except DatabaseError as error:
-        raise GateRefused(f"gate {record.id} could not be decided: {error}") from None
+        raise GateRefused(f"gate {record.spelled} could not be decided: {error}") from None
     raise _already(records, record.id)
 
 
@@ -184,13 +184,13 @@ def gate_log(
 ) -> list[AuditEvent]:
     """The events of one gate, oldest first, named as for `resolve_gate`.
 
-    A gate name stands for all its records. Without `run` exactly one run may have such a gate.
+    A gate name means all its records. Without `run` exactly one run may have such a gate.
     """
     found: list[tuple[str, list[AuditEvent]]] = []
     for records in _runs(state_dir, clock, run, postgres, gate):
         events = records.events()
-        chosen = [event for event in events if event.gate_id == gate]
-        chosen = chosen or [event for event in events if _gate_name(event.gate_id) == gate]
+        chosen = [event for event in events if event.gate_id == _in_log(gate)]
+        chosen = chosen or [event for event in events if _gate_name(event.gate_id) == _in_log(gate)]
         if chosen:
             found.append((records.run_id, chosen))
     if not found:
@@ -287,8 +287,8 @@ def _find_pending(
 ) -> tuple[FileRecords | DatabaseGates, Record, How]:
     pending = [(records, *pair) for records in runs for pair in _pending(records)]
     waiting = [entry for entry in pending if entry[2] != "gone"]
-    pending = waiting if any(gate in (r.id, r.request.name) for _, r, _ in waiting) else pending
-    found = [pair for pair in pending if pair[1].id == gate] or [p for p in pending if p[1].request.name == gate]
+    pending = waiting if any(gate in (r.spelled, r.request.name) for _, r, _ in waiting) else pending
+    found = [p for p in pending if p[1].spelled == gate] or [p for p in pending if p[1].request.name == gate]
     if not found:
         raise _not_pending(runs, gate)
     if len(found) == 1:
@@ -296,14 +296,14 @@ def _find_pending(
     if len({record.run for _, record, _ in found}) > 1:
         names = ", ".join(dict.fromkeys(record.run for _, record, _ in found))
         raise UsageError(f"several runs wait at a gate {gate}: {names}", hint="name the run too: RUN GATE")
-    names = ", ".join(record.id for _, record, _ in found)
+    names = ", ".join(record.spelled for _, record, _ in found)
     raise UsageError(f"several records of gate {gate} are pending: {names}", hint="name the record")
 
 
 def _not_pending(runs: list[FileRecords | DatabaseGates], gate: str) -> GateRefused:
     for records in reversed(runs):
-        if records.last_event(gate) is not None:
-            return _already(records, gate)
+        if records.last_event(_in_log(gate)) is not None:
+            return _already(records, _in_log(gate))
     return GateRefused(f"no such gate is pending: {gate}", hint="prose gates lists those that are")
 
 
@@ -324,6 +324,11 @@ def _already(records: FileRecords | DatabaseGates, gate_id: str) -> GateRefused:
 def _from_inside(why: str = "called from inside a run") -> GateRefused:
     hint = "type the command in a terminal of your own, or answer where the run asks"
     return GateRefused(f"{why}; nothing that a program starts may decide a gate", hint=hint)
+
+
+def _in_log(gate: str) -> str:
+    """A gate as its records name it: without the module."""
+    return gate.rpartition(":")[2]
 
 
 def _gate_name(gate_id: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -126,6 +126,15 @@ class FileRecords:
                 raise _unkept(f"gate '{record.id}'", error) from None
         return decision
 
+    def log(self, events: Sequence[AuditEvent]) -> None:
+        try:
+            if self.directory.is_symlink():
+                raise OSError(errno.ELOOP, "its directory is a link")
+            for event in events:
+                self._log(event)
+        except OSError as error:
+            raise _unkept("an approval of an earlier process", error) from None
+
     def listen(self) -> None:
         return None
 
@@ -207,6 +216,9 @@ class MemoryRecords:
     def look(self, record: Record, *, files: bool) -> None:
         return None
 
+    def log(self, events: Sequence[AuditEvent]) -> None:
+        self._events.extend(events)
+
     def listen(self) -> None:
         return None
 
@@ -264,6 +276,9 @@ class FallbackRecords:
 
     def look(self, record: Record, *, files: bool) -> GateDecision | None:
         return self._records.look(record, files=files)
+
+    def log(self, events: Sequence[AuditEvent]) -> None:
+        self._kept(lambda records: records.log(events))
 
     def listen(self) -> Listening | None:
         return self._records.listen()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
@@ -20,17 +20,20 @@ from prose_kernel.state.gates.answers import Conversation, Prior, refusal
 from prose_kernel.state.gates.decision_socket import DecisionServer
 from prose_kernel.state.gates.records import (
     SYSTEM,
+    AuditEvent,
     Left,
     Record,
     Records,
     RecordsAway,
     record_data,
+    time_text,
     unclaimable,
 )
 from prose_kernel.state.gates.watcher import POLL_SECONDS, Watcher
 from prose_kernel.state.layout import file_stem
 
 if TYPE_CHECKING:
+    from prose_kernel.earlier_approvals import Approval
     from prose_kernel.runtime.services import Asker
 
 _T = TypeVar("_T")
@@ -59,9 +62,10 @@ class Gatekeeper:
     """The `Gates` port of one run.
 
     `notebook` tells that a cell is waiting: then no gate waits for a decision from outside alone. `files` lets a
-    decision file that somebody else writes decide (`--gate-files`). `started` tells whether the run's engine started a
-    session or process group; `inspect` replaces the look at the processes that connect. Raises `UsageError` for mode
-    `wait` where nobody outside can see a record.
+    decision file that somebody else writes decide (`--gate-files`). `believes`: an approval in the records that was
+    given before this process began counts (`[gates] resume = "replay"`). `started` tells whether the run's engine
+    started a session or process group; `inspect` replaces the look at the processes that connect. Raises `UsageError`
+    for mode `wait` where nobody outside can see a record.
     """
 
     def __init__(
@@ -74,6 +78,7 @@ class Gatekeeper:
         *,
         notebook: bool = False,
         files: bool = False,
+        believes: bool = False,
         started: Callable[[int], bool] = lambda _: False,
         inspect: Callable[[int], None] | None = None,
     ) -> None:
@@ -86,6 +91,7 @@ class Gatekeeper:
         self._clock = clock
         self._notebook = notebook
         self._files = files
+        self._believes = believes
         self._started = started
         self._inspect = inspect
         self._turn = asyncio.Lock()
@@ -141,9 +147,24 @@ class Gatekeeper:
             if left is None:
                 request = structs.replace(request, id=gate_id)
                 return _Open(await self._opened(lambda: self._records.open(request, outside=self._watches)), deadline)
-            if left.decision is not None:
+            if left.decision is not None and left.known:
                 return _Open(left.record, deadline, left.decision)
             return await self._taken_over(left.record)
+
+    async def took_over(self, approvals: Sequence[Approval], how: str) -> None:
+        """Log approvals of an earlier process that were confirmed (`how`) and count again. Raises `StateError`."""
+        if not approvals:
+            return
+        now = self._clock.now()
+        events = [
+            AuditEvent(one.record, "approved", one.decision.by, now, one.decision.comment, _taken_over(one, how))
+            for one in approvals
+        ]
+        try:
+            await self._kept(lambda: self._records.log(events))
+        finally:
+            if not self._open:
+                self._records.rest()
 
     async def _opened(self, call: Callable[[], Record]) -> Record:
         """A record that is pending now; a cancelled call closes it."""
@@ -171,7 +192,8 @@ class Gatekeeper:
         """What to go on with: the newest record that an earlier process has opened at this place, for this question.
 
         A decision of which that process knew is in the run's journal, and asked for again only if the process was
-        killed in between, or if the run resumes because of it: an approval counts then, anything else is asked anew.
+        killed in between, or if the run resumes because of it: then the gate opens anew. So it does after an approval
+        that was given while no process ran the run, unless the setting believes what the records say.
         """
         place = request.at, request.attempt
         here = [k for k in self._left or () if (k.record.request.at, k.record.request.attempt) == place and request.at]
@@ -179,7 +201,7 @@ class Gatekeeper:
             return None
         self._left = [left for left in self._left or () if left not in here]
         left = here[-1]
-        ended = left.decision is not None and left.decision.status != "approved"
+        ended = left.decision is not None and not (self._believes and left.decision.status == "approved")
         return None if ended or not _asks_the_same(left.record.request, request) else left
 
     def _id(self, request: GateRequest) -> str:
@@ -270,7 +292,7 @@ class Gatekeeper:
     def _name(self, record: Record) -> str:
         """The gate as its author wrote it; with the id of the instance where another process may decide by that."""
         name = record.request.name
-        return f"{name} ({record.id})" if self._watches and record.id != name else name
+        return f"{name} ({record.spelled})" if self._watches and record.spelled != name else name
 
     # ------------------------------------------------------------ deciders
 
@@ -380,7 +402,7 @@ class Gatekeeper:
 
     def _announce(self, record: Record) -> None:
         if not self._asks:
-            self._asker.show(f"gate {record.id} of run {record.run} waits: {self._records.command(record)}")
+            self._asker.show(f"gate {record.spelled} of run {record.run} waits: {self._records.command(record)}")
 
     async def _answer(self, request: Mapping[str, object]) -> Mapping[str, object]:
         """One request of another process."""
@@ -402,6 +424,11 @@ class Gatekeeper:
         except StateError as error:
             return {"refused": error.message}
         return {"ok": True} if decision is proposal else {"refused": None}
+
+
+def _taken_over(one: Approval, how: str) -> dict[str, object]:
+    first = {"first_approved": time_text(one.at)} if one.at is not None else {}
+    return {"source": how, "resumed": True, **first}
 
 
 def _asks_the_same(one: GateRequest, other: GateRequest) -> bool:

@@ -40,22 +40,29 @@ class Record:
     def id(self) -> str:
         return self.request.id
 
+    @property
+    def spelled(self) -> str:
+        """The id as people write it: that of an imported program's gate begins with the module."""
+        module, colon, _ = self.request.name.rpartition(":")
+        return f"{module}{colon}{self.id}"
+
     def command(self, directory: Path | None) -> str:
         """What somebody would type to approve it; `directory` is the `gates/` of its run, if that matters."""
         state_dir = (
             Path(shown(directory.absolute().parents[2], Path.cwd())) if directory is not None else Path(".prose")
         )
         place = "" if state_dir == Path(".prose") else f" --state-dir {shlex.quote(str(state_dir))}"
-        return f"prose gate approve {self.run} {self.id}{place}"
+        return f"prose gate approve {self.run} {self.spelled}{place}"
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A record that an earlier process of the same run has left. `decision` is how it ended, as far as that process
-    knew; None while it is pending, or decided by somebody since."""
+    """A record that an earlier process of the same run has left. `decision` is how it ended; None while it is pending,
+    or rejected by somebody since. `known` tells that the earlier process knew of the decision."""
 
     record: Record
     decision: GateDecision | None = None
+    known: bool = True
 
 
 class Listening(Protocol):
@@ -127,6 +134,10 @@ class Records(Protocol):
     def look(self, record: Record, *, files: bool) -> GateDecision | None:
         """Look for a decision that this run did not make; with `files` that of a decision file counts. One that
         does not count is taken back, and logged as `ignored` with the reason."""
+        ...
+
+    def log(self, events: Sequence[AuditEvent]) -> None:
+        """Add events to the log."""
         ...
 
     def listen(self) -> Listening | None:

@@ -1,0 +1,66 @@
+"""Gates of imported programs are named with their module (openprose.md 5.10, amendment A35)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from state.test_gate_boundary import running
+
+from prose_kernel.cli.main import main
+from prose_kernel.errors import GateRefused
+from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.state.gates.decisions import gate_log, pending_gates, resolve_gate
+
+GATE = 'gate go:\n  prompt: "Publish?"\n'
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PROSE_JOB", raising=False)
+    Path("p.prose").write_text(
+        f'use "./inner.prose" as inner\n{GATE}exec "echo outer >> ran"\ninner()\nexec "echo end >> ran"\n'
+    )
+    Path("inner.prose").write_text(f'use "./deep.prose" as deep\n{GATE}exec "echo inner >> ran"\ndeep()\n')
+    Path("deep.prose").write_text(f'{GATE}exec "echo deep >> ran"\n')
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "ran"),
+    [
+        (["--yes", "go"], 3, "outer"),
+        (["--yes", "go", "--yes", "inner:go"], 3, "outer inner"),
+        (["--yes", "go", "--yes", "inner:go", "--yes", "deep:go"], 3, "outer inner"),
+        (["--yes", "go", "--yes", "inner:go", "--yes", "inner:deep:go"], 0, "outer inner deep end"),
+        (["--yes", "go", "--no", "inner:go"], 1, "outer"),
+        (["--yes", "inner:go"], 3, ""),
+    ],
+)
+def test_a35_an_option_decides_the_gate_of_the_module_that_it_names(options: list[str], status: int, ran: str) -> None:
+    Path("ran").touch()
+    assert main(["run", "p.prose", *options]) == status
+    assert Path("ran").read_text().split() == ran.split()
+
+
+def test_a35_the_command_line_names_the_module_too() -> None:
+    state, clock = Path(".prose"), SystemClock()
+
+    def approve(name: str) -> str:
+        return resolve_gate(state, "approve", name, clock=clock, environment={}).id
+
+    with running("--gates=wait", "--yes", "go", expects="gate inner:go--2 of run") as run:
+        (gate,) = pending_gates(state, clock)
+        assert (gate.id, gate.name) == ("inner:go--2", "inner:go")
+        for name in ("go", "go--2", "deep:go"):
+            with pytest.raises(GateRefused):
+                approve(name)
+        assert approve(gate.command.split()[4]) == "inner:go--2"
+        assert run.stderr is not None
+        while "gate inner:deep:go--3 of run" not in run.stderr.readline():
+            assert run.poll() is None
+        assert approve("inner:deep:go") == "inner:deep:go--3"
+        run.communicate(timeout=30)
+        assert run.returncode == 0
+    (approved,) = (e for e in gate_log(state, "inner:deep:go--3", clock=clock) if e.event_type == "approved")
+    assert approved.principal == "user"
