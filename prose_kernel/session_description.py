@@ -6,7 +6,7 @@ by a rule; the judge of a dry run reports it as undecided.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ from prose_kernel.runtime.typed_answers import filled_in
 from prose_kernel.runtime.values import full_text
 from prose_kernel.sessions.providers import vendors
 from prose_kernel.sessions.providers.choice import AGENT, Choice
-from prose_kernel.sessions.request import Assembled, assemble, headline, rows_told, summarise, without_files
+from prose_kernel.sessions.request import Assembled, assemble, headline, in_message, rows_told, summarise
 
 if TYPE_CHECKING:
     from prose_kernel.session_services import SessionServices
@@ -133,17 +133,16 @@ def describe(request: SessionRequest, services: SessionServices) -> Description:
         problem = problem or found
     if choice.kind == "model" and not vendors.find(choice.name, means.options).tools:
         tools = ()
-    by_value = choice.kind == "model" and without_files(request, tools)
-    told = rows_told(request) if choice.kind == "agent" else request
-    message = _without_run(assemble(told, by_value=by_value), means.where)
+    message = _without_run(_message(request, tools, means, by_files=choice.kind == "agent"), means.where)
+    rules = message.section("rules")
     recorded = choice.kind != "scripted"
     mode = services.cassettes.mode(services.asker) if recorded else None
     return Description(
         request,
         who(services),
         model,
-        request.system or None,
-        Assembled(tuple(part for part in message.parts if part.section != "system")),
+        "\n\n".join(filter(None, (request.system, rules))) or None,
+        Assembled(tuple(part for part in message.parts if part.section not in ("system", "rules"))),
         tuple(_size(item, means.where) for item in request.context or ()),
         tuple(name.removeprefix("tools:") for name in tools),
         permissions,
@@ -152,6 +151,19 @@ def describe(request: SessionRequest, services: SessionServices) -> Description:
         problem,
         message.sizes,
     )
+
+
+def _message(request: SessionRequest, tools: Sequence[str], means: ProviderContext, *, by_files: bool) -> Assembled:
+    """The message as a CLI agent would get it, or as models and everybody else."""
+    if by_files:
+        return assemble(rows_told(request))
+    files: Mapping[str, str] = {}
+    if request.given is not None and request.given.references:
+        try:
+            files = means.workbench(request, lambda _: None).referenced()
+        except ProviderError:  # the rules make no sense, which is told as a problem
+            files = {}
+    return in_message(request, reads="read" in tools, files=files)
 
 
 def most_cost(told: Description, services: SessionServices) -> float | None:

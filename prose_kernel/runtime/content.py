@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -121,6 +122,20 @@ def _with_place(value: Value) -> object:
             return value
         case _:
             return full_text(value)
+
+
+_FENCE: Final = re.compile("=+")
+_LONGEST_FENCE: Final = 100
+
+
+def fence_of(texts: Iterable[str]) -> str:
+    """A row of `=` that separates the texts in a message: longer than each in them, or of a length that none has
+    where a text has a very long one."""
+    rows = {len(row) for text in texts for row in _FENCE.findall(text)}
+    longest = max(rows, default=0)
+    if longest > _LONGEST_FENCE:
+        return "=" * next(length for length in range(5, longest + 2) if length not in rows)
+    return "=" * max(5, longest + 1)
 
 
 # ---------------------------------------------------------------- what a judge is shown

@@ -172,7 +172,8 @@ class ContextItem:
     `location`, for those who must know it without going there: a recording's key, a provider without tools. It may be
     a reference, which is read only then; None where nobody but the session can tell (the memory file of an agent).
     `row` tells that the location is no file: our `read` tool knows it, other programs may not. `file` tells that the
-    text is the path of a file, as the program names it.
+    text is the path of a file, as the program names it. `age` orders contexts from what changes least (the program's
+    own text, `()`) to the newest.
     """
 
     name: str
@@ -182,6 +183,7 @@ class ContextItem:
     content: Value = field(default=None, compare=False, repr=False)
     row: bool = False
     file: bool = False
+    age: tuple[int, ...] = field(default=(), compare=False, repr=False)
 
 
 class Target(Struct, frozen=True):
@@ -238,7 +240,8 @@ class SessionRequest(Struct, frozen=True):
     `context: []`.
     `timeout` is in seconds. A call has `given` (None: an empty input), `prelude` (what the agent's memory tells it) and
     `settings`, what the agent's configuration holds beside the known keys; and nothing of what orients a session.
-    `tools` are the names of tools of one's own: `weather` (a server), `weather.forecast`, `word_count` (a function).
+    `tools` are the names of tools of one's own: `weather` (a server), `weather.forecast`, `word_count` (a function);
+    `bare` tells that a session gets no other tools (`tools: none`).
     `elsewhere` tells that the program was fetched.
     """
 
@@ -267,6 +270,7 @@ class SessionRequest(Struct, frozen=True):
     correction: str = ""
     tools: tuple[str, ...] = ()
     elsewhere: bool = False
+    bare: bool = False
 
 
 class ToolUse(Struct, frozen=True):

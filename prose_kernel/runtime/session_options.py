@@ -203,8 +203,9 @@ class SessionOptions:
     `permissions` are the host's rules where a program states none (exec-and-tasks.md 3.12). `max_parallel` caps live
     sessions (None: 8 for models, 4 for agents). `memory` bounds the memories of agents. `autodetect` lets a key in the
     environment be used where a person is there to be told. `tool_rounds` bounds the requests of one session. `offline`:
-    no model server and no CLI agent is ever called. `mcp` are servers of tools by name; a call of a Python function
-    may take `function_seconds`, and its process gets the variables `function_env` although they look like secrets.
+    no model server and no CLI agent is ever called. `tools` are the names of the tools that sessions of models get
+    without naming them (None: all). `mcp` are servers of tools by name; a call of a Python function may take
+    `function_seconds`, and its process gets the variables `function_env` although they look like secrets.
     """
 
     provider: str | None = None
@@ -219,6 +220,7 @@ class SessionOptions:
     offline: bool = False
     autodetect: bool = True
     tool_rounds: int = 50
+    tools: tuple[str, ...] | None = None
     mcp: Mapping[str, McpServer] = field(default_factory=dict)
     function_seconds: float = 60.0
     function_env: tuple[str, ...] = ()

@@ -45,11 +45,11 @@ class ProviderContext:
         return Policy.of_session(request, self.options.permissions, self.where)
 
     def offered(self, request: SessionRequest) -> tuple[str, ...]:
-        """Those of `tool_names` that the session has something to use on."""
+        """Those of `tool_names` that are offered now."""
         from prose_kernel.sessions.tools.workbench import idle_tools
 
         names = self.tool_names(request)
-        idle = idle_tools(request, self.policy(request)) if names else frozenset()
+        idle = idle_tools(self.policy(request), person=self.desk.available) if names else frozenset()
         return tuple(name for name in names if name not in idle)
 
     def tool_names(self, request: SessionRequest) -> tuple[str, ...]:
@@ -64,6 +64,7 @@ class ProviderContext:
             request,
             policy,
             [tool.spec.name for tool in self.brought(request, policy) if getattr(tool, "offered", True)],
+            self.options.tools,
         )
 
     def workbench(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionWorkbench:
@@ -71,7 +72,8 @@ class ProviderContext:
         from prose_kernel.sessions.tools.workbench import SessionWorkbench
 
         policy = self.policy(request)
-        return SessionWorkbench(request, policy, self.desk, self.where, on_progress, self.brought(request, policy))
+        more = self.brought(request, policy)
+        return SessionWorkbench(request, policy, self.desk, self.where, on_progress, more, self.options.tools)
 
     async def found(self, request: SessionRequest) -> Sequence[Tool]:
         """The tools that the session names in `tools:`. Raises `ProviderError` for one that cannot be had."""

@@ -1,19 +1,21 @@
 """The message a session gets, and the reply it gives (openprose.md 4.2, 4.3, 4.6; docs/reference/vvm.md 6.5, 7.3).
 
-Nothing here asks or answers: a provider calls `assemble` for what to send and `answered` for what came back.
+Nothing here asks or answers. There are two protocols. By value (`in_message`, `taken_apart`): the contexts are in the
+message and the reply is the answer; for models and people. By files (`assemble`, `answered`): the session reads what
+it is referred to and writes its binding; for CLI agents.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from msgspec import structs
 
-from prose_kernel.runtime.content import full_content
+from prose_kernel.runtime.content import cut, fence_of, full_content
 from prose_kernel.runtime.images import picture
 from prose_kernel.runtime.ports import (
     AgentMemory,
@@ -24,16 +26,36 @@ from prose_kernel.runtime.ports import (
     SessionResult,
     Target,
 )
-from prose_kernel.runtime.text import clipped
+from prose_kernel.runtime.text import clipped, one_line
 from prose_kernel.runtime.typed_answers import asked_for
 from prose_kernel.runtime.values import ExecText
 
 Section = Literal[
-    "orientation", "task", "system", "scope", "memory", "context", "input", "references", "answer", "output"
+    "orientation",
+    "task",
+    "system",
+    "rules",
+    "scope",
+    "memory",
+    "context",
+    "input",
+    "references",
+    "answer",
+    "output",
 ]
 
 SUMMARY_LENGTH = 160
 REPLY = "Reply with your answer. Your whole reply is kept as the result."
+RULE = "No person answers questions: your whole reply is kept as the result."
+REMEMBER = (
+    "You have a memory. After your answer, write what to remember next time, all of it and briefly, between a line "
+    "<memory> and a line </memory>."
+)
+
+LONGEST = 50_000
+"""Characters of one context that are sent whole to a session that can read files."""
+EXCERPT = 10_000
+"""Characters of a longer context that are sent: its beginning and its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,39 +87,166 @@ class Assembled:
         return next((part.text for part in self.parts if part.section == name), None)
 
 
-def assemble(request: SessionRequest, *, by_value: bool = False) -> Assembled:
-    """The message of a session, in the order of 4.2; a memory directory that is not there is empty.
-
-    `by_value` is for those who can neither read nor write files: context and memory stand in the message itself, and
-    the reply is the answer. Raises `StateError` then, for a context that is not there any more; else nothing.
-    """
+def assemble(request: SessionRequest) -> Assembled:
+    """The message of a session that reads and writes files, in the order of 4.2; a missing memory is empty."""
     if request.kind == "call":
-        return _call(request, by_value=by_value)
-    context = _told(request.context) if by_value else request.context
+        return _call(request)
     sections: list[tuple[Section, str | None]] = [
         ("orientation", _orientation(request)),
         ("task", request.task.strip("\n")),
         ("system", f"System: {request.system}" if request.system else None),
         ("scope", _scope(request.scope)),
-        ("memory", _memory(request.memory, by_value=by_value)),
-        ("context", _context(context)),
+        ("memory", _memory(request.memory)),
+        ("context", _context(request.context)),
         ("answer", asked_for(request.output, request.correction) if request.output is not None else None),
-        ("output", None if request.output is not None else _ending(request, by_value=by_value)),
+        ("output", None if request.output is not None else _output(request.target, request.scope, request.memory)),
     ]
+    return _assembled(sections)
+
+
+def in_message(request: SessionRequest, *, reads: bool, files: Mapping[str, str] | None = None) -> Assembled:
+    """The message of a session that gets its contexts by value, and answers with its reply.
+
+    What many requests begin with comes first, for the caches of servers: the agent, the rules, the contexts from the
+    most stable to the newest, then the memory and the task. `reads` tells that the session can read files: of a
+    context longer than `LONGEST` it gets an excerpt and the path. `files` are the texts of the files that the input of
+    a call refers to. Raises `StateError` for a context that is missing by now.
+    """
+    call = request.kind == "call"
+    pieces = _input(request, files or {}) if call else _contexts(request.context or ())
+    remembers = request.memory is not None and request.output is None
+    sections: list[tuple[Section, str | None]] = [
+        ("system", request.system),
+        ("rules", f"{RULE} {REMEMBER}" if remembers else RULE),
+        ("context", _fenced(pieces, reads=reads)),
+        ("memory", request.prelude if call else _remembered(request.memory)),
+        ("task", request.task.strip("\n")),
+        ("answer", asked_for(request.output, request.correction) if request.output is not None else None),
+    ]
+    return _assembled(sections)
+
+
+def _assembled(sections: Iterable[tuple[Section, str | None]]) -> Assembled:
     return Assembled(tuple(Part(name, text) for name, text in sections if text))
 
 
-def _ending(request: SessionRequest, *, by_value: bool) -> str:
-    return REPLY if by_value else _output(request.target, request.scope, request.memory)
+# ---------------------------------------------------------------- by value
 
 
-def without_files(request: SessionRequest, tools: Collection[str]) -> bool:
-    """Whether a session with these tools is to be told `by_value`: it could not read; of a call, not write its file."""
-    needed = "write" if request.kind == "call" and request.target is not None else "read"
-    return needed not in tools
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """One context: its name, its text, and the place where a session can read all of it ("": none)."""
+
+    name: str
+    text: str
+    place: str = ""
 
 
-def _call(request: SessionRequest, *, by_value: bool) -> Assembled:
+def too_long(request: SessionRequest) -> bool:
+    """Whether a context is longer than what is sent of it to a session that can read files."""
+    return any(piece.place and len(piece.text) > LONGEST for piece in _contexts(request.context or ()))
+
+
+def _contexts(items: Iterable[ContextItem]) -> list[_Piece]:
+    """The contexts from the most stable to the newest."""
+    return [_piece(item) for item in sorted(items, key=lambda item: item.age)]
+
+
+def _piece(item: ContextItem) -> _Piece:
+    if item.missing:
+        return _Piece(item.name, "(no result)")
+    if drawn := _drawn(item):
+        return _Piece(item.name, f"{drawn} (it goes with this message)")
+    if item.content is None:
+        return _Piece(item.name, "(not readable from here)" if item.location else item.text or "")
+    text = full_content(item.content)
+    if len(text) > LONGEST and not item.location and item.text is not None and len(item.text) <= LONGEST:
+        text = item.text  # a list of references: the session reads those that it needs
+    return _Piece(item.name, text, item.location or "")
+
+
+def _input(request: SessionRequest, files: Mapping[str, str]) -> list[_Piece]:
+    """The input of a call, and the texts of the files that it refers to."""
+    if request.given is None:
+        return []
+    return [*(_Piece(place, text, place) for place, text in files.items()), _Piece("input", request.given.text)]
+
+
+def _fenced(pieces: Collection[_Piece], *, reads: bool) -> str | None:
+    """Each context between fences that no context holds itself."""
+    if not pieces:
+        return None
+    fence = fence_of(piece.text for piece in pieces)
+    blocks = []
+    for piece in pieces:
+        name, text = one_line(piece.name), piece.text
+        if reads and piece.place and len(text) > LONGEST:
+            note = f"[an excerpt: read all {len(text):,} characters at {piece.place}]"
+            text = f"{cut(text, EXCERPT)}\n{note}"
+        blocks.append(f"{fence} {name}\n{text}\n{fence} end of {name}")
+    return "\n\n".join(blocks)
+
+
+def _remembered(memory: AgentMemory | None) -> str | None:
+    text = _memory_text(memory) if memory is not None else ""
+    return _fenced([_Piece("your memory", text)], reads=False) if text else None
+
+
+def _memory_text(memory: AgentMemory) -> str:
+    return (memory.text or "").strip("\n") if memory.resume else ""
+
+
+_OPENS, _CLOSES = "<memory>", "</memory>"
+
+
+def taken_apart(reply: str, request: SessionRequest) -> tuple[str, str | None]:
+    """The answer in a reply, and the memory after it; None where there is none."""
+    if request.memory is None or request.output is not None:
+        return reply, None
+    whole = reply.rstrip()
+    begins = whole.rfind(_OPENS) if whole.endswith(_CLOSES) else -1
+    if begins < 0 or (begins and whole[begins - 1] != "\n"):
+        return reply, None
+    memory = whole[begins + len(_OPENS) : -len(_CLOSES)].strip("\n")
+    return whole[:begins].rstrip(), f"{memory}\n" if memory.strip() else None
+
+
+class AnswerStream:
+    """Passes the pieces of a streamed reply on, without the memory after the answer. Call `end` after the last one."""
+
+    def __init__(self, on_text: Callable[[str], None]) -> None:
+        self.on_text = on_text
+        self._held = "\n"  # the beginning counts as that of a line
+        self._first = True
+        self._hidden = False
+
+    def __call__(self, piece: str) -> None:
+        text, mark = self._held + piece, f"\n{_OPENS}"
+        if not self._hidden and (at := text.find(mark)) >= 0:
+            self._show(text[:at])
+            self._hidden = True
+        if self._hidden:
+            self._held = ""
+            return
+        kept = next((n for n in range(min(len(mark), len(text)), 0, -1) if text.endswith(mark[:n])), 0)
+        self._held = text[len(text) - kept :]
+        self._show(text[: len(text) - kept])
+
+    def end(self) -> None:
+        self._show(self._held)
+        self._held = ""
+
+    def _show(self, text: str) -> None:
+        if self._first and text:
+            text, self._first = text[1:], False
+        if text:
+            self.on_text(text)
+
+
+# ---------------------------------------------------------------- by files
+
+
+def _call(request: SessionRequest) -> Assembled:
     """The message of an agent call (docs/reference/vvm.md 6.5): prelude, task and input as they are, what they need."""
     given = request.given
     sections: list[tuple[Section, str | None]] = [
@@ -105,13 +254,13 @@ def _call(request: SessionRequest, *, by_value: bool) -> Assembled:
         ("memory", request.prelude),
         ("task", request.task),
         ("input", f"Input:\n---\n{given.text}\n---" if given is not None else None),
-        ("references", _references(given, by_value=by_value)),
-        ("output", None if by_value or request.target is None else _contract(request.target)),
+        ("references", _references(given)),
+        ("output", None if request.target is None else _contract(request.target)),
     ]
-    return Assembled(tuple(Part(name, text) for name, text in sections if text))
+    return _assembled(sections)
 
 
-def _references(given: Given | None, *, by_value: bool) -> str | None:
+def _references(given: Given | None) -> str | None:
     """How to use references to files in an input (docs/reference/vvm.md 7.3)."""
     if given is None or not given.references:
         return None
@@ -125,8 +274,6 @@ def _references(given: Given | None, *, by_value: bool) -> str | None:
     if given.readable:
         lines.append(f"- You may read {given.readable}/**")
     lines.append("- Cite by file name when you refer to the content, for example: per b000001.md")
-    if by_value:
-        lines.append("- If you cannot read files, work with the summaries")
     return "\n".join(lines)
 
 
@@ -183,14 +330,13 @@ def next_segment(directory: str, agent: str, below: str = ".") -> str:
     return f"{directory.rstrip('/')}/{agent}-{max(found, default=0) + 1:03d}.md"
 
 
-def _memory(memory: AgentMemory | None, *, by_value: bool) -> str | None:
-    """Where the memory is and what to do with it; or what is in it, for those who cannot go there (also when there is
-    no such place: memory that lives with the run, which lives in memory)."""
+def _memory(memory: AgentMemory | None) -> str | None:
+    """Where the memory is and what to do with it; its text where it has no file."""
     if memory is None:
         return None
-    if by_value or not memory.directory:
-        text = (memory.text or "").strip("\n")
-        return f"Your memory, from what came before:\n\n{text}" if memory.resume and text else None
+    if not memory.directory:
+        text = _memory_text(memory)
+        return f"Your memory, from what came before:\n\n{text}" if text else None
     lines = [f"Your memory is at: {memory_file(memory)}", f"Your segment file is: {segment_file(memory)}"]
     if memory.resume:
         lines.append("Read your memory first, to understand what came before.")
@@ -206,9 +352,14 @@ def rows_told(request: SessionRequest) -> SessionRequest:
     return structs.replace(request, context=tuple(_told_item(item) if item.row else item for item in items or ()))
 
 
-def _told(items: tuple[ContextItem, ...] | None) -> tuple[ContextItem, ...] | None:
-    """The items with their contents in the place of their locations."""
-    return items if items is None else tuple(_told_item(item) for item in items)
+def all_told(request: SessionRequest) -> SessionRequest:
+    """The request for a person, who reads no files to answer a question: context and memory are told."""
+    items, memory = request.context, request.memory
+    return structs.replace(
+        request,
+        context=None if items is None else tuple(map(_told_item, items)),
+        memory=None if memory is None else structs.replace(memory, directory=""),
+    )
 
 
 def _told_item(item: ContextItem) -> ContextItem:
@@ -225,8 +376,6 @@ def _context(items: tuple[ContextItem, ...] | None) -> str | None:
     lines = ["Context (by reference):" if referenced else "Context:", *map(_context_line, items)]
     if referenced:
         lines += ["", "Read these yourself, as far as your task needs them; read large ones selectively."]
-    if any(item.row for item in items):
-        lines.append("A binding in a database is read with the tool `read`: give the whole location as the path.")
     return "\n".join(lines)
 
 

@@ -26,6 +26,7 @@ from prose_kernel.runtime.session_options import (
     Surroundings,
 )
 from prose_kernel.session_services import SessionServices, connect
+from prose_kernel.sessions.request import RULE
 
 TASTE = JudgeRequest("the draft sings", "c1/j0")
 
@@ -366,7 +367,8 @@ async def test_a_session_is_described_without_running_it(
     where = somewhere(tmp_path, run_directory=f"{tmp_path}/.prose/runs/20260101-000000-abcdef")
     services = connect(ScriptedPerson(), replace(options, provider="stub", servers=servers), where)
     told = services.describe(asked_for())
-    assert (told.who, told.model, told.system, told.mode) == ("stub", "sonnet → ok-7", "You review.", "auto")
+    assert (told.who, told.model, told.mode) == ("stub", "sonnet → ok-7", "auto")
+    assert told.system == f"You review.\n\n{RULE}"
     assert {"read", "write"} <= set(told.tools)
     assert "write: out/**" in told.permissions
     assert "bash: deny" in told.permissions

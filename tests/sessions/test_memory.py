@@ -19,7 +19,7 @@ from prose_kernel.runtime.ports import AgentMemory, ContextItem, SessionProgress
 from prose_kernel.runtime.session_options import Surroundings
 from prose_kernel.sessions import memory
 from prose_kernel.sessions.memory import RememberingSessions
-from prose_kernel.sessions.request import assemble, segment_file
+from prose_kernel.sessions.request import REMEMBER, RULE, all_told, assemble, in_message, segment_file
 
 HOME = ".prose/agents/captain"
 Act = Callable[[SessionRequest], Awaitable[SessionResult]]
@@ -454,15 +454,14 @@ async def test_the_message_by_value_holds_the_memory_and_names_no_file(tmp_path:
     inner = Inner()
     await run(tmp_path, inner, asked())
     await run(tmp_path, inner, asked("resume"))
-    by_value = assemble(inner.requests[-1], by_value=True).text
-    assert by_value == (
-        "Review the plan\n\nYour memory, from what came before:\n\n"
-        "# captain\n\n## Sessions\n\n- Review the plan: Looks fine.\n\n"
-        "Reply with your answer. Your whole reply is kept as the result."
+    assert in_message(inner.requests[-1], reads=True).text == (
+        f"{RULE} {REMEMBER}\n\n"
+        "===== your memory\n# captain\n\n## Sessions\n\n- Review the plan: Looks fine.\n===== end of your memory\n\n"
+        "Review the plan"
     )
     by_reference = assemble(inner.requests[-1]).text
     assert f"Your memory is at: {HOME}/memory.md\nYour segment file is: {HOME}/captain-002.md\n" in by_reference
-    assert assemble(inner.requests[0], by_value=True).section("memory") is None
+    assert in_message(inner.requests[0], reads=True).section("memory") is None
 
 
 def test_the_message_by_value_holds_the_context() -> None:
@@ -473,7 +472,11 @@ def test_the_message_by_value_holds_the_context() -> None:
         ContextItem("n", text="3"),
     )
     request = SessionRequest("session", "Go", "c1/s0", context=items)
-    assert assemble(request, by_value=True).section("context") == (
+    assert in_message(request, reads=True).section("context") == (
+        "===== plan\none\ntwo\n===== end of plan\n\n===== late\n(no result)\n===== end of late\n\n"
+        "===== gone\n(not readable from here)\n===== end of gone\n\n===== n\n3\n===== end of n"
+    )
+    assert assemble(all_told(request)).section("context") == (
         "Context:\n- plan:\n    one\n    two\n- late: (no result)\n- gone: (not readable from here)\n- n: 3"
     )
 

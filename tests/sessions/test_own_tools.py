@@ -160,12 +160,7 @@ async def test_what_the_rules_do_not_allow_is_refused(weather: Bench) -> None:
     unattended = await weather.of("weather.token", rule="prompt")
     weather.person.available = False
     assert "nobody is here to approve it" in await unattended.call("weather__token", {})
-    assert [spec.name for spec in (await weather.of("weather", rule="deny")).specs] == [
-        "read",
-        "list",
-        "search",
-        "fetch",
-    ]
+    assert [spec.name for spec in (await weather.of("weather", rule="deny")).specs] == ["read", "list", "search"]
 
 
 async def test_a_tool_that_raises_or_sends_too_much_or_ends_its_server(weather: Bench) -> None:

@@ -53,6 +53,7 @@ class Bench:
         *,
         person: ScriptedPerson | None = None,
         more: tuple[Any, ...] = (),
+        default: tuple[str, ...] | None = None,
         **facts: Any,
     ) -> None:
         self.request = SessionRequest("session", "Do it", "c1/s0", **facts)
@@ -61,7 +62,7 @@ class Bench:
         self.progress: list[SessionProgress] = []
         where = Surroundings(str(cwd), environment={"HOME": str(cwd.parent / "home")})
         desk = PermissionDesk(self.person, FakeClock())
-        self.bench = SessionWorkbench(self.request, self.policy, desk, where, self.progress.append, more)
+        self.bench = SessionWorkbench(self.request, self.policy, desk, where, self.progress.append, more, default)
 
     async def __call__(self, tool: str, **given: object) -> str:
         return await self.bench.call(tool, given)
@@ -87,20 +88,49 @@ OPEN: dict[str, Rule] = {"read": ("./",), "write": ("./",)}
 # ---------------------------------------------------------------- which tools there are
 
 
-def test_tools_are_those_that_the_rules_could_ever_allow(cwd: Path) -> None:
-    def names(**rules: Rule) -> tuple[str, ...]:
-        return tuple(spec.name for spec in Bench(cwd, rules).bench.specs)
+def test_a42_tools_are_those_that_the_rules_allow_or_a_person_can(cwd: Path) -> None:
+    def names(person: bool = False, default: tuple[str, ...] | None = None, **rules: Rule) -> tuple[str, ...]:
+        bench = Bench(cwd, rules, person=ScriptedPerson(available=person), default=default)
+        return tuple(spec.name for spec in bench.bench.specs)
 
-    assert names() == ("read", "list", "search", "fetch")
+    files = ("read", "list", "search")
+    assert names() == files  # `network: prompt`, and no person to ask
+    assert names(person=True) == (*files, "fetch")
     assert names(network="deny", read="deny") == ()
-    assert names(write="prompt", network=()) == ("read", "write", "edit", "list", "search")  # although nobody is here
+    assert names(write="prompt", network=()) == files
+    assert names(person=True, write="prompt", network=()) == (*files, "write", "edit")
+    assert names(write=("*.md",), network=("example.org",)) == (*files, "write", "edit", "fetch")
+    assert names(read="deny", write=("*.md",)) == ("write",)  # an edit reads
+    assert names(write="allow", default=("read", "write")) == ("read", "write")
+    assert names(write="allow", default=()) == ()
 
 
-def test_a_sessions_own_files_need_no_rule(cwd: Path) -> None:
+def test_a42_no_tools_means_none(cwd: Path) -> None:
+    bench = Bench(cwd, {"write": "allow", "bash": "allow"}, bare=True)
+    assert bench.bench.specs == () and tool_names(bench.request, bench.policy, ("Exec",)) == ()
+    named = Bench(cwd, {"tools": "allow"}, bare=True, tools=("weather",))
+    assert tool_names(named.request, named.policy) == ("tools:weather",)
+
+
+async def test_a42_a_session_of_a_model_writes_neither_its_binding_nor_its_memory(cwd: Path) -> None:
+    place, memory = f"{RUN}/bindings/plan.md", AgentMemory("captain", "project", ".prose/agents/captain", resume=False)
+    bench = Bench(cwd, {"write": "allow"}, target=Target("plan", place, HEADER), memory=memory)
+    assert (await bench("write", path=place, content="x")).startswith("refused: ")
+    assert not (cwd / place).exists()
+    closed = Bench(cwd, {"read": "deny", "network": "deny"}, target=Target("plan", place, HEADER), memory=memory)
+    assert closed.bench.specs == ()
+
+
+async def test_a42_a_long_context_can_be_read_whatever_the_rules_say(cwd: Path) -> None:
+    (cwd / "plan.md").write_text("x" * 50_001)
     closed: dict[str, Rule] = {"read": "deny", "network": "deny"}
-    bench = Bench(cwd, closed, target=Target("plan", f"{RUN}/bindings/plan.md", HEADER))
-    assert tuple(spec.name for spec in bench.bench.specs) == ("read", "write", "edit")
-    assert tool_names(bench.request, bench.policy) == ("read", "write", "edit")
+
+    def bench(length: int, **more: Any) -> Bench:
+        return Bench(cwd, closed, context=(ContextItem("plan", "plan.md", content="x" * length),), **more)
+
+    assert [spec.name for spec in bench(50_001).bench.specs] == ["read"]
+    assert (await bench(50_001)("read", path="plan.md")).startswith("xxx")
+    assert bench(50_000).bench.specs == bench(50_001, bare=True).bench.specs == ()
 
 
 def test_the_names_in_a_recordings_key_do_not_depend_on_where_a_run_lives(cwd: Path) -> None:
@@ -223,8 +253,8 @@ async def test_edit(cwd: Path) -> None:
     assert await bench("edit", path="a", old=" = ", new=": ", all=True) == "Replaced 2 occurrences in 'a'."
     assert (cwd / "a").read_bytes() == b"x: 2\r\ny: 1\r\n"
     assert await bench("edit", path="b", old="a", new="b") == "failed: 'b': there is no such file or directory"
-    assert await Bench(cwd, {"read": "deny", "write": ("a",)})("edit", path="a", old="x", new="y") == (
-        "refused: reading 'a' is not allowed: the rule is `read: deny`"
+    assert await Bench(cwd, {"read": ("b",), "write": ("a",)})("edit", path="a", old="x", new="y") == (
+        "refused: reading 'a' is not allowed: the rule is `read: b`"
     )
 
 
@@ -514,7 +544,11 @@ async def test_looking_around_is_reading_too(tree: Path) -> None:
 
 
 async def test_where_nobody_is_here_prompt_is_no(cwd: Path) -> None:
-    assert await Bench(cwd, {"write": "prompt"})("write", path="a", content="x") == (
+    refused = await Bench(cwd, {"write": "prompt"})("write", path="a", content="x")
+    assert refused.startswith("refused: permission_denied: this session may not use `write`")
+    left = Bench(cwd, {"write": "prompt"}, person=ScriptedPerson(available=True))
+    left.person.available = False  # after it was offered
+    assert await left("write", path="a", content="x") == (
         "refused: writing 'a' is not allowed: it needs approval, and nobody is here to approve it"
     )
 
@@ -627,25 +661,6 @@ def producing(cwd: Path) -> Bench:
     return Bench(cwd, {"write": ("out/",)}, target=Target("plan", place, HEADER), memory=memory)
 
 
-def harvested(bench: Bench, said: SessionResult) -> SessionResult:
-    return bench.bench.outputs.harvest(said, bench.bench)
-
-
-async def test_what_the_tools_wrote_becomes_the_result(cwd: Path) -> None:
-    bench = producing(cwd)
-    await bench("write", path=f"{RUN}/bindings/plan.md", content=HEADER + "Go\n---\nsouth\n")
-    await bench("write", path=".prose/agents/captain/memory.md", content="# captain\n")
-    await bench("write", path=".prose/agents/captain/captain-001.md", content="# Segment 001\n")
-    await bench("write", path="out/a", content="x")
-    said = answered("Binding written: plan\nSummary: A plan.", provider="stub", origin="model")
-    found = harvested(bench, said)
-    assert (found.text, found.summary) == ("Go\n---\nsouth\n", "A plan.")
-    assert (found.memory_after, found.segment) == ("# captain\n", "# Segment 001\n")
-    assert found.writes == (FileWrite("out/a", None, "x"),)
-    assert [use.tool for use in found.trace] == ["write"] * 4
-    assert (found.provider, found.origin) == ("stub", "model")
-
-
 @pytest.mark.parametrize(
     ("written", "value"),
     [
@@ -658,20 +673,40 @@ async def test_what_the_tools_wrote_becomes_the_result(cwd: Path) -> None:
     ],
 )
 async def test_the_value_is_found_behind_a_poor_header(cwd: Path, written: str, value: str) -> None:
-    bench = producing(cwd)
-    await bench("write", path=f"{RUN}/bindings/plan.md", content=written)
-    assert harvested(bench, SessionResult("ok")).text == value
+    assert harvested(cwd, written, SessionResult("ok")).text == value
+
+
+async def test_what_an_agent_wrote_becomes_the_result(cwd: Path) -> None:
+    said = answered("Binding written: plan\nSummary: A plan.", provider="stub", origin="agent")
+    found = harvested(cwd, HEADER + "Go\n---\nsouth\n", said)
+    assert (found.text, found.summary) == ("Go\n---\nsouth\n", "A plan.")
+    assert (found.memory_after, found.segment) == ("# captain\n", "# Segment 001\n")
+    assert (found.provider, found.origin) == ("stub", "agent")
 
 
 async def test_nothing_written_leaves_what_was_said(cwd: Path) -> None:
     binding = cwd / RUN / "bindings" / "plan.md"
     binding.parent.mkdir(parents=True)
     binding.write_text(HEADER + "of a former attempt")
-    bench = producing(cwd)
-    assert harvested(bench, SessionResult("The answer")).text == "The answer"
-    announced = answered("Binding written: plan", provider="stub", origin="model")
-    assert harvested(bench, announced).text is None
-    assert harvested(bench, announced).memory_after is None
+    outputs = Outputs(producing(cwd).request, Surroundings(str(cwd)))
+    assert outputs.harvest(SessionResult("The answer")).text == "The answer"
+    announced = answered("Binding written: plan", provider="stub", origin="agent")
+    assert outputs.harvest(announced).text is None
+    assert outputs.harvest(announced).memory_after is None
+
+
+def harvested(cwd: Path, written: str, said: SessionResult) -> SessionResult:
+    """The result of a session that has written its binding, memory and segment."""
+    outputs = Outputs(producing(cwd).request, Surroundings(str(cwd)))
+    files = {
+        f"{RUN}/bindings/plan.md": written,
+        ".prose/agents/captain/memory.md": "# captain\n",
+        ".prose/agents/captain/captain-001.md": "# Segment 001\n",
+    }
+    for name, text in files.items():
+        (cwd / name).parent.mkdir(parents=True, exist_ok=True)
+        (cwd / name).write_text(text)
+    return outputs.harvest(said)
 
 
 async def test_what_was_written_behind_our_back_is_found_too(cwd: Path) -> None:
@@ -726,6 +761,5 @@ def test_programs_of_others_are_told_what_stands_in_rows() -> None:
     )
     request = SessionRequest("session", "Do it", "c1/s0", context=rows)
     assert "- plan: state.db (bindings table, …)" in assemble(request).text
-    assert "is read with the tool `read`" in assemble(request).text
     told = assemble(rows_told(request)).text
-    assert "- plan: the plan" in told and "- notes: notes.md" in told and "tool `read`" not in told
+    assert "- plan: the plan" in told and "- notes: notes.md" in told

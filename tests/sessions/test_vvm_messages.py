@@ -11,8 +11,8 @@ from prose_kernel.errors import ProviderError, SessionCancelled
 from prose_kernel.permissions.policy import Policy
 from prose_kernel.runtime.ports import Given, SessionRequest, Target
 from prose_kernel.sessions.providers.human import HumanSessions
-from prose_kernel.sessions.providers.models import spoken
-from prose_kernel.sessions.request import answered, assemble
+from prose_kernel.sessions.providers.models import Spoken
+from prose_kernel.sessions.request import RULE, answered, assemble, in_message
 
 RUN = ".vvm/runs/20260101-000000-9c0d1e/bindings"
 TARGET = Target("b000002", f"{RUN}/b000002.md", "")
@@ -56,15 +56,14 @@ def test_all_of_it_in_the_order_of_the_reference() -> None:
         "  Summary: <1 to 3 sentences describing what you produced>\n\n"
         "All substantive output goes into the file. A vvm-memory block, if you give one, comes after the confirmation."
     )
-    message, system = spoken(request, by_value=False)
-    assert (system, message) == ("Be brief.", assembled.text.removeprefix("System: Be brief.\n\n"))
 
 
-def test_r4_a_backend_without_file_tools_hears_of_no_file() -> None:
-    text = assemble(call(given=Given("{}", ("a.md",)), target=TARGET), by_value=True).text
-    assert "Binding Contract" not in text and "b000002" not in text
-    assert text.endswith("- If you cannot read files, work with the summaries")
-    assert "You may read" not in text  # nothing of this run is meant
+def test_a42_what_does_not_change_comes_first_and_no_file_is_to_be_written() -> None:
+    request = call(system="Be brief.", prelude="## Memory Context", given=Given("{}", ("a.md",)), target=TARGET)
+    spoken = Spoken.of(in_message(request, reads=True))
+    assert spoken.system == f"Be brief.\n\n{RULE}"
+    assert spoken.context == "===== input\n{}\n===== end of input"
+    assert spoken.message == "## Memory Context\n\nDo it."
 
 
 # ---------------------------------------------------------------- replies

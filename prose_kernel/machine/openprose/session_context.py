@@ -1,9 +1,12 @@
-"""What a session is given to read: its `context`, by reference (openprose.md 4.3), or by value where it could not read
-anything itself (7.6).
+"""What a session is given to read: its `context` (openprose.md 4.3): places and values of bindings, texts.
+
+Whether a session gets the place or the value is decided by who answers it. In runs without files there is only the
+value (7.6).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from prose_kernel.errors import ValueTypeError
@@ -74,12 +77,25 @@ def _title(node: tree.Node, at: int) -> str:
 
 
 async def _item(s: ProgramContext, name: str, node: tree.Node) -> ContextItem:
-    if isinstance(node, tree.Name):
-        return _named(s, name, node)
     if isinstance(node, _NOT_REFERENCES):
         raise located(s, ValueTypeError("a context is made of names, paths and text", code="E134"), node)
+    age = _age(s, node)
+    if isinstance(node, tree.Name):
+        return replace(_named(s, name, node), age=age)
     value = await value_of(compile_expression(node), s)
-    return item_of_value(s, name, value, node)
+    return replace(item_of_value(s, name, value, node), age=age)
+
+
+def _age(s: ProgramContext, node: tree.Node) -> tuple[int, ...]:
+    """How new a value is: names of the program in the order of the statements that bound them, then those of a block,
+    then loop variables and whatever is computed here."""
+    while isinstance(node, (tree.Member, tree.Index)):
+        node = node.value
+    found = s.find(node.id) if isinstance(node, tree.Name) else None
+    if not isinstance(found, Slot):
+        return (3,)
+    shared = s.run.root.table.get(found.name) is found
+    return (1 if shared else 2, found.cell, found.span.start)
 
 
 def _named(s: ProgramContext, name: str, node: tree.Name) -> ContextItem:

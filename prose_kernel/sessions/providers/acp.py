@@ -94,7 +94,7 @@ class AcpSessions:
         policy = self._policy_of(request)
         refuse_unenforceable(self._name, self._command, policy)
         model = self._model(request.model)
-        access = Access(request, policy, self._desk, self._where)
+        access = Access(request, policy, self._desk, self._where, by_files=True)
         async with self._turn:
             await budgets.placed()
             await budgets.reserve()

@@ -15,7 +15,7 @@ from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.text import printable
 from prose_kernel.runtime.typed_answers import WrongAnswer, taken
 from prose_kernel.sessions.providers import nobody
-from prose_kernel.sessions.request import answered, asked, assemble, permission_lines
+from prose_kernel.sessions.request import all_told, answered, asked, assemble, permission_lines
 
 HELP = "Enter ends your answer; `:more` opens several lines; :skip, :fail MESSAGE, :show, :quit"
 TEXT = ":text"
@@ -147,7 +147,7 @@ def to_answer(request: SessionRequest, *, whole: bool = False) -> str:
         lines += ["Permissions:", *(f"  {line}" for line in permission_lines(request.permissions))]
     if request.skills:
         lines.append(f"Skills: {', '.join(request.skills)}")
-    parts = [part for part in assemble(request, by_value=True).parts if part.section != "output"]
+    parts = [part for part in assemble(all_told(request)).parts if part.section != "output"]
     texts: dict[str, str] = {part.section: part.text if whole else _clipped(part.text) for part in parts}
     if request.output is not None:
         texts["answer"] = _fields(request.output)

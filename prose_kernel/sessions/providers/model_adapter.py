@@ -349,11 +349,11 @@ def _output(shape: type[BaseModel], output: JudgeOutput) -> Any:
 
 
 def _prompt(asked: Conversation, model: Model[Any], provider: str) -> str | list[UserContent]:
-    """The message, and each image and PDF behind a line that names it. Raises `ProviderError` for what the model does
-    not take."""
+    """The contexts, each image and PDF after a line that names it, and the message. Raises `ProviderError` for what
+    the model does not take."""
     if not asked.attached:
-        return _sendable(asked.message)
-    parts: list[UserContent] = [_sendable(asked.message)]
+        return _sendable("\n\n".join(filter(None, (asked.context, asked.message))))
+    parts: list[UserContent] = [_sendable(asked.context)] if asked.context else []
     for one in asked.attached:
         content = BinaryContent(one.data, media_type=one.picture.media)
         if (kind := _not_taken(content, model)) is not None:
@@ -363,7 +363,7 @@ def _prompt(asked: Conversation, model: Model[Any], provider: str) -> str | list
                 hint="take another model, or let a command put into words what is in it",
             )
         parts += [f"{one.label}: {one.picture.text}", content]
-    return parts
+    return [*parts, _sendable(asked.message)]
 
 
 def _not_taken(content: BinaryContent, model: Model[Any]) -> str | None:

@@ -34,9 +34,9 @@ class Conversation:
     The tools in `denied` are not offered; a call of one goes to `call` all the same, which answers what would grant it.
     `options` are those of the model's alias. `settings` are other keys of an agent: those that servers know
     (`temperature` and the like) are sent. `output` is the JSON Schema of the answer: servers that can be held to one
-    are, the message asks for it in any case. `attached` goes with the message, behind its text. `opens` is waited for
-    before each request. `history` is what was said by now: a conversation that fails leaves it there, and one that
-    begins with it goes on, maybe with another model.
+    are, the message asks for it in any case. `context` goes before the message: what further conversations may begin
+    with too; `attached` goes between the two. `opens` is waited for before each request. `history` is what was said by
+    now: a conversation that fails leaves it there, and one that begins with it goes on, maybe with another model.
     """
 
     model: str
@@ -52,6 +52,7 @@ class Conversation:
     attached: tuple[Attachment, ...] = ()
     opens: Callable[[], Awaitable[None]] | None = None
     history: list[Any] = field(default_factory=list)
+    context: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from prose_kernel.errors import ProviderBadReply, ProviderError, Undecided
 from prose_kernel.runtime.clock import SystemClock
-from prose_kernel.runtime.content import MATERIAL, cut, data_or_text, material
+from prose_kernel.runtime.content import MATERIAL, cut, data_or_text, fence_of, material
 from prose_kernel.runtime.ports import Clock, Finding, JudgeRequest, Pick, Usage, Verdict
 from prose_kernel.runtime.session_attempts import jittered
 from prose_kernel.runtime.session_options import JudgeOutput, ModelServer
@@ -207,9 +207,7 @@ def message(request: JudgeRequest, question: str, text: str | None = None) -> st
     pieces += [("the text", cut(text, MATERIAL))] if text is not None else _bindings(request)
     if text is None and request.recent:
         pieces.append(("the last events", "\n".join(map(one_line, request.recent))))
-    fence = "====="
-    while any(fence in piece for _, piece in pieces):
-        fence += "="
+    fence = fence_of(piece for _, piece in pieces)
     lines = [f"Program: {request.program}"] if request.program else []
     if request.loop is not None and request.loop_index is not None:
         lines.append(_pass(request))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -12,7 +13,8 @@ from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionR
 from prose_kernel.sessions.providers.model_calls import Conversation, Link, Reply
 from prose_kernel.sessions.providers.model_servers import Answered, ModelServers, Opens
 from prose_kernel.sessions.providers.vendors import Meant
-from prose_kernel.sessions.request import Assembled, answered, assemble, without_files
+from prose_kernel.sessions.request import AnswerStream, Assembled, in_message, summarise, taken_apart
+from prose_kernel.sessions.tools.tool import in_thread
 from prose_kernel.sessions.usage import discarded
 
 if TYPE_CHECKING:
@@ -29,9 +31,8 @@ class ModelSessions:
     """The `Sessions` port, answered by a model of one server, or by a fallback of it.
 
     `model` is the model of sessions that name no alias: an alias, or the server's own name of a model; None is the
-    server's default. `workbench` makes the tools of one attempt; where the server's models call no tools, or the
-    permissions leave none that could read, the context is passed by value and the reply is the answer. `rounds` bounds
-    the requests of one session.
+    server's default. `workbench` makes the tools of one attempt. Contexts are in the message, and the reply is the
+    answer. `rounds` bounds the requests of one session.
     """
 
     def __init__(
@@ -81,7 +82,6 @@ class _Attempt:
         self._bench: SessionWorkbench | None = None
         self._attached: tuple[Attachment, ...] = ()
         self._history: dict[bool, list[Any]] = {True: [], False: []}
-        self._by_value = False
 
     def note(self, text: str) -> None:
         self._on_progress(SessionProgress("note", text))
@@ -91,12 +91,14 @@ class _Attempt:
         request, tools = self._request, meant.server.tools
         bench = await self._place(tools)
         specs = bench.specs if tools else ()
-        self._by_value = without_files(request, [spec.name for spec in specs])
-        message, system = spoken(request, by_value=self._by_value)
+        reads = any(spec.name == "read" for spec in specs)
+        given = request.given
+        files = await in_thread(lambda _stop: bench.referenced()) if given is not None and given.references else {}
+        said = Spoken.of(in_message(request, reads=reads, files=files))
         asked = Conversation(
             meant.model,
-            message,
-            system,
+            said.message,
+            said.system,
             specs,
             bench.call if tools else bench.call_none,
             self._rounds,
@@ -107,8 +109,12 @@ class _Attempt:
             self._attached,
             opens=opens,
             history=self._history[tools],
+            context=said.context,
         )
-        return await link.converse(asked, lambda piece: self._on_progress(SessionProgress("text", piece)))
+        show = AnswerStream(lambda piece: self._on_progress(SessionProgress("text", piece)))
+        reply = await link.converse(asked, show if request.memory is not None else show.on_text)
+        show.end()
+        return reply
 
     async def _place(self, tools: bool) -> SessionWorkbench:
         """The workbench, with the tools of the user's own where tools are called at all."""
@@ -130,20 +136,28 @@ class _Attempt:
         details = {**answer.details, **({"cut": True} if reply.cut else {})}
         if told := answer.by.options.told:
             details["sampling"] = told
-        writes = not self._by_value
-        said = answered(
-            reply.text, provider=name, origin="model", details=details, request=self._request, writes=writes
-        )
-        said = structs.replace(said, usage=reply.usage)
-        result = said if self._bench is None else self._bench.outputs.harvest(said, self._bench)
-        if not reply.text.strip() and not result.text:
-            discarded(result)
+        text, memory = taken_apart(reply.text, self._request)
+        said = SessionResult(text, summarise(text), name, "model", details, memory_after=memory, usage=reply.usage)
+        if self._bench is not None:
+            made = self._bench
+            said = structs.replace(said, trace=made.trace, reads=made.reads, writes=made.writes)
+        if not text.strip():
+            discarded(said)
             raise ProviderBadReply(f"{name}: the model said nothing")
-        return result
+        return said
 
 
-def spoken(request: SessionRequest, *, by_value: bool) -> tuple[str, str | None]:
-    """The message of a session, and what goes through the system channel: the agent's prompt (openprose.md 4.2)."""
-    assembled = assemble(request, by_value=by_value)
-    message = Assembled(tuple(part for part in assembled.parts if part.section != "system"))
-    return message.text, request.system or None
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """A message as a server gets it: the system text, the contexts, which go before the rest, and the rest."""
+
+    system: str
+    context: str
+    message: str
+
+    @classmethod
+    def of(cls, assembled: Assembled) -> Spoken:
+        def text(*names: str, but: bool = False) -> str:
+            return Assembled(tuple(part for part in assembled.parts if (part.section in names) != but)).text
+
+        return cls(text("system", "rules"), text("context"), text("system", "rules", "context", but=True))

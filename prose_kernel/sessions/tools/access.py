@@ -31,18 +31,26 @@ _OPEN: Final[dict[Kind, str]] = {"read": "reading", "write": "writing"}
 class Access:
     """What one session may touch. Everything is judged by its resolved path, at the moment of the call.
 
-    Granted without a rule: the session's own binding file and, for a persistent agent, its memory and this
-    invocation's segment (read and write), and the files of its context (read). A call whose input holds references may
-    read the bindings of its run.
+    Granted without a rule: reading the files of its context. A call whose input holds references may read the bindings
+    of its run. A session that writes its answer itself (`by_files`: a CLI agent) may read and write its own files: its
+    binding and, for a persistent agent, the memory and this invocation's segment.
     """
 
-    def __init__(self, request: SessionRequest, policy: Policy, desk: PermissionDesk, where: Surroundings) -> None:
+    def __init__(
+        self,
+        request: SessionRequest,
+        policy: Policy,
+        desk: PermissionDesk,
+        where: Surroundings,
+        *,
+        by_files: bool = False,
+    ) -> None:
         self.policy = policy
         self.cwd = where.cwd
         self.home = where.environment.get("HOME") or str(Path.home())
         self._request = request
         self._desk = desk
-        self._own = frozenset(own_files(request))
+        self._own = frozenset(_own_files(request)) if by_files else frozenset()
         self._context = frozenset(item.location for item in request.context or () if item.location and not item.row)
         self._rows = {item.location: item.content for item in request.context or () if item.location and item.row}
         given = request.given
@@ -83,13 +91,18 @@ class Access:
         return None if content is None else full_content(content)
 
     def granted(self, kind: Kind, place: Place) -> bool:
-        """Whether it is one of the session's own files, or one of its context that is read."""
+        """Whether no rule is needed: one of the session's own files, or one of its context that is read."""
         if kind == "read" and self._readable:
             bindings = os.path.realpath(os.path.join(self.cwd, self._readable))  # noqa: PTH118
             if is_below(place.path, bindings):
                 return True
         places = self._own if kind == "write" else self._own | self._context
         return any(os.path.realpath(os.path.join(self.cwd, own)) == place.path for own in places)  # noqa: PTH118
+
+    def context(self, path: str) -> Place | None:
+        """The place of a path that is context of the session; None for every other. Raises `ToolRefused`."""
+        place = resolve(path, self.cwd, self.home)
+        return place if self.granted("read", place) else None
 
     # ------------------------------------------------------------ what an answer depends on
 
@@ -168,8 +181,8 @@ def told_of(request: SessionRequest, tool: str, arguments: Mapping[str, object])
     return {"tool": tool, "agent": agent, "args_sha256": hashlib.sha256(text).hexdigest(), "args_bytes": len(text)}
 
 
-def own_files(request: SessionRequest) -> Iterator[str]:
-    """The files that a session writes itself, as it is told them: binding, memory, segment."""
+def _own_files(request: SessionRequest) -> Iterator[str]:
+    """The files that a session writes itself: binding, memory, segment."""
     if request.target is not None and request.target.location:
         yield request.target.location
     if request.memory is not None and request.memory.directory:

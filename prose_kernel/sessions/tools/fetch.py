@@ -18,6 +18,7 @@ from prose_kernel.permissions.hosts import IPAddress, is_public
 from prose_kernel.permissions.policy import Ruling
 from prose_kernel.sessions.tools.access import Access
 from prose_kernel.sessions.tools.arguments import text
+from prose_kernel.sessions.tools.files import TEXT, schema_of
 from prose_kernel.sessions.tools.tool import ToolFailed, ToolRefused, ToolSpec
 
 SECONDS: Final = 30.0
@@ -46,13 +47,8 @@ class FetchTool:
 
     spec = ToolSpec(
         "fetch",
-        "Get a web page or file over HTTP and return its text.",
-        {
-            "type": "object",
-            "properties": {"url": {"type": "string", "description": "an http or https URL"}},
-            "required": ["url"],
-            "additionalProperties": False,
-        },
+        "Get the text of a web page.",
+        schema_of(("url",), url=TEXT),
     )
 
     def __init__(self, access: Access, seconds: float = SECONDS) -> None:

@@ -25,7 +25,15 @@ LIST_LIMIT: Final = 1000
 _LOOKED_AT: Final = 200_000
 _DEEPEST: Final = 100
 _LISTED: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_PATH: Final = {"type": "string", "description": "relative to the workspace, or absolute"}
+TEXT: Final = {"type": "string"}
+_COUNT: Final = {"type": "integer", "minimum": 1}
+
+
+def schema_of(required: tuple[str, ...], **properties: Mapping[str, object]) -> dict[str, object]:
+    """The JSON schema of a tool's arguments: short, for it goes with every request."""
+    named = {"required": [*required]} if required else {}
+    return {"type": "object", "properties": properties, **named, "additionalProperties": False}
+
 
 Wrote = Callable[[Place, str | None, str], None]
 
@@ -35,17 +43,8 @@ class ReadTool:
 
     spec = ToolSpec(
         "read",
-        "Read a text file, whole or some of its lines. Long results are cut and say where to continue.",
-        {
-            "type": "object",
-            "properties": {
-                "path": _PATH,
-                "offset": {"type": "integer", "minimum": 1, "description": "first line, from 1"},
-                "limit": {"type": "integer", "minimum": 1, "description": "number of lines"},
-            },
-            "required": ["path"],
-            "additionalProperties": False,
-        },
+        "Read a text file, or `limit` lines from line `offset` on.",
+        schema_of(("path",), path=TEXT, offset=_COUNT, limit=_COUNT),
     )
 
     def __init__(self, access: Access) -> None:
@@ -158,13 +157,8 @@ class WriteTool:
 
     spec = ToolSpec(
         "write",
-        "Create a text file, or replace all of it. Missing directories are made.",
-        {
-            "type": "object",
-            "properties": {"path": _PATH, "content": {"type": "string", "description": "the whole new text"}},
-            "required": ["path", "content"],
-            "additionalProperties": False,
-        },
+        "Create a text file, or replace all of it.",
+        schema_of(("path", "content"), path=TEXT, content=TEXT),
     )
 
     def __init__(self, access: Access, wrote: Wrote) -> None:
@@ -205,18 +199,8 @@ class EditTool:
 
     spec = ToolSpec(
         "edit",
-        "Replace a piece of a text file. `old` must occur exactly once, unless `all` is true.",
-        {
-            "type": "object",
-            "properties": {
-                "path": _PATH,
-                "old": {"type": "string", "description": "the text to replace, exactly as it stands in the file"},
-                "new": {"type": "string", "description": "the text in its place"},
-                "all": {"type": "boolean", "description": "replace every occurrence"},
-            },
-            "required": ["path", "old", "new"],
-            "additionalProperties": False,
-        },
+        "Replace a text that occurs once in a file, or all its occurrences.",
+        schema_of(("path", "old", "new"), path=TEXT, old=TEXT, new=TEXT, all={"type": "boolean"}),
     )
 
     def __init__(self, access: Access, wrote: Wrote) -> None:
@@ -255,16 +239,14 @@ class Writes:
 
     def __init__(self, access: Access) -> None:
         self._shown = access.shown
-        self._access = access
         self._changes = access.changes
         self._files: dict[str, FileWrite] = {}
 
     def __call__(self, place: Place, before: str | None, after: str) -> None:
         self._changes(place)
-        if not self._access.granted("write", place):
-            former = self._files.get(place.path)
-            first = former.before if former is not None else before
-            self._files[place.path] = FileWrite(self._shown(place), first, after)
+        former = self._files.get(place.path)
+        first = former.before if former is not None else before
+        self._files[place.path] = FileWrite(self._shown(place), first, after)
 
     @property
     def all(self) -> tuple[FileWrite, ...]:
@@ -279,15 +261,8 @@ class ListTool:
 
     spec = ToolSpec(
         "list",
-        "List a directory, or the files below it whose path matches a glob (`**/*.md`). Links are not followed.",
-        {
-            "type": "object",
-            "properties": {
-                "path": {"type": "string", "description": "a directory; the workspace if absent"},
-                "pattern": {"type": "string", "description": "glob relative to the directory"},
-            },
-            "additionalProperties": False,
-        },
+        "List a directory (default: the workspace), or all files below it that match a glob such as **/*.md.",
+        schema_of((), path=TEXT, pattern=TEXT),
     )
 
     def __init__(self, access: Access) -> None:

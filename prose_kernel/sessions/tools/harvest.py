@@ -12,7 +12,6 @@ from prose_kernel.runtime.ports import SessionRequest, SessionResult
 from prose_kernel.runtime.session_options import Surroundings
 from prose_kernel.runtime.structured_text import value_of
 from prose_kernel.sessions.request import memory_file, segment_file, summarise
-from prose_kernel.sessions.tools.tool import Workbench
 
 BINDING_LIMIT: Final = 256 * 1024 * 1024
 MEMORY_LIMIT: Final = 4 * 1024 * 1024
@@ -21,10 +20,8 @@ Mark = tuple[int, int, int, int] | None
 
 
 class Outputs:
-    """The files that a session may write itself (binding, memory, segment), as they were when the session started.
-
-    For every provider, whether its session writes through a workbench or behind our back (a CLI agent, a command).
-    """
+    """The files that the session of a CLI agent writes itself (binding, memory, segment), as they were when it
+    started."""
 
     def __init__(self, request: SessionRequest, where: Surroundings) -> None:
         self._header = request.target.header if request.target is not None else ""
@@ -34,7 +31,7 @@ class Outputs:
         self._memory = _File.of(where, memory_file(memory) if memory is not None else "")
         self._segment = _File.of(where, segment_file(memory) if memory is not None else "")
 
-    def harvest(self, said: SessionResult, bench: Workbench | None = None) -> SessionResult:
+    def harvest(self, said: SessionResult) -> SessionResult:
         """The result with what was written since: `said` is what `request.answered` made of the reply."""
         written = self._binding.since(BINDING_LIMIT)
         text = said.text if written is None else self._value(written)
@@ -45,9 +42,6 @@ class Outputs:
             summary=said.summary or summarise(text or ""),
             memory_after=memory if memory is not None else said.memory_after,
             segment=segment if segment is not None else said.segment,
-            trace=bench.trace if bench is not None else said.trace,
-            reads=bench.reads if bench is not None else said.reads,
-            writes=bench.writes if bench is not None else said.writes,
         )
 
     def _value(self, written: str) -> str:

@@ -13,7 +13,7 @@ from prose_kernel.permissions.globs import Glob
 from prose_kernel.permissions.safe_files import Place
 from prose_kernel.sessions.tools.access import Access
 from prose_kernel.sessions.tools.arguments import flag, text
-from prose_kernel.sessions.tools.files import Entry, Visible, walk
+from prose_kernel.sessions.tools.files import TEXT, Entry, Visible, schema_of, walk
 from prose_kernel.sessions.tools.tool import Stop, ToolFailed, ToolRefused, ToolSpec, in_thread
 
 if TYPE_CHECKING:
@@ -33,19 +33,10 @@ class SearchTool:
 
     spec = ToolSpec(
         "search",
-        "Find lines that contain a text, in a file or in all text files below a directory.",
-        {
-            "type": "object",
-            "properties": {
-                "text": {"type": "string", "description": "the text to find"},
-                "path": {"type": "string", "description": "a file or directory; the workspace if absent"},
-                "pattern": {"type": "string", "description": "only files whose path below it matches this glob"},
-                "regex": {"type": "boolean", "description": "the text is a regular expression"},
-                "ignore_case": {"type": "boolean"},
-            },
-            "required": ["text"],
-            "additionalProperties": False,
-        },
+        "Find the lines with a text, in a file or below a directory; `pattern` is a glob for the files.",
+        schema_of(
+            ("text",), text=TEXT, path=TEXT, pattern=TEXT, regex={"type": "boolean"}, ignore_case={"type": "boolean"}
+        ),
     )
 
     def __init__(self, access: Access) -> None:

@@ -9,16 +9,16 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from prose_kernel.errors import ProviderError
-from prose_kernel.permissions.policy import PermissionDesk, Policy
+from prose_kernel.permissions.policy import Kind, PermissionDesk, Policy
 from prose_kernel.runtime.ports import FileRead, FileWrite, SessionProgress, SessionRequest, ToolUse
 from prose_kernel.runtime.session_options import Surroundings
 from prose_kernel.runtime.text import clipped, one_line, printable
 from prose_kernel.sessions.attachments import Attachment, attachments
+from prose_kernel.sessions.request import too_long
 from prose_kernel.sessions.tools import arguments as argument_rules
-from prose_kernel.sessions.tools.access import Access, own_files
+from prose_kernel.sessions.tools.access import Access
 from prose_kernel.sessions.tools.fetch import FetchTool
-from prose_kernel.sessions.tools.files import EditTool, ListTool, ReadTool, Writes, WriteTool
-from prose_kernel.sessions.tools.harvest import Outputs
+from prose_kernel.sessions.tools.files import EditTool, ListTool, ReadTool, Writes, WriteTool, read_text
 from prose_kernel.sessions.tools.search import SearchTool
 from prose_kernel.sessions.tools.tool import Tool, ToolFailed, ToolRefused, ToolSpec
 
@@ -43,31 +43,44 @@ GRANTS: Final[Mapping[str, str]] = {
 }
 """The tools that there are, and what grants each of them."""
 
+_FILES: Final[tuple[Kind, ...]] = ("read", "write", "network")
+TOUCHES: Final[Mapping[str, tuple[Kind, ...]]] = {
+    "read": ("read",),
+    "list": ("read",),
+    "search": ("read",),
+    "write": ("write",),
+    "edit": ("read", "write"),
+    "fetch": ("network",),
+    "exec_command": ("bash", *_FILES),
+    "Exec": ("execute", *_FILES),
+}
+"""The kinds of permission that decide about a tool's calls; those of the first six decide whether it is offered."""
+
 _TELLING: Final = ("command", "cmd", "path", "url", "argv", "task_id")
 
 
-def tool_names(request: SessionRequest, policy: Policy, more: Sequence[str] = ()) -> tuple[str, ...]:
+def tool_names(
+    request: SessionRequest, policy: Policy, more: Sequence[str] = (), default: Sequence[str] | None = None
+) -> tuple[str, ...]:
     """The tools of a session, in the order they are offered: a part of a recording's key.
 
-    What the rules could never allow is left out, whether or not somebody is here to be asked. `read`, `write` and
-    `edit` are always there, because of the session's own files. `more` are the names of tools that others bring.
+    What the rules could never allow is left out, whether or not a person is here to be asked. `more` are the names of
+    tools that others bring, `default` those that the settings offer (None: all).
     """
-    names = ["read", "write", "edit"]
-    if policy.could("read"):
-        names += ["list", "search"]
-    if policy.could("network"):
-        names.append("fetch")
-    return (*names, *more, *(f"tools:{name}" for name in request.tools if policy.could("tools")))
+    ours = [name for name in _OURS if all(policy.could(kind) for kind in TOUCHES[name])]
+    names = [] if request.bare else [name for name in (*ours, *more) if _by_default(name, default)]
+    return (*names, *(f"tools:{name}" for name in request.tools if policy.could("tools")))
 
 
-def idle_tools(request: SessionRequest, policy: Policy) -> frozenset[str]:
-    """Those of `tool_names` that this session has nothing to use on: it is not offered them."""
-    own = any(own_files(request))
-    given = request.given
-    told = own or any(item.location for item in request.context or ())
-    readable = given is not None and given.references and given.readable
-    idle = set() if told or readable or policy.could("read") else {"read"}
-    return frozenset(idle if own or policy.could("write") else idle | {"write", "edit"})
+def _by_default(name: str, default: Sequence[str] | None) -> bool:
+    return default is None or ("exec_command" if name.startswith("Task") else name) in default
+
+
+def idle_tools(policy: Policy, *, person: bool) -> frozenset[str]:
+    """Those of our tools whose every call would be refused: a rule says `prompt`, and there is no person to ask."""
+    if person:
+        return frozenset()
+    return frozenset(name for name in _OURS if any(policy.words(kind) == "prompt" for kind in TOUCHES[name]))
 
 
 class SessionWorkbench:
@@ -86,29 +99,23 @@ class SessionWorkbench:
         where: Surroundings,
         on_progress: OnProgress,
         more: Sequence[Tool] = (),
+        default: Sequence[str] | None = None,
     ) -> None:
-        self.outputs = Outputs(request, where)
         self._request = request
         self._access = Access(request, policy, desk, where)
         self._on_progress = on_progress
         self._writes = Writes(self._access)
-        tools = (*self._ours(request, policy), *more)
-        self._tools = {tool.spec.name: tool for tool in tools if getattr(tool, "offered", True)}
+        names = {*tool_names(request, policy, [tool.spec.name for tool in more], default)}
+        names -= idle_tools(policy, person=desk.available)
+        if "read" not in names and not request.bare and _by_default("read", default) and too_long(request):
+            names.add("read")  # of the context, which needs no rule
+        tools = (*(make(self) for make in _OURS.values()), *more)
+        self._tools = {
+            tool.spec.name: tool for tool in tools if tool.spec.name in names and getattr(tool, "offered", True)
+        }
         self._withheld = {tool.spec.name: tool for tool in tools if tool.spec.name not in self._tools}
         self._trace: list[ToolUse] = []
         self._turn = asyncio.Lock()
-
-    def _ours(self, request: SessionRequest, policy: Policy) -> list[Tool]:
-        """Those of `tool_names` that have something to work on."""
-        idle = idle_tools(request, policy)
-        tools: list[Tool] = [] if "read" in idle else [ReadTool(self._access)]
-        if "write" not in idle:
-            tools += [WriteTool(self._access, self._writes), EditTool(self._access, self._writes)]
-        if policy.could("read"):
-            tools += [ListTool(self._access), SearchTool(self._access)]
-        if policy.could("network"):
-            tools.append(FetchTool(self._access))
-        return tools
 
     def add(self, tools: Sequence[Tool]) -> None:
         """Offer further tools, found after the bench was made. Raises `ProviderError` for a name that is taken."""
@@ -126,6 +133,18 @@ class SessionWorkbench:
     def denied(self) -> tuple[str, ...]:
         """The known tools that this session was not granted: a call of one is answered, not offered."""
         return tuple(name for name in GRANTS if name not in self._tools)
+
+    def referenced(self) -> dict[str, str]:
+        """The texts of the bindings that the input of a call refers to, by place. Reads files: call it in a thread."""
+        given = self._request.given
+        found: dict[str, str] = {}
+        for path in given.references if given is not None else ():
+            with contextlib.suppress(ToolFailed, ToolRefused):
+                place = self._access.context(path)
+                text = None if place is None else read_text(place)
+                if text is not None:
+                    found[path] = text
+        return found
 
     async def attachments(self) -> tuple[Attachment, ...]:
         """The images and PDFs that go with the session's message. Raises `ProviderError`."""
@@ -214,6 +233,16 @@ class SessionWorkbench:
         except Exception:  # odd arguments; the call has failed already
             text = _telling(arguments)
         return one_line(self._access.neutral(text), 200)
+
+
+_OURS: Final[Mapping[str, Callable[[SessionWorkbench], Tool]]] = {
+    "read": lambda bench: ReadTool(bench._access),
+    "list": lambda bench: ListTool(bench._access),
+    "search": lambda bench: SearchTool(bench._access),
+    "write": lambda bench: WriteTool(bench._access, bench._writes),
+    "edit": lambda bench: EditTool(bench._access, bench._writes),
+    "fetch": lambda bench: FetchTool(bench._access),
+}
 
 
 def _telling(arguments: Mapping[str, object]) -> str:

@@ -66,9 +66,10 @@ class TestModels:
         context = (item(printed(png())), item([printed(png(4, 4)), 1], "all"), file("logo.PNG"), file("notes.md"))
         async with Live(stub, wire, "ok-0", tmp_path) as live:
             result = await live.run(asked(context=context))
-        text, *rest = parts(stub)
-        assert f"- chart: {LINE} (it goes with this message)\n- all: .prose" in text
-        assert "- file: logo.PNG\n- file: notes.md\n" in text
+        text, *rest, task = parts(stub)
+        assert f"===== chart\n{LINE} (it goes with this message)\n===== end of chart" in text
+        assert "===== file\nlogo.PNG\n===== end of file\n\n===== file\nnotes.md\n" in text
+        assert task == "Say something."
         assert rest == [
             f"chart: {LINE}",
             base64(png()),
@@ -86,7 +87,7 @@ class TestModels:
         request = SessionRequest("call", "Look.", "c1/s0", given=Given('{"ref": "a.png"}', ("a.png", "b000001.md")))
         async with Live(stub, wire, "ok-0", tmp_path, tools=False) as live:
             await live.run(request)
-        assert parts(stub)[1:] == [f"a.png: {LINE}", base64(png())]
+        assert parts(stub)[1:] == [f"a.png: {LINE}", base64(png()), "Look."]
 
     @pytest.mark.parametrize(
         ("context", "rule", "error", "said"),
@@ -142,7 +143,7 @@ async def test_pdfs_go_to_models_that_take_them(stub: StubServer, wire: str, tak
     (tmp_path / "paper.pdf").write_bytes(PDF)
     async with Live(stub, wire, "ok-0", tmp_path) as live:
         await live.run(asked(context=(file("paper.pdf"),)))
-    assert parts(stub)[-1] == base64(PDF)
+    assert base64(PDF) in parts(stub)
 
 
 @pytest.mark.parametrize(("path", "kind"), [("a.png", "images"), ("a.pdf", "PDFs")])

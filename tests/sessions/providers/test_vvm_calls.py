@@ -16,6 +16,7 @@ from prose_kernel.errors import PermissionDenied
 from prose_kernel.languages import LANGUAGES
 from prose_kernel.runtime.ports import Given, SessionRequest, Target
 from prose_kernel.runtime.session_options import ModelServer
+from prose_kernel.sessions.request import RULE
 from prose_kernel.settings import Settings
 from prose_kernel.workspace import Start, Workspace
 
@@ -39,8 +40,8 @@ class TestModels:
         request = call(system="Be brief.", prelude="## Memory Context\n---", given=Given("in"), program="x.vvm")
         async with Live(stub, wire, "echo-0", tmp_path) as live:
             result = await live.run(request)
-        assert result.text == "## Memory Context\n---\n\nDo it.\n\nInput:\n---\nin\n---"
-        assert stub.last is not None and stub.last.asked.system.strip() == "Be brief."
+        assert result.text == "===== input\nin\n===== end of input\n\n## Memory Context\n---\n\nDo it."
+        assert stub.last is not None and stub.last.asked.system.strip() == f"Be brief.\n\n{RULE}"
 
     async def test_keys_of_an_agent_that_servers_know_are_sent(
         self, stub: StubServer, wire: str, tmp_path: Path
@@ -54,28 +55,31 @@ class TestModels:
         assert {body.get(name) for name in ("max_tokens", "max_completion_tokens", "max_output_tokens")} == {40, None}
         assert not {"top_p", "seed", "colour"} & set(body)
 
-    async def test_a_model_writes_its_binding_with_a_tool(self, stub: StubServer, wire: str, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("tools", [True, False])
+    async def test_a42_the_reply_is_the_answer_whatever_it_says(
+        self, stub: StubServer, wire: str, tools: bool, tmp_path: Path
+    ) -> None:
         goal = target(tmp_path)
-        calls = [{"name": "write", "arguments": {"path": goal.location, "content": "# All of it\n"}}]
-        confirmation = f"Binding written: {goal.name}\nPath: {goal.location}\nSummary: All.\n"
-        model = stub.script("writes", {"calls": calls}, confirmation)
-        async with Live(stub, wire, model, tmp_path, host={"write": "deny"}) as live:
-            result = await live.run(call(target=goal, permissions={"write": ()}))
-        assert (result.text, result.reply, result.writes) == ("# All of it\n", confirmation, ())
-        assert "## Binding Contract" in stub.last.asked.user if stub.last else False
+        said = f"Binding written: {goal.name}\nPath: {goal.location}\nSummary: All."
+        async with Live(stub, wire, stub.script("says", said), tmp_path, tools=tools) as live:
+            result = await live.run(call(target=goal))
+        assert (result.text, result.reply) == (said, None)
+        assert stub.last is not None and goal.location not in json.dumps(stub.last.body)
 
-    async def test_a_model_that_has_tools_and_writes_nothing_has_no_answer(
+    async def test_a42_the_bindings_that_the_input_refers_to_are_in_the_message(
         self, stub: StubServer, wire: str, tmp_path: Path
     ) -> None:
-        async with Live(stub, wire, "ok-0", tmp_path) as live:
-            result = await live.run(call(target=target(tmp_path)))
-        assert (result.text, result.reply) == (None, "The answer is forty-two.")
-
-    async def test_r4_without_tools_the_reply_is_the_answer(self, stub: StubServer, wire: str, tmp_path: Path) -> None:
-        async with Live(stub, wire, "ok-0", tmp_path, tools=False) as live:
-            result = await live.run(call(target=target(tmp_path)))
-        assert (result.text, result.reply) == ("The answer is forty-two.", None)
-        assert stub.last is not None and "Binding Contract" not in stub.last.asked.user
+        place = target(tmp_path, 1).location
+        (tmp_path / place).write_text("the first answer")
+        (tmp_path / "other.md").write_text("not for you")
+        given = Given("{}", (place, "other.md", f"{BINDINGS}/../state.md", "gone.md"), BINDINGS)
+        async with Live(stub, wire, "echo-0", tmp_path) as live:
+            result = await live.run(call(given=given, permissions={"read": (), "write": ()}))
+            assert f"===== {place}\nthe first answer\n===== end of {place}" in (result.text or "")
+            assert "not for you" not in (result.text or "")
+            (tmp_path / place).write_text("x" * 50_001)
+            result = await live.run(call(given=given))
+            assert len(result.text or "") < 11_000 and f"at {place}]" in (result.text or "")
 
     async def test_r9_the_bindings_of_the_run_are_readable_when_the_input_refers_to_one(
         self, stub: StubServer, wire: str, tmp_path: Path
@@ -88,7 +92,7 @@ class TestModels:
         ]
         (tmp_path / "other.md").write_text("not for you")
         model = stub.script("reads", {"calls": calls}, "{results}")
-        rules = {"read": (), "write": ()}
+        rules = {"read": ("nothing",), "write": ()}
         async with Live(stub, wire, model, tmp_path) as live:
             result = await live.run(call(given=Given("{}", (place,), BINDINGS), permissions=rules))
         assert "the first answer" in result.text
@@ -130,7 +134,7 @@ async def test_what_is_shown_beforehand_is_what_the_server_gets(
             assert stub.last is not None
             sent = stub.last.asked
             assert shown.message.text == sent.user.replace(here.run_id or "«run»", "«run»")
-            assert ((shown.system or ""), set(shown.tools)) == (sent.system.strip(), set(sent.tools))
+            assert (shown.system, set(shown.tools)) == (sent.system.strip(), set(sent.tools))
     finally:
         await here.close()
 
