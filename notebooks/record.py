@@ -136,7 +136,8 @@ class AuthoredSessions:
                 if found := _TASK.search(said):
                     places["<task>"] = found[0]
         answer = answered(entry["reply"].rstrip("\n"), provider="", origin=AUTHORED)
-        return bench.outputs.harvest(structs.replace(answer, memory_after=entry.get("memory")), bench)
+        made = {"trace": bench.trace, "reads": bench.reads, "writes": bench.writes}
+        return structs.replace(answer, memory_after=entry.get("memory"), **made)
 
 
 def _placed(value: object, places: Mapping[str, str]) -> object:

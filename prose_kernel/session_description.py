@@ -6,6 +6,7 @@ by a rule; the judge of a dry run reports it as undecided.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
@@ -55,9 +56,11 @@ class Description:
     """A session as it would be sent.
 
     `who` answers, with `model` (alias and what it means there) where that is a model or an agent. `system` is the
-    agent's prompt, `message` everything else, in sections; `sizes` are the characters of each section. `permissions`
-    are the rules in force, one line a kind. `mode` is that of the recordings, `found` what they hold for it; both are
-    empty where nothing is recorded. `problem` is why it could not be run as it is.
+    agent's prompt and the rules, `message` everything else, in sections; `sizes` are the characters of each section.
+    `schemas` are the tools as a model gets them, one JSON object on a line (those that a program names are known when
+    their servers have started). `permissions` are the rules in force, one line a kind. `mode` is that of the
+    recordings, `found` what they hold for it; both are empty where nothing is recorded. `problem` is why it could not
+    be run as it is.
     """
 
     request: SessionRequest
@@ -72,6 +75,7 @@ class Description:
     found: Hit | Miss | None = None
     problem: ProseError | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
+    schemas: str = ""
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
@@ -110,6 +114,8 @@ class Description:
         width = max(len(name) for name, _ in self.facts)
         lines = [headline(self.request)]
         lines += [f"  {name:<{width}}  {said}" for name, said in self.facts]
+        if self.schemas:
+            lines += ["", "Tools:", self.schemas]
         if self.system:
             lines += ["", "System prompt:", self.system.strip("\n")]
         lines += ["", "Message:", self.message.text]
@@ -128,13 +134,18 @@ def describe(request: SessionRequest, services: SessionServices) -> Description:
     tools: tuple[str, ...] = ()
     permissions: tuple[str, ...] = ()
     try:
-        tools, permissions = means.offered(request), _rules(request, means)
+        # without a provider, what is shown does not depend on who is here: it is kept in notebooks
+        person = choice.kind != "model" or services.asker.available
+        tools, permissions = means.offered(request, person=person), _rules(request, means)
     except ProviderError as found:
         problem = problem or found
     if choice.kind == "model" and not vendors.find(choice.name, means.options).tools:
         tools = ()
     message = _without_run(_message(request, tools, means, by_files=choice.kind == "agent"), means.where)
     rules = message.section("rules")
+    by_person = choice.kind in ("agent", "human", "scripted")
+    schemas = "" if by_person else _schemas(request, tools, means)
+    sizes = {"tools": len(schemas), **message.sizes} if schemas else message.sizes
     recorded = choice.kind != "scripted"
     mode = services.cassettes.mode(services.asker) if recorded else None
     return Description(
@@ -149,7 +160,8 @@ def describe(request: SessionRequest, services: SessionServices) -> Description:
         mode,
         looked_up(services.cassettes.shelf, request) if recorded and mode != "off" else None,
         problem,
-        message.sizes,
+        sizes,
+        schemas,
     )
 
 
@@ -164,6 +176,17 @@ def _message(request: SessionRequest, tools: Sequence[str], means: ProviderConte
         except ProviderError:  # the rules make no sense, which is told as a problem
             files = {}
     return in_message(request, reads="read" in tools, files=files)
+
+
+def _schemas(request: SessionRequest, tools: Sequence[str], means: ProviderContext) -> str:
+    """The tools that are offered, as they are sent."""
+    if not tools:
+        return ""
+    from prose_kernel.sessions.tools.workbench import specs_of
+
+    specs = specs_of(tools, means.brought(request, means.policy(request)))
+    made = ({"name": spec.name, "description": spec.description, "parameters": spec.parameters} for spec in specs)
+    return "\n".join(json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in made)
 
 
 def most_cost(told: Description, services: SessionServices) -> float | None:
@@ -183,7 +206,7 @@ def most_cost(told: Description, services: SessionServices) -> float | None:
         return None
     from prose_kernel.sessions.providers.prices import most_of
 
-    sent = len(f"{told.system or ''}{told.message.text}".encode("utf-8", "replace"))
+    sent = len(f"{told.system or ''}{told.schemas}{told.message.text}".encode("utf-8", "replace"))
     costs = []
     for meant in vendors.chain(choice.name, options, told.request.model, choice.model):
         limits = [meant.options.max_tokens or meant.server.max_tokens, told.request.settings.get("max_tokens")]

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 GateMode = Literal["auto", "ask", "wait", "deny"]
 StateBackend = Literal["filesystem", "sqlite", "postgres", "in-context"]
 AnswerBackend = Literal["filesystem", "in-context"]
+ToolName = Literal["read", "list", "search", "write", "edit", "fetch", "exec_command", "Exec"]
 Limit = Annotated[int, "a whole number, or 0 for no limit"]
 Address = Annotated[
     str,
@@ -55,6 +56,7 @@ FILE_ONLY = (
     "functions_env",
     "remote_environment",
     "programs_private_hosts",
+    "tools_default",
     "permissions",
     "providers",
     "agents",
@@ -113,6 +115,8 @@ class Settings:
       present to see the notice.
     - `max_parallel`: how many sessions may run at once; None means 8 with models, 4 with CLI agents.
     - `tool_rounds`: how many requests to the model one session may make.
+    - `tools_default`: the tools that models get in sessions that do not name them, of `read`, `list`, `search`,
+      `write`, `edit`, `fetch`, `exec_command` and `Exec`; None means all that the permissions allow, [] none.
     - `function_seconds`: how many seconds one call of a Python function of `prose_tools.py` may take.
     - `functions_env`: names of variables that the process of these functions gets although they look like secrets.
     - `tasks_at_once`: how many tasks may be active.
@@ -197,6 +201,7 @@ class Settings:
     autodetect: bool = True
     max_parallel: int | None = None
     tool_rounds: int = 50
+    tools_default: tuple[ToolName, ...] | None = None
     function_seconds: int = 60
     functions_env: tuple[str, ...] = ()
     tasks_at_once: int = 32
@@ -307,6 +312,7 @@ class Settings:
             offline=self.offline,
             autodetect=self.autodetect,
             tool_rounds=self.tool_rounds,
+            tools=self.tools_default,
             mcp=self.mcp,
             function_seconds=self.function_seconds,
             function_env=self.functions_env,

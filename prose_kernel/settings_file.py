@@ -7,6 +7,7 @@
     [judge]                                    # rules, provider, model
     [budget]                                   # run: what a run may consume
     [cassette]                                 # name, mode, repeats, redact, private, realtime, stale
+    [tools]                                    # default: what sessions of models get
     [tasks]                                    # at_once, per_session, seconds, kept, log, environment
     [exec]                                     # enabled, memory, home, network, lists, bubblewrap, environment …
     [remote]                                   # scheduler, environment: commands on other machines
@@ -56,6 +57,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "realtime": "cassette_realtime",
         "stale": "cassette_stale",
     },
+    "tools": {"default": "tools_default"},
     "tasks": {
         "at_once": "tasks_at_once",
         "per_session": "tasks_per_session",
@@ -375,6 +377,8 @@ def accepted(hint: object) -> str:
         return str(note.description if isinstance(note, Meta) else note)
     if get_origin(plain) is Literal:
         return "one of " + ", ".join(repr(word) for word in get_args(plain) if word)
+    if get_origin(plain) is tuple and get_origin(get_args(plain)[0]) is Literal:
+        return "a list of " + ", ".join(map(repr, get_args(get_args(plain)[0])))
     return {bool: "true or false", int: "a whole number above 0", float: "a number above 0", str: "a text"}.get(
         plain if isinstance(plain, type) else object,
         "a table of texts" if get_origin(plain) is not tuple else "a list of texts",

@@ -322,6 +322,14 @@ def test_the_documented_file_has_every_key(tmp_path: Path) -> None:
     assert found.providers["gateway"].model == data["models"]["gateway"]["default"]
 
 
+def test_a42_the_tools_of_sessions_can_be_chosen(tmp_path: Path) -> None:
+    assert load(tmp_path, "").session_options(tmp_path).tools is None
+    assert load(tmp_path, "[tools]\ndefault = []\n").session_options(tmp_path).tools == ()
+    assert load(tmp_path, '[tools]\ndefault = ["read"]\n').session_options(tmp_path).tools == ("read",)
+    with pytest.raises(UsageError, match=r"line 2: tools\.default: a list of 'read', .*not \['reed'\]"):
+        load(tmp_path, '[tools]\ndefault = ["reed"]\n')
+
+
 # ---------------------------------------------------------------- damaged files
 
 MANY = """gates = "no"

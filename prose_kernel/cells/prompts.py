@@ -55,7 +55,8 @@ def _one(preview: Preview, services: SessionServices) -> tuple[str, str]:
 
 def _sections(told: Description) -> list[tuple[str, str]]:
     """The parts of the message, each with its size."""
-    parts = [("system prompt", told.system)] if told.system else []
+    parts = [("tools", told.schemas)] if told.schemas else []
+    parts += [("system prompt", told.system)] if told.system else []
     parts += [(part.section, part.text) for part in told.message.parts]
     return [(f"{name}, {_count(len(text))}:", clip_block(text)) for name, text in parts]
 

@@ -38,7 +38,24 @@ SHIPPED: Final[Mapping[Kind, Rule]] = {
 }
 """The rules where neither the program nor the settings say anything."""
 
+_FILES: Final[tuple[Kind, ...]] = ("read", "write", "network")
+TOUCHES: Final[Mapping[str, tuple[Kind, ...]]] = {
+    "read": ("read",),
+    "list": ("read",),
+    "search": ("read",),
+    "write": ("write",),
+    "edit": ("read", "write"),
+    "fetch": ("network",),
+    "Exec": ("execute", *_FILES),
+}
+"""The kinds that decide about the calls of a tool; those of the tools of others are in `touches`."""
+
 _WORDS: Final[Mapping[str, Answer]] = {"allow": "allow", "deny": "deny", "prompt": "prompt", "ask": "prompt"}
+
+
+def touches(tool: str) -> tuple[Kind, ...]:
+    """The kinds of permission that decide about calls of a tool: `tools:NAME` is one that a program names."""
+    return ("tools",) if tool.startswith("tools:") else TOUCHES.get(tool, ("bash", *_FILES))
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,15 @@ def _agreement(one: str, other: str) -> int:
 
 
 def differences(recorded: Mapping[str, Any], asked: Mapping[str, Any]) -> list[Difference]:
-    """What differs between two requests, field by field; prompts first."""
+    """What differs between two requests, field by field; prompts first.
+
+    Records from before version 0.2 hold a digest of all rules, and tools for the session's own files.
+    """
+    if isinstance(recorded.get("perm"), str) and isinstance(asked.get("perm", {}), Mapping):
+        tools = {"tools": asked["tools"]} if {*recorded.get("tools", ())} >= {*asked.get("tools", ("",))} else {}
+        known = {name: value for name, value in recorded.items() if name not in ("perm", *tools)}
+        now = {name: value for name, value in asked.items() if name not in ("perm", *tools)}
+        return differences(known, now) or [Difference("permissions", "are others than in the recording")]
     order = [*_TEXTS, "system", "context", "bindings", "memory", "options", "model", "kind", "tools", "perm", "skills"]
     names = [name for name in order if name in recorded or name in asked]
     names += sorted((recorded.keys() | asked.keys()) - set(names))
@@ -154,8 +162,20 @@ def _differs(name: str, recorded: Any, asked: Any) -> list[Difference]:
     if name == "memory":
         return [Difference(name, "holds something else")]
     if name == "perm":
-        return [Difference("permissions", "are others than in the recording")]
+        return _rules(recorded, asked)
     return [Difference(name, f"is {shown(asked)} instead of {shown(recorded)}")]
+
+
+def _rules(recorded: Any, asked: Any) -> list[Difference]:
+    """The rules that differ, each by its name."""
+    if isinstance(recorded, str) or isinstance(asked, str):
+        return [Difference("permissions", "are others than in the recording")]
+    before, now = recorded or {}, asked or {}
+    return [
+        Difference(f"permissions.{kind}", f"is {shown(now.get(kind))} instead of {shown(before.get(kind))}")
+        for kind in sorted(before.keys() | now.keys())
+        if before.get(kind) != now.get(kind)
+    ]
 
 
 def _members(name: str, recorded: Mapping[str, Any], asked: Mapping[str, Any]) -> list[Difference]:

@@ -7,13 +7,17 @@ can be checked, and made again after a redaction, from the record alone.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from prose_kernel.errors import PermissionDenied
+<<<<<<< HEAD
 from prose_kernel.permissions import plain_files
 from prose_kernel.permissions.policy import Policy
+=======
+from prose_kernel.permissions.policy import Policy, touches
+>>>>>>> 7e42cf2a (Offer fewer tools, and key recordings by the permissions they can touch)
 from prose_kernel.recordings.records import canonical, key_of
 from prose_kernel.recordings.redaction import Redaction
 from prose_kernel.runtime.content import Material, images_in, material, readable
@@ -29,6 +33,7 @@ HEAD: Final = 1_000
 """Characters of a context or of another long text that are held, for people and for telling what has changed."""
 SHOWN: Final = 20
 """Bindings that a judge is shown when the question names none."""
+_FORMER: Final = ("read", "write", "edit")
 
 __all__ = ["HEAD", "WHOLE", "Identity", "digest", "held", "key_of"]
 
@@ -64,6 +69,7 @@ class Identity:
     def session(self, request: SessionRequest) -> Req:
         same = self.redaction.identity
         memory = same(_memory(request))
+        names = self._tool_names(request)
         return _without_empty(
             {
                 "kind": request.kind,
@@ -76,10 +82,15 @@ class Identity:
                 "correction": held(same(request.correction), WHOLE) if request.correction else None,
                 "memory": "sha256:" + digest(memory) if memory else None,
                 "skills": {same(name): self._skill(name) for name in request.skills},
-                "tools": sorted(self._tool_names(request)),
-                "perm": "sha256:" + digest(same(self._rules(request))),
+                "tools": sorted(names),
+                "perm": self._touched(request, names),
             }
         )
+
+    def former_session(self, req: Req, request: SessionRequest) -> Req:
+        """The same request as keyed before version 0.2: with all rules, and tools for the session's own files."""
+        rules = "sha256:" + digest(self.redaction.identity(self._rules(request)))
+        return {**req, "tools": sorted({*req.get("tools", ()), *_FORMER}), "perm": rules}
 
     def holds_private_key(self, request: SessionRequest) -> bool:
         """Whether anything that the session would be told holds a private key."""
@@ -175,6 +186,20 @@ class Identity:
     def policy(self, request: SessionRequest) -> Policy:
         """The rules of a session. Raises `PermissionDenied` for an invalid pattern."""
         return Policy.of_session(request, self._permissions, self._where)
+
+    def _touched(self, request: SessionRequest, names: Iterable[str]) -> Req:
+        """The rules that decide about calls of these tools, by kind."""
+        same = self.redaction.identity
+        kinds = {kind for name in names for kind in touches(name)}
+        try:
+            policy = self.policy(request)
+        except PermissionDenied:  # whoever runs the session says so
+            return {kind: repr(rule) for kind, rule in request.permissions.items()}
+        rules = {kind: policy.words(kind) for kind in sorted(kinds)}
+        return {
+            kind: same(rule) if isinstance(rule, str) else [same(pattern) for pattern in rule]
+            for kind, rule in rules.items()
+        }
 
     def _rules(self, request: SessionRequest) -> str:
         try:

@@ -125,7 +125,7 @@ class RecordedSessions:
         await budgets.placed()
         shelf, request = attempt.shelf, attempt.request
         shelf.use(take, how, request.at, entry)
-        attempt.note(entry.record.at)
+        attempt.note(entry.record.at, entry.record.key)
         realtime = shelf.options.realtime
         meta = records.part(entry.record.meta, records.Meta)
         if realtime and meta.ms > 0:
@@ -192,7 +192,13 @@ class _Attempt:
     def lookup(self, *, failed: bool = True) -> tuple[Take, How, Entry] | None:
         """The record of this attempt. Without `failed`, a session that ended in a failure does not count: whoever can
         be asked now may have other settings, another model, more room."""
-        return self.shelf.lookup(self.key, self.request.at, self.number, failed=failed)
+        from prose_kernel.recordings.keys import key_of
+
+        found = self.shelf.lookup(self.key, self.request.at, self.number, failed=failed)
+        if found is not None or self.request.bare:
+            return found
+        former = key_of(self.shelf.identity.former_session(self.req, self.request))
+        return self.shelf.lookup(former, self.request.at, self.number, failed=failed)
 
     def changed(self, entry: Entry) -> str | None:
         """The files that the recorded session read and that have changed since, in words; None: it is up to date."""
@@ -220,11 +226,11 @@ class _Attempt:
                 hint="take the key out, or record nothing: `%cassette --mode off`, `--cassette-mode off`",
             )
 
-    def note(self, recorded_at: str) -> None:
+    def note(self, recorded_at: str, key: str = "") -> None:
         """A run that is resumed has to know which record has answered, or was written."""
         aside = asides.current()
         if aside is not None:
-            aside.notes["record"] = [self.key, recorded_at, self.number]
+            aside.notes["record"] = [key or self.key, recorded_at, self.number]
 
     # ------------------------------------------------------------ recording
 

@@ -44,12 +44,12 @@ class ProviderContext:
         """Return the rules of a session. Raises `PermissionDenied` for an invalid pattern."""
         return Policy.of_session(request, self.options.permissions, self.where)
 
-    def offered(self, request: SessionRequest) -> tuple[str, ...]:
-        """Those of `tool_names` that are offered now."""
+    def offered(self, request: SessionRequest, *, person: bool) -> tuple[str, ...]:
+        """Those of `tool_names` that are offered where there is a person to ask, or where there is none."""
         from prose_kernel.sessions.tools.workbench import idle_tools
 
         names = self.tool_names(request)
-        idle = idle_tools(self.policy(request), person=self.desk.available) if names else frozenset()
+        idle = idle_tools(self.policy(request), person=person) if names else frozenset()
         return tuple(name for name in names if name not in idle)
 
     def tool_names(self, request: SessionRequest) -> tuple[str, ...]:

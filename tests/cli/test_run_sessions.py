@@ -314,8 +314,9 @@ def test_a_vvm_program_is_recorded_and_replayed(prose: Prose, stub: StubServer, 
     done = prose("run", "p.vvm", *RECORD, "--cassette", "main")
     assert (done.returncode, done.stdout) == (0, f"x: {ANSWER}\n")
     assert stub.stats.requests == 1 and stub.last is not None
-    assert stub.last.asked.system.strip() == "Be brief."
-    assert stub.last.asked.user.endswith("---\n\nSay this\n\nInput:\n---\nthis\n---")
+    assert stub.last.asked.system.startswith("Be brief.\n\n")
+    assert stub.last.asked.user.startswith("===== input\nthis\n===== end of input\n\n")
+    assert stub.last.asked.user.endswith("---\n\nSay this")
     (here / ".vvm/memory/k/meta.json").unlink()
     again = prose("run", "p.vvm")
     assert (again.returncode, again.stdout) == (0, done.stdout)
@@ -326,16 +327,16 @@ def test_a_vvm_program_is_recorded_and_replayed(prose: Prose, stub: StubServer, 
     assert "prose run --cassette-mode=auto p.vvm" in missed.stderr and "that" in missed.stderr
 
 
-def test_a_vvm_call_whose_model_writes_no_file_has_failed(prose: Prose, stub: StubServer, here: Path) -> None:
+def test_a42_the_answer_of_a_vvm_call_is_written_by_us(prose: Prose, stub: StubServer, here: Path) -> None:
     (here / "p.vvm").write_text("agent a()\nx = @a `Write`(())\nexport x\n")
     done = prose(
         "run", "p.vvm", "--provider", "stub:ok-1", "--cassette-mode", "off", "--state", "filesystem", "--format", "json"
     )
-    value = json.loads(done.stdout)["outputs"]["x"]
-    assert value["error"]["kind"] == "binding_failed"  # this model answers without writing its file
-    assert done.returncode == 0
+    assert done.returncode == 0 and stub.stats.requests == 1
+    place = json.loads(done.stdout)["outputs"]["x"]["ref"]
+    assert (here / place).read_text() == ANSWER
     (state,) = (here / ".vvm/runs").glob("*/state.md")
-    assert "x = @a (b000001) failed: binding_failed" in state.read_text()
+    assert "x = @a (b000001)" in state.read_text()
 
 
 def test_a_vvm_call_that_fails_is_told_though_it_is_a_value(prose: Prose, here: Path) -> None:

@@ -44,6 +44,40 @@ async def test_configuration_is_merged() -> None:
     assert request.permissions == {"read": ("*.md",), "bash": "allow", "network": ("http://x",)}
 
 
+@pytest.mark.parametrize(
+    ("agent", "session", "tools", "bare"),
+    [
+        ("none", None, (), True),
+        ('["a"]', "none", (), True),
+        ("none", '["b"]', ("b",), True),
+        ('["a"]', '["b"]', ("a", "b"), False),
+    ],
+)
+async def test_a42_tools_none(agent: str, session: str | None, tools: tuple[str, ...], bare: bool) -> None:
+    more = [f"  tools: {session}"] if session else []
+    request = await request_of("agent a:", f"  tools: {agent}", "session: a", '  prompt: "Go"', *more)
+    assert (request.tools, request.bare) == (tools, bare)
+
+
+async def test_a42_contexts_know_which_of_them_is_newest() -> None:
+    w = World()
+    await w.run(
+        lines(
+            'let first = "1"',
+            'let second = "2"',
+            'first = "3"',
+            'for item in ["x"]:',
+            '  session "Go"',
+            "    context: [item, first, second]",
+            'session "End"',
+            '  context: "text"',
+        )  # fmt: skip
+    )
+    items = w.sessions.requests[0].context or ()
+    assert [item.name for item in sorted(items, key=lambda item: item.age)] == ["second", "first", "item"]
+    assert [item.age for item in w.sessions.requests[1].context or ()] == [()]
+
+
 async def test_agent_prompts_are_interpolated_when_spawned() -> None:
     request = await request_of("agent a:", '  prompt: "know {topic} and {nothing}"', 'let topic = "tea"', "session: a")
     assert request.task == "know tea and {nothing}"

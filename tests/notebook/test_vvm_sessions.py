@@ -43,7 +43,7 @@ def test_a_call_its_memory_and_what_the_next_one_is_told(client: Client, here: P
     assert "Noted." in shown and "vvm-memory" not in shown
     assert (here / ".vvm/memory/k/digest.md").read_text() == "tea"
     prompt = plain(client, "%prompt\n@scribe `Note {}`({n: 1})")
-    for piece in ("### Digest", "tea", 'Note {"n": 1}', "Input:", "Be brief."):
+    for piece in ("### Digest", "tea", 'Note {"n": 1}', "===== input", "Be brief."):
         assert piece in prompt
     assert client.run("x").status == "ok"
 

@@ -76,7 +76,7 @@ async def test_a_record_reads_as_documented(there: Recording) -> None:
     record = json.loads(line)
     assert line == json.dumps(record, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
     assert (record["t"], record["v"], record["at"], record["try"]) == ("session", 1, "c1/2/s0", 1)
-    assert record["req"].keys() == {"kind", "model", "prompt", "context", "perm"}
+    assert record["req"].keys() == {"kind", "model", "prompt", "context"}
     assert record["req"]["context"]["plan"].keys() == {"sha256", "chars", "head"}
     assert record["out"] == {"memory_after": None, "summary": "done", "text": "done", "writes": []}
     assert record["meta"] == {

@@ -90,9 +90,39 @@ def test_what_does_not(change: dict[str, Any]) -> None:
 
 def test_tools_and_the_rules_of_the_host_count() -> None:
     asked = structs.replace(REQUEST, permissions={})
-    assert key(asked, identity(host={"write": "allow"})) != key(asked)
+    assert key(asked, identity(host={"read": ("docs/",)})) != key(asked)
     assert key(REQUEST, identity(tools=("read",))) != key(REQUEST)
     assert key(REQUEST, identity(tools=("list", "read"))) == key(REQUEST)
+
+
+@pytest.mark.parametrize(
+    ("tools", "counting"),
+    [
+        (("read", "list", "search"), {"read"}),
+        (("read", "fetch"), {"read", "network"}),
+        (("write",), {"write"}),
+        (("edit",), {"read", "write"}),
+        (("Exec",), {"execute", "read", "write", "network"}),
+        (("exec_command", "TaskList"), {"bash", "read", "write", "network"}),
+        (("tools:weather",), {"tools"}),
+        ((), set()),
+    ],
+)
+def test_a47_only_the_rules_that_the_request_can_touch_count(tools: tuple[str, ...], counting: set[str]) -> None:
+    asked = structs.replace(REQUEST, permissions={})
+    plain = identity(tools=tools).session(asked)
+    assert set(plain.get("perm", ())) == counting
+    for kind in ("read", "write", "execute", "bash", "network", "tools"):
+        other = identity(host={kind: "allow"}, tools=tools).session(asked)
+        assert (key_of(other) != key_of(plain)) == (kind in counting)
+
+
+def test_a47_the_key_of_before_can_be_made() -> None:
+    """The key of the record in `notebooks/course/cassettes`, whose format it is."""
+    made = identity(tools=("read", "list", "search", "fetch"))
+    former = made.former_session(made.session(REQUEST), REQUEST)
+    assert former["tools"] == ["edit", "fetch", "list", "read", "search", "write"]
+    assert str(former["perm"]).startswith("sha256:")
 
 
 def test_another_workspace_and_home_have_the_same_keys() -> None:

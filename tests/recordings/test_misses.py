@@ -55,6 +55,30 @@ DIFFERENT: list[tuple[dict[str, Any], list[str]]] = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("recorded", "asked", "told"),
+    [
+        ({"read": "workspace"}, {"read": ["docs/"]}, ["`permissions.read` is docs/ instead of workspace"]),
+        ({"read": "deny"}, {"network": "allow", "read": "deny"}, ["`permissions.network` is allow instead of none"]),
+        (None, {"write": "allow"}, ["`permissions.write` is allow instead of none"]),
+    ],
+)
+def test_a47_a_miss_names_the_rule_that_differs(recorded: Any, asked: Any, told: list[str]) -> None:
+    rest = {"kind": "session", "prompt": "Write"}
+    before, now = ({**rest, "perm": rules} if rules else rest for rules in (recorded, asked))
+    found = nearest(line("c1/s0", before))
+    assert differences.message("session c1/s0", found, now, "c1/s0").endswith(": " + "; ".join(told))
+
+
+def test_a47_of_a_former_record_only_what_really_differs_is_told() -> None:
+    before = {**BASE, "tools": ["edit", "list", "read", "write"]}
+    now = {**BASE, "perm": {"read": "workspace"}}
+    assert list(map(str, differences.differences(before, now))) == ["`permissions` are others than in the recording"]
+    said = list(map(str, differences.differences(before, {**now, "model": "opus"})))
+    assert said == ["`model` is opus instead of sonnet"]
+    assert "`tools`" in str(differences.differences(before, {**now, "tools": ["fetch", "read"]})[0])
+
+
 @pytest.mark.parametrize(("change", "told"), DIFFERENT)
 def test_what_differs(change: dict[str, Any], told: list[str]) -> None:
     asked = {name: value for name, value in {**BASE, **change}.items() if value is not None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from prose_kernel.errors import (
     ProviderRateLimit,
     UsageError,
 )
+from prose_kernel.recordings.keys import digest, key_of
 from prose_kernel.recordings.library import Cassettes, Hit, Miss
 from prose_kernel.recordings.recorded_sessions import looked_up
 from prose_kernel.runtime.events import Retried, SessionFinished
@@ -31,6 +33,24 @@ from prose_kernel.runtime.session_options import CassetteOptions, Surroundings
 @pytest.fixture
 def there(tmp_path: Path) -> Recording:
     return Recording(tmp_path)
+
+
+async def test_a47_records_of_before_replay_unchanged(there: Recording) -> None:
+    """Their keys hold all rules, and the tools for a session's own files."""
+    program = 'let a = session "One"\nlet b = session "Two"\n  context: a\n'
+    await there.run(program, provider=Provider(FakeClock(), says={"One": "1", "Two": "2"}))
+    rules = '{"bash":"deny","execute":"deny","network":"prompt","read":"workspace","write":"deny"}'
+    head, *lines = there.path().read_bytes().splitlines()
+    for number, line in enumerate(lines):
+        data = json.loads(line)
+        former = {"tools": ["edit", "read", "write"], "perm": f"sha256:{digest(rules)}"}
+        data["req"] = data["req"] | former
+        lines[number] = json.dumps(data | {"key": key_of(data["req"])}).encode()
+    there.path().write_bytes(b"\n".join((head, *lines)) + b"\n")
+    before = there.path().read_bytes()
+    assert await there.run(program, "replay") == {"a": "1", "b": "2"}
+    assert there.path().read_bytes() == before
+    assert "nothing is recorded" in await there.run('let a = session "One"\n  tools: none\n', "replay")
 
 
 def at_random(seed: int) -> Callable[[SessionRequest], float]:

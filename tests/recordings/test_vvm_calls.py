@@ -35,7 +35,6 @@ CALL = SessionRequest("call", "Do it.", "c1/1/s0", agent="a", model="small", giv
         {"settings": {"temperature": 1}},
         {"model": "big"},
         {"system": "Be brief."},
-        {"permissions": {"write": ("x",)}},
         {"kind": "session"},
         {"kind": "session", "context": (ContextItem("input", text="in"),)},
     ],

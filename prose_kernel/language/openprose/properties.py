@@ -250,8 +250,10 @@ class PropertyChecker:
 
     def _tools(self, item: Property, _owner: Owner) -> None:
         value = item.value
+        if no_tools(value):
+            return
         if not isinstance(value, Array):
-            self._report("E013", value, "`tools` must be an array", 'write `tools: ["name"]`')
+            self._report("E013", value, "`tools` must be an array", 'write `tools: ["name"]`, or `tools: none`')
             return
         if not value.elements:
             self._report("W010", value, "The array of tools is empty")
@@ -431,6 +433,11 @@ class PropertyChecker:
         "allow": _allow,
         "on_reject": _on_reject,
     }
+
+
+def no_tools(value: object) -> bool:
+    """Whether the value of `tools` says that there are none."""
+    return isinstance(value, Name) and value.id == "none"
 
 
 def is_tool_name(text: str) -> bool:

@@ -152,7 +152,7 @@ PROPERTIES: dict[str, Entry] = {
     "allow": Entry("Who may approve a gate.", 'gate release:\n  prompt: "Release?"\n  allow: ["user"]', ('["user"]',), ("gate",)),
     "budget": Entry("What it may consume at most: money, tokens, time, sessions.", 'session "Survey the field"\n  budget: "20k tokens, 5 min"', owners=("session", "resume", "agent")),
     "output": Entry("What the answer is: an object with these fields, or of a JSON Schema.", 'session "Review it"\n  output:\n    verdict: "approve" or "reject"\n    remarks: [text]', owners=("session", "resume", "agent")),
-    "tools": Entry("Tools of your own: MCP servers of prose.toml, functions of prose_tools.py.", 'session "Plan the trip"\n  tools: ["weather.forecast", "word_count"]', owners=("session", "resume", "agent")),
+    "tools": Entry("Tools of your own (MCP servers of prose.toml, functions of prose_tools.py), or `none` for no tools at all.", 'session "Plan the trip"\n  tools: ["weather.forecast", "word_count"]', ("none",), owners=("session", "resume", "agent")),
     "on_reject": Entry("What a rejected gate does.", 'gate release:\n  prompt: "Release?"\n  on_reject: continue', ("throw", "continue", "retry", 'session ""'), ("gate",)),
     "max": Entry("The most passes a loop makes.", "loop until **done** (max: 5):\n  session \"Next\"", owners=("loop",)),
     "count": Entry("How many successes `any` waits for.", 'parallel ("any", count: 2):\n  exec "true"\n  exec "true"', owners=("parallel",)),

@@ -14,6 +14,7 @@ from prose_kernel.language.numbers import parse_duration
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import persistence
 from prose_kernel.language.openprose.output_types import schema_of
+from prose_kernel.language.openprose.properties import no_tools
 from prose_kernel.language.source import Source
 from prose_kernel.language.typed_answers import Schema
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode
@@ -280,6 +281,7 @@ async def _request(
         timeout=seconds,
         output=await _output(s, node, own, entry),
         tools=_tools(own, agent),
+        bare=no_tools(own.get("tools")) or no_tools(agent.get("tools")),
         elsewhere=s.run.elsewhere,
     )
 
@@ -345,7 +347,9 @@ def _skills(value: object) -> tuple[str, ...]:
 
 
 def _tools(own: Properties, agent: Properties) -> tuple[str, ...]:
-    """Those of the agent and those of the session, each once."""
+    """Those of the agent and those of the session, each once; none where the session says `none`."""
+    if no_tools(own.get("tools")):
+        return ()
     arrays = [value for value in (agent.get("tools"), own.get("tools")) if isinstance(value, tree.Array)]
     names = [element.raw for array in arrays for element in array.elements if isinstance(element, tree.Text)]
     return tuple(dict.fromkeys(names))

@@ -413,6 +413,7 @@ def request_of(s: Context, task: AgentTask, at: str, prelude: str, target: Targe
         settings={key: value for key, value in configuration.items() if key not in (*CONFIGURATION_KEYS, OUTPUT)},
         output=task.output,
         tools=_tools(configuration.get("tools")),
+        bare=configuration.get("tools") == "none",
     )
 
 

@@ -17,11 +17,14 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
 }
 
 
-def check(schema: Mapping[str, Any], arguments: Mapping[str, object], what: str = "arguments") -> None:
+def check(
+    schema: Mapping[str, Any], arguments: Mapping[str, object], what: str = "arguments", *, closed: bool = False
+) -> None:
     """Raises `ToolFailed` that names the first thing wrong: a missing, unknown or ill-typed argument.
 
     Knows what our tools' schemas use: `properties`, `required`, `additionalProperties`, `type`, `items`, `minimum`,
     `maximum`, `enum`. The rest is the tool's own business. The schema may be anybody's: `what` its values are.
+    `closed` refuses other arguments, though the schema does not say so.
     """
     told = schema.get("properties")
     properties: Mapping[str, Any] = told if isinstance(told, Mapping) else {}
@@ -33,7 +36,7 @@ def check(schema: Mapping[str, Any], arguments: Mapping[str, object], what: str 
             wrong = _wrong(name, properties[name], value)
             if wrong is not None:
                 raise ToolFailed(f"invalid {what}: {wrong}")
-        elif schema.get("additionalProperties", True) is False:
+        elif closed or schema.get("additionalProperties", True) is False:
             raise ToolFailed(f"invalid {what}: there is no '{name}' (known: {', '.join(properties) or 'none'})")
 
 
@@ -73,9 +76,14 @@ def text(arguments: Mapping[str, object], name: str, default: str | None = None,
     return value
 
 
-def number(arguments: Mapping[str, object], name: str, default: int) -> int:
+def counted(arguments: Mapping[str, object], name: str, default: int) -> int:
+    """A number from 1. Raises `ToolFailed` for a smaller one."""
     value = arguments.get(name, default)
-    return value if isinstance(value, int) else default
+    if not isinstance(value, int):
+        return default
+    if name in arguments and value < 1:
+        raise ToolFailed(f"invalid arguments: '{name}' must be at least 1")
+    return value
 
 
 def flag(arguments: Mapping[str, object], name: str) -> bool:

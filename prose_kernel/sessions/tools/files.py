@@ -16,7 +16,7 @@ from prose_kernel.permissions.grants import Reach
 from prose_kernel.permissions.safe_files import Place
 from prose_kernel.runtime.ports import FileWrite
 from prose_kernel.sessions.tools.access import Access
-from prose_kernel.sessions.tools.arguments import flag, number, text
+from prose_kernel.sessions.tools.arguments import counted, flag, text
 from prose_kernel.sessions.tools.tool import Stop, ToolFailed, ToolSpec, in_thread
 
 READ_LIMIT: Final = 256 * 1024
@@ -26,13 +26,13 @@ _LOOKED_AT: Final = 200_000
 _DEEPEST: Final = 100
 _LISTED: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 TEXT: Final = {"type": "string"}
-_COUNT: Final = {"type": "integer", "minimum": 1}
+_COUNT: Final = {"type": "integer"}
 
 
 def schema_of(required: tuple[str, ...], **properties: Mapping[str, object]) -> dict[str, object]:
     """The JSON schema of a tool's arguments: short, for it goes with every request."""
     named = {"required": [*required]} if required else {}
-    return {"type": "object", "properties": properties, **named, "additionalProperties": False}
+    return {"type": "object", "properties": properties, **named}
 
 
 Wrote = Callable[[Place, str | None, str], None]
@@ -43,7 +43,7 @@ class ReadTool:
 
     spec = ToolSpec(
         "read",
-        "Read a text file, or `limit` lines from line `offset` on.",
+        "Read a text file: all, or `limit` lines from line `offset`.",
         schema_of(("path",), path=TEXT, offset=_COUNT, limit=_COUNT),
     )
 
@@ -56,7 +56,7 @@ class ReadTool:
 
     async def call(self, arguments: Mapping[str, object]) -> str:
         path = text(arguments, "path")
-        first, limit = number(arguments, "offset", 1), number(arguments, "limit", 0)
+        first, limit = (counted(arguments, name, usual) for name, usual in (("offset", 1), ("limit", 0)))
         row = self._access.row(path)
         if row is not None:
             data = row.encode("utf-8", "replace")
@@ -157,7 +157,7 @@ class WriteTool:
 
     spec = ToolSpec(
         "write",
-        "Create a text file, or replace all of it.",
+        "Write a whole text file.",
         schema_of(("path", "content"), path=TEXT, content=TEXT),
     )
 
@@ -199,7 +199,7 @@ class EditTool:
 
     spec = ToolSpec(
         "edit",
-        "Replace a text that occurs once in a file, or all its occurrences.",
+        "Replace a text that a file has once, or all.",
         schema_of(("path", "old", "new"), path=TEXT, old=TEXT, new=TEXT, all={"type": "boolean"}),
     )
 
@@ -261,7 +261,7 @@ class ListTool:
 
     spec = ToolSpec(
         "list",
-        "List a directory (default: the workspace), or all files below it that match a glob such as **/*.md.",
+        "List a directory, or the files below it that match a glob.",
         schema_of((), path=TEXT, pattern=TEXT),
     )
 

@@ -33,7 +33,7 @@ class SearchTool:
 
     spec = ToolSpec(
         "search",
-        "Find the lines with a text, in a file or below a directory; `pattern` is a glob for the files.",
+        "Find lines with a text in a file, or in files below a directory that match a glob.",
         schema_of(
             ("text",), text=TEXT, path=TEXT, pattern=TEXT, regex={"type": "boolean"}, ignore_case={"type": "boolean"}
         ),

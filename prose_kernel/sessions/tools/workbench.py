@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from prose_kernel.errors import ProviderError
-from prose_kernel.permissions.policy import Kind, PermissionDesk, Policy
+from prose_kernel.permissions.policy import TOUCHES, PermissionDesk, Policy
 from prose_kernel.runtime.ports import FileRead, FileWrite, SessionProgress, SessionRequest, ToolUse
 from prose_kernel.runtime.session_options import Surroundings
 from prose_kernel.runtime.text import clipped, one_line, printable
@@ -42,19 +42,6 @@ GRANTS: Final[Mapping[str, str]] = {
     "Exec": '`execute: ["/PATH/OF/PROGRAM"]` in permissions, and `[exec] enabled = true` in prose.toml',
 }
 """The tools that there are, and what grants each of them."""
-
-_FILES: Final[tuple[Kind, ...]] = ("read", "write", "network")
-TOUCHES: Final[Mapping[str, tuple[Kind, ...]]] = {
-    "read": ("read",),
-    "list": ("read",),
-    "search": ("read",),
-    "write": ("write",),
-    "edit": ("read", "write"),
-    "fetch": ("network",),
-    "exec_command": ("bash", *_FILES),
-    "Exec": ("execute", *_FILES),
-}
-"""The kinds of permission that decide about a tool's calls; those of the first six decide whether it is offered."""
 
 _TELLING: Final = ("command", "cmd", "path", "url", "argv", "task_id")
 
@@ -106,7 +93,8 @@ class SessionWorkbench:
         self._on_progress = on_progress
         self._writes = Writes(self._access)
         names = {*tool_names(request, policy, [tool.spec.name for tool in more], default)}
-        names -= idle_tools(policy, person=desk.available)
+        self._idle = names & idle_tools(policy, person=desk.available)
+        names -= self._idle
         if "read" not in names and not request.bare and _by_default("read", default) and too_long(request):
             names.add("read")  # of the context, which needs no rule
         tools = (*(make(self) for make in _OURS.values()), *more)
@@ -197,7 +185,7 @@ class SessionWorkbench:
             return "failed", self._unknown(name, arguments)
         try:
             if not getattr(tool, "checks_arguments", False):
-                argument_rules.check(tool.spec.parameters, arguments)
+                argument_rules.check(tool.spec.parameters, arguments, closed=name in _OURS)
             return "ok", await tool.call(arguments)
         except ToolRefused as refused:
             if not refused.audited:
@@ -214,6 +202,7 @@ class SessionWorkbench:
         try:
             if name in self._withheld:
                 await self._withheld[name].call(arguments)
+<<<<<<< HEAD
         except (ToolRefused, ToolFailed) as refused:
             if not getattr(refused, "audited", True):
                 self._access.refused(name, arguments, why)
@@ -225,6 +214,12 @@ class SessionWorkbench:
         """The answer to a call of a tool that the model has made up."""
         self._access.refused(name, arguments, "there is no such tool", "tool_not_found")
         return f"there is no tool '{one_line(name)}' here (tools: {', '.join(self._tools) or 'none'})"
+=======
+        why = ", which needs approval, and nobody is here to approve it" if name in self._idle else ""
+        return (
+            f"refused: permission_denied: this session may not use `{name}`{why}; what would grant it: {GRANTS[name]}"
+        )
+>>>>>>> 7e42cf2a (Offer fewer tools, and key recordings by the permissions they can touch)
 
     def _summary(self, name: str, arguments: Mapping[str, object]) -> str:
         summarise = getattr(self._tools.get(name), "summary", None)
@@ -235,6 +230,15 @@ class SessionWorkbench:
         return one_line(self._access.neutral(text), 200)
 
 
+def _telling(arguments: Mapping[str, object]) -> str:
+    """What says most about a call: its command, path or address; else all arguments."""
+    value = next((arguments[name] for name in _TELLING if name in arguments), arguments or "")
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+# ---------------------------------------------------------------- ours
+
+
 _OURS: Final[Mapping[str, Callable[[SessionWorkbench], Tool]]] = {
     "read": lambda bench: ReadTool(bench._access),
     "list": lambda bench: ListTool(bench._access),
@@ -243,9 +247,11 @@ _OURS: Final[Mapping[str, Callable[[SessionWorkbench], Tool]]] = {
     "edit": lambda bench: EditTool(bench._access, bench._writes),
     "fetch": lambda bench: FetchTool(bench._access),
 }
+_SPECS: Final = {tool.spec.name: tool.spec for tool in (ReadTool, ListTool, SearchTool, WriteTool, EditTool, FetchTool)}
 
 
-def _telling(arguments: Mapping[str, object]) -> str:
-    """What says most about a call: its command, path or address; else all arguments."""
-    value = next((arguments[name] for name in _TELLING if name in arguments), arguments or "")
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+def specs_of(names: Sequence[str], more: Sequence[Tool] = ()) -> tuple[ToolSpec, ...]:
+    """What models are told about these tools, ours and `more`; those that a program names are known only to their
+    servers."""
+    known = {**_SPECS, **{tool.spec.name: tool.spec for tool in more}}
+    return tuple(known[name] for name in names if name in known)
