@@ -12,12 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from prose_kernel.errors import PermissionDenied
-<<<<<<< HEAD
 from prose_kernel.permissions import plain_files
-from prose_kernel.permissions.policy import Policy
-=======
 from prose_kernel.permissions.policy import Policy, touches
->>>>>>> 7e42cf2a (Offer fewer tools, and key recordings by the permissions they can touch)
 from prose_kernel.recordings.records import canonical, key_of
 from prose_kernel.recordings.redaction import Redaction
 from prose_kernel.runtime.content import Material, images_in, material, readable

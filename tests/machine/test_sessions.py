@@ -71,7 +71,7 @@ async def test_a42_contexts_know_which_of_them_is_newest() -> None:
             "    context: [item, first, second]",
             'session "End"',
             '  context: "text"',
-        )  # fmt: skip
+        )
     )
     items = w.sessions.requests[0].context or ()
     assert [item.name for item in sorted(items, key=lambda item: item.age)] == ["second", "first", "item"]

@@ -113,6 +113,21 @@ def test_a42_no_tools_means_none(cwd: Path) -> None:
     assert tool_names(named.request, named.policy) == ("tools:weather",)
 
 
+@pytest.mark.parametrize("facts", [{"bare": True}, {"default": ()}])
+async def test_a42_what_is_not_offered_does_not_run(cwd: Path, facts: dict[str, Any]) -> None:
+    class Shell:
+        spec = ToolSpec("exec_command", "Run.", {"type": "object"})
+
+        async def call(self, arguments: Mapping[str, object]) -> str:
+            raise AssertionError("it runs")
+
+    bench = Bench(cwd, {"write": "allow", "bash": "allow"}, more=(Shell(),), **facts)
+    assert bench.bench.specs == ()
+    for answer in (await bench("write", path="a", content="x"), await bench("exec_command", cmd="true")):
+        assert answer.startswith("refused: permission_denied")
+    assert names(cwd) == []
+
+
 async def test_a42_a_session_of_a_model_writes_neither_its_binding_nor_its_memory(cwd: Path) -> None:
     place, memory = f"{RUN}/bindings/plan.md", AgentMemory("captain", "project", ".prose/agents/captain", resume=False)
     bench = Bench(cwd, {"write": "allow"}, target=Target("plan", place, HEADER), memory=memory)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -101,7 +102,8 @@ class SessionWorkbench:
         self._tools = {
             tool.spec.name: tool for tool in tools if tool.spec.name in names and getattr(tool, "offered", True)
         }
-        self._withheld = {tool.spec.name: tool for tool in tools if tool.spec.name not in self._tools}
+        # only these refuse a call by themselves
+        self._withheld = {tool.spec.name: tool for tool in tools if not getattr(tool, "offered", True)}
         self._trace: list[ToolUse] = []
         self._turn = asyncio.Lock()
 
@@ -198,11 +200,11 @@ class SessionWorkbench:
 
     async def _denied(self, name: str, arguments: Mapping[str, object]) -> str:
         """The answer to a call that was not granted. A tool with an audit of its own hears of it."""
-        why = f"permission_denied: this session may not use `{name}`; what would grant it: {GRANTS[name]}"
+        nobody = ", which needs approval, and nobody is here to approve it" if name in self._idle else ""
+        why = f"permission_denied: this session may not use `{name}`{nobody}; what would grant it: {GRANTS[name]}"
         try:
             if name in self._withheld:
                 await self._withheld[name].call(arguments)
-<<<<<<< HEAD
         except (ToolRefused, ToolFailed) as refused:
             if not getattr(refused, "audited", True):
                 self._access.refused(name, arguments, why)
@@ -214,12 +216,6 @@ class SessionWorkbench:
         """The answer to a call of a tool that the model has made up."""
         self._access.refused(name, arguments, "there is no such tool", "tool_not_found")
         return f"there is no tool '{one_line(name)}' here (tools: {', '.join(self._tools) or 'none'})"
-=======
-        why = ", which needs approval, and nobody is here to approve it" if name in self._idle else ""
-        return (
-            f"refused: permission_denied: this session may not use `{name}`{why}; what would grant it: {GRANTS[name]}"
-        )
->>>>>>> 7e42cf2a (Offer fewer tools, and key recordings by the permissions they can touch)
 
     def _summary(self, name: str, arguments: Mapping[str, object]) -> str:
         summarise = getattr(self._tools.get(name), "summary", None)
