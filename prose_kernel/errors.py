@@ -188,6 +188,12 @@ class VvmRaise(RunError):
         return {"error": {"kind": "thrown", "message": self.message}}
 
 
+class Thrown(VvmRaise):
+    """What a `raise` of the program raises; `type` is the kind that its `except` sees."""
+
+    type = "thrown"
+
+
 class StateError(RunError):
     type = "StateError"
     default_code = "E219"

@@ -16,6 +16,7 @@ from prose_kernel.errors import CompileError, ProseError, ProviderError, RunErro
 from prose_kernel.language.diagnostics import Diagnostic, caret
 from prose_kernel.presentation.display import Problem
 from prose_kernel.presentation.safety import clip, visible
+from prose_kernel.runtime.text import one_line
 
 _DIM, _BOLD, _END = "\x1b[2m", "\x1b[1m", "\x1b[0m"  # no colour: none can be read on every background
 DIAGNOSTICS = 50
@@ -33,7 +34,13 @@ def problem_of(error: BaseException, *, stderr_shown: bool = False) -> Problem:
         case CompileError():
             return _compile_problem(error)
         case RunError():
-            return Problem(error.type, _message(error), tuple(_run_lines(error, stderr_shown)), error.code, error.page)
+            return Problem(
+                error.type,
+                one_line(error.message, _MESSAGE_CHARACTERS),
+                tuple(_run_lines(error, stderr_shown)),
+                error.code,
+                error.page,
+            )
         case asyncio.CancelledError() | KeyboardInterrupt():
             return simple("KeyboardInterrupt", "the cell was interrupted")
         case UsageError() | ProviderError():

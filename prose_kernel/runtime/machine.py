@@ -180,6 +180,10 @@ class Machine:
         """The names of the root with what they stand for, functions and agents among them."""
         raise NotImplementedError
 
+    def fixed(self, name: str) -> str | None:
+        """Why another language must not bind the name anew, as in `a const of cell 2`; None where it may."""
+        return None
+
     # ------------------------------------------------------------ running
 
     @property

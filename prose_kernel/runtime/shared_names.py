@@ -91,6 +91,10 @@ class Adopter(Protocol):
         """The names of the root with what they stand for, functions and agents among them."""
         ...
 
+    def fixed(self, name: str) -> str | None:
+        """Why another language must not bind the name anew, as in `a const of cell 2`; None where it may."""
+        ...
+
 
 class SharedNames:
     """The directory of names of one run.
@@ -118,3 +122,9 @@ class SharedNames:
             for other in self._members:
                 if other is not member:
                     other.adopt(name, value)
+
+    def fixed(self, member: Adopter, name: str) -> str | None:
+        """Why `member` must not bind the name: another language has bound it for good."""
+        if not self.several:
+            return None
+        return next((why for other in self._members if other is not member and (why := other.fixed(name))), None)

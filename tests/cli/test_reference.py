@@ -199,7 +199,7 @@ async def test_an_example_with_answers_warns_as_its_fence_says(shown: Example) -
             "openprose",
             ["E109", "E214", "E218", "E219", "E220", "E221", "E222", "E223", "W003", "W117", "W220", "W221", "W222"],
         ),
-        ("vvm", ["R217", "W210"]),
+        ("vvm", ["R217", "R221", "W210"]),
     ],
 )
 def test_each_code_is_shown_by_an_example(language: str, without: list[str]) -> None:

@@ -85,7 +85,7 @@ def test_a_raise_fails_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "v.vvm", "--format", "json"]) == 1
     error = result(capsys)["error"]
     assert isinstance(error, dict)
-    assert (error["type"], error["code"], error["message"], error["line"]) == ("RaisedError", "R220", "on purpose", 4)
+    assert (error["type"], error["code"], error["message"], error["line"]) == ("thrown", "R220", "on purpose", 4)
 
 
 def test_nobody_can_answer(capsys: pytest.CaptureFixture[str]) -> None:

@@ -201,6 +201,13 @@ def test_a49_a_list_may_have_a_line_for_each_element() -> None:
     assert [f for f in found(text, "strict") if f[0] == "E004"] == [("E004", 5, 5), ("E004", 9, 7)]
 
 
+@pytest.mark.parametrize("word", ["resume", "session", "if", "try", "parallel", "let"])
+def test_a49_fmt_keeps_the_meaning_of_properties_on_the_line(word: str) -> None:
+    program = compile_source(Source(f'session "x" {word}: a retry: 1\n')).program
+    again = compile_source(Source(languages.default().format_program(program)))
+    assert again.ok and set(again.program.items[0].value.properties) == set(program.items[0].value.properties)
+
+
 @pytest.mark.parametrize(
     ("backoff", "codes"), [("0", []), ("2.5", []), ("300", []), ("301", ["E183"]), ("-1", ["E183"])]
 )

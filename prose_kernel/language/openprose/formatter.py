@@ -171,7 +171,7 @@ class _Formatter:
 
     @_lines.register
     def _(self, node: tree.Session, pad: str) -> list[str]:
-        return [_head(node), *self._properties(node.properties, pad)]
+        return [_head(node), *self._properties(_below(node), pad)]
 
     @_lines.register
     def _(self, node: tree.Resume, pad: str) -> list[str]:
@@ -186,12 +186,12 @@ class _Formatter:
         lines = [_head(node.spawns[0])]
         before = node.spawns[0]
         for spawn in node.spawns[1:]:
-            if before.properties:
-                lines += [*self._properties(before.properties, pad), f"{pad}-> {_head(spawn)}"]
+            if _below(before):
+                lines += [*self._properties(_below(before), pad), f"{pad}-> {_head(spawn)}"]
             else:
                 lines[-1] += f" -> {_head(spawn)}"
             before = spawn
-        return [*lines, *self._properties(before.properties, pad)]
+        return [*lines, *self._properties(_below(before), pad)]
 
     # ---- compounds
 
@@ -286,6 +286,18 @@ def _entry_name(entry: tree.Permission | tree.Argument) -> str:
     return entry.type.id if isinstance(entry, tree.Permission) else entry.name.id
 
 
+def _is_word(item: tree.Property) -> bool:
+    """Whether a property has the name of a statement: on a line of its own it would be one."""
+    return item.name.id in KEYWORDS and item.name.id != "output"
+
+
+def _below(node: tree.Spawn) -> tree.Properties:
+    """The properties below the first line of a spawn; those that `_head` writes are left out."""
+    if isinstance(node, tree.Session) and node.title is not None:
+        return tuple([item for item in node.properties if not _is_word(item)])
+    return node.properties
+
+
 def _head(node: tree.Spawn) -> str:
     """A spawn without its property block."""
     if isinstance(node, tree.Exec):
@@ -293,7 +305,8 @@ def _head(node: tree.Spawn) -> str:
     if isinstance(node, tree.Resume):
         return f"resume: {node.agent.id}"
     if node.title is not None:
-        return f"session {text(node.title)}"
+        words = [f"{p.name.id}: {expression(cast('Expression', p.value))}" for p in node.properties if _is_word(p)]
+        return f"session {text(node.title)}" + (f" ({', '.join(words)})" if words else "")
     label = f" {node.label.id}" if node.label else ""
     return f"session{label}:" + (f" {node.agent.id}" if node.agent else "")
 

@@ -6,6 +6,7 @@ nesting nor length of a program can exhaust Python's stack; what must happen aft
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, ClassVar
@@ -13,18 +14,19 @@ from typing import Any, ClassVar
 from prose_kernel.language.diagnostics import in_order
 from prose_kernel.language.nearest import Nearest
 from prose_kernel.language.source import Source, Span
-from prose_kernel.language.vvm import tree
+from prose_kernel.language.vvm import certain_errors, tree
 from prose_kernel.language.vvm.agent_checks import AgentChecker
 from prose_kernel.language.vvm.diagnostics import Finding, Findings
 from prose_kernel.language.vvm.expression_checks import ExpressionChecker
 from prose_kernel.language.vvm.import_checks import ImportChecker, disagreements, in_file
 from prose_kernel.language.vvm.modules import LoadModule, Module, execution_order
 from prose_kernel.language.vvm.names import LIBRARY, Known
-from prose_kernel.language.vvm.scopes import Scope, Scopes
+from prose_kernel.language.vvm.scopes import Scope, Scopes, bound_names
 from prose_kernel.language.vvm.tree import Name, Program
 from prose_kernel.language.vvm.unread import unread
 
 _NOTHING = Known()
+_CERTAIN = frozenset({"E211", "W211"})  # not reported for a text with syntax errors, which may mean something else
 
 
 def check(
@@ -71,6 +73,16 @@ def check_module(
     return tuple(in_file(found, source.name)), checker.imports.resolved
 
 
+def _functions(program: Program) -> Mapping[str, tuple[str, ...]]:
+    """The parameters of the functions of the module whose names it binds to nothing else."""
+    bound = Counter(bound_names(program.items))
+    return {
+        item.name.id: tuple(parameter.id for parameter in item.parameters)
+        for item in program.items
+        if isinstance(item, tree.Def) and bound[item.name.id] == 1
+    }
+
+
 class Checker:
     """One check of one program."""
 
@@ -96,9 +108,12 @@ class Checker:
         agents = self.imports.agents
         checks = AgentChecker(self._findings, near, {*known.skills, *self.imports.skills}, load)
         self._agents = checks
-        self._expressions = ExpressionChecker(self._findings, near, known, agents, self._scopes, checks)
+        self._expressions = ExpressionChecker(
+            self._findings, near, known, agents, self._scopes, checks, _functions(program), self._reached
+        )
         self._walk = self._expressions.walk
         self._report = self._expressions.report
+        self._is_broken = any(finding.severity == "error" for finding in read)
         self._nesting = 0  # blocks around the current statement, in its scope
         self._agenda: list[tuple[Callable[[Any], None] | None, Any]] = []  # None: visit the statement
 
@@ -113,7 +128,12 @@ class Checker:
                 action(argument)
         if not self._cell:
             self._unread(self._scopes.module)
-        return self._findings.found
+        found = self._findings.found
+        return [one for one in found if one.code not in _CERTAIN] if self._is_broken else found
+
+    def _reached(self) -> bool:
+        """Whether the current statement runs whenever the module does, and outside of a `try`."""
+        return not self._nesting and self._scopes.current.is_module
 
     def _early(self, name: str, span: Span) -> None:
         self._expressions.early(name, span)
@@ -284,20 +304,28 @@ class Checker:
     def _if(self, node: tree.If) -> None:
         if node.otherwise is not None:
             self._then(self._block, node.otherwise)
-        for arm in reversed(node.arms):
-            self._then(self._arm, arm)
+        for arm in reversed(node.arms[1:]):
+            self._then(self._further_arm, arm)
+        for arm in node.arms[:1]:
+            self._arm(arm)
+
+    def _further_arm(self, arm: tree.Arm) -> None:
+        self._nesting += 1  # its condition may not be evaluated
+        self._then(self._leave_block, None)
+        self._arm(arm)
 
     def _arm(self, arm: tree.Arm) -> None:
-        self._walk(arm.condition)
+        self._expressions.condition(arm.condition)
         self._block(arm.body)
 
     def _while(self, node: tree.While) -> None:
         self._scopes.enter_loop()
-        self._walk(node.condition)
+        self._expressions.condition(node.condition)
         self._loop(node.body)
 
     def _for(self, node: tree.For) -> None:
         self._walk(node.items)
+        self._expressions.raises(certain_errors.items(node.items))
         self._bind(node.target)
         self._scopes.enter_loop()
         self._loop(node.body)

@@ -6,14 +6,15 @@ nest to any depth.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Any, Final
 
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.source import Span
-from prose_kernel.language.vvm import tree
+from prose_kernel.language.vvm import certain_errors, tree
 from prose_kernel.language.vvm.agent_checks import AgentChecker, key_span, name_span
+from prose_kernel.language.vvm.certain_errors import CertainError
 from prose_kernel.language.vvm.diagnostics import Findings
 from prose_kernel.language.vvm.names import LIBRARY, Known
 from prose_kernel.language.vvm.scopes import Scopes
@@ -35,10 +36,22 @@ _ELSEWHERE: Final = {
 
 
 class ExpressionChecker:
-    """Walks expressions in the current scope of `scopes`. `agents` are the agents of the module."""
+    """Walks expressions in the current scope of `scopes`. `agents` are the agents of the module.
+
+    `functions` are the parameters of the functions that the module binds once; `reached` tells whether the current
+    statement runs whenever the module does, and outside of a `try`.
+    """
 
     def __init__(
-        self, findings: Findings, near: Nearest, known: Known, agents: set[str], scopes: Scopes, checks: AgentChecker
+        self,
+        findings: Findings,
+        near: Nearest,
+        known: Known,
+        agents: set[str],
+        scopes: Scopes,
+        checks: AgentChecker,
+        functions: Mapping[str, tuple[str, ...]],
+        reached: Callable[[], bool],
     ) -> None:
         self._findings = findings
         self._near = near
@@ -47,12 +60,16 @@ class ExpressionChecker:
         self._scopes = scopes
         self._checks = checks
         self._text = findings.source.text
+        self._functions = functions
+        self._reached = reached
+        self._right: list[Span] = []  # operands that may not be evaluated, in the expressions of the current walk
 
     def report(self, code: str, span: Span, message: str, hint: str | None = None) -> None:
         self._findings.add(code, span.start, span.end, message, hint)
 
     def walk(self, *roots: Expression | Template) -> None:
         """Check expressions and everything inside them."""
+        self._right = []
         agenda: list[Any] = list(roots)
         pop, extend, inside = agenda.pop, agenda.extend, self._inside
         while agenda:
@@ -62,6 +79,19 @@ class ExpressionChecker:
                 self._name(node)
             elif kind not in _LEAVES:
                 extend(inside[kind](self, node))
+
+    def condition(self, node: Expression) -> None:
+        """Check what must be a boolean."""
+        self.walk(node)
+        self.raises(certain_errors.condition(node))
+
+    def raises(self, error: CertainError | None) -> None:
+        """Report what raises whenever it is evaluated: E211 where it certainly is, else W211."""
+        if error is None:
+            return
+        span = error.node.span
+        reached = self._reached() and not any(one.start <= span.start < one.end for one in self._right)
+        self.report("E211" if reached else "W211", span, error.message, error.hint)
 
     # ------------------------------------------------------------ names
 
@@ -153,9 +183,20 @@ class ExpressionChecker:
         callee = node.callee
         if isinstance(callee, Name) and callee.id == "pack" and self.is_library("pack"):
             self.pack(node.arguments, node.keywords)
-        elif node.keywords:
-            self._checks.repeated(node.keywords, "in this call")
+        else:
+            if node.keywords:
+                self._checks.repeated(node.keywords, "in this call")
+            self.raises(certain_errors.call(node, self._parameters(callee)))
         return (callee, *node.arguments, *(keyword.value for keyword in node.keywords))
+
+    def _parameters(self, callee: Expression) -> tuple[str, ...] | None:
+        """The parameters of the function that a call certainly means."""
+        if not isinstance(callee, Name):
+            return None
+        if self.is_library(callee.id):
+            return LIBRARY[callee.id]
+        holder = self._scopes.holder(callee.id)
+        return self._functions.get(callee.id) if holder is not None and holder.is_module else None
 
     def pack(self, arguments: tuple[Expression, ...], keywords: tuple[tree.Keyword, ...]) -> None:
         """`pack(...)`: a positional argument must be a bare name, and each key stands once (5)."""
@@ -204,12 +245,28 @@ class ExpressionChecker:
                 seen.add(pair.key)
         return tuple(pair.value for pair in pairs)
 
+    def _not(self, node: tree.Not) -> tuple[Expression]:
+        self.raises(certain_errors.condition(node.value))
+        return (node.value,)
+
+    def _logical(self, node: tree.Logical) -> tuple[Expression, Expression]:
+        self._right.append(node.right.span)
+        self.raises(certain_errors.condition(node.left))
+        self.raises(certain_errors.condition(node.right))
+        return node.left, node.right
+
+    def _sum(self, node: tree.Sum) -> tuple[Expression, Expression]:
+        self.raises(certain_errors.operation(node))
+        return node.left, node.right
+
     def _compare(self, node: tree.Compare) -> tuple[Expression, Expression]:
         left = node.left
         if isinstance(left, tree.Compare) and not self._in_parentheses(left, node.right):
             message = f"`{left.operator}` and `{node.operator}` in a row: the second compares `true` or `false`"
             hint = "join two comparisons with `and`, or put the first in parentheses"
             self.report("W208", node.span, message, hint)
+        else:
+            self.raises(certain_errors.operation(node))
         return left, node.right
 
     def _in_parentheses(self, left: tree.Compare, right: Expression) -> bool:
@@ -220,9 +277,9 @@ class ExpressionChecker:
     _inside: Final[dict[type, Callable[[ExpressionChecker, Any], tuple[Any, ...]]]] = {
         tree.List: lambda self, node: node.elements,
         tree.Object: _object,
-        tree.Not: lambda self, node: (node.value,),
-        tree.Logical: lambda self, node: (node.left, node.right),
-        tree.Sum: lambda self, node: (node.left, node.right),
+        tree.Not: _not,
+        tree.Logical: _logical,
+        tree.Sum: _sum,
         tree.Compare: _compare,
         tree.Member: lambda self, node: (node.value,),
         tree.Index: lambda self, node: (node.value, node.index),

@@ -106,6 +106,9 @@ class ImportChecker:
             return self.resolved.get(path.value)
         self._tried.add(path.value)
         try:
+            if path.value.endswith(".prose"):
+                message = f"{path.value} is a program of OpenProse, which a VVM file cannot import"
+                raise ImportProgramError(message, code="E090", hint="cells of one notebook may be in both languages")
             if not names_file(path.value):
                 raise ImportProgramError(f"Module not found: {path.value}", code="E090", hint=_file_hint(path.value))
             found = self._load(path.value) if self._load is not None else None

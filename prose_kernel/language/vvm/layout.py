@@ -157,6 +157,7 @@ class Layout:
 
 
 def shown(comment: Comment) -> str:
-    if comment.span.start == 0 and comment.text.startswith("!"):
+    is_tight = comment.span.end - comment.span.start == 1 + len(comment.text)
+    if comment.span.start == 0 and comment.text.startswith("!") and is_tight:
         return f"#{comment.text}"  # the system reads a script's first line so
     return f"# {comment.text}".rstrip()

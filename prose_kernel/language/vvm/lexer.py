@@ -118,7 +118,8 @@ class Tokens:
             begin = self.starts[at]
             for match in _COMMENT.finditer(self.text, begin, self.end(at)):
                 alone = match.start() != begin or not at
-                found.append(_comment(match.start(), match.end(), match[1].strip(), alone))
+                text = match[1].rstrip()
+                found.append(_comment(match.start(), match.start() + 1 + len(text), text.lstrip(), alone))
         return tuple(found)
 
 

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
@@ -29,6 +29,26 @@ LIBRARY: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     }
 )
 """The functions of the standard library with their parameters (docs/reference/vvm.md 5). `pack` takes any keywords."""
+
+OPTIONAL: Final[Mapping[str, int]] = MappingProxyType({"perm": 5, "reduce": 1})
+"""How many of the last parameters of a library function may be missing."""
+
+
+def misfit(parameters: Sequence[str], count: int, keywords: Iterable[str], optional: int = 0) -> str | None:
+    """Why a call with `count` positional arguments and these keywords does not fit `parameters`; None where it does."""
+    if count > len(parameters):
+        return f"{count} given, {len(parameters)} wanted"
+    given = set(parameters[:count])
+    for key in keywords:
+        if key not in parameters:
+            return f"no parameter '{key}'"
+        if key in given:
+            return f"'{key}' is given twice"
+        given.add(key)
+    missing = [key for key in parameters[: len(parameters) - optional] if key not in given]
+    if not missing:
+        return None
+    return f"'{missing[0]}' is missing" if len(missing) == 1 else f"{', '.join(missing)} are missing"
 
 
 @dataclass(frozen=True, slots=True)

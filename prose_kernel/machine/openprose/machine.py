@@ -78,6 +78,12 @@ class Machine(RuntimeMachine):
     def shared(self) -> Mapping[str, Value]:
         return foreign.shared(self._run)
 
+    def fixed(self, name: str) -> str | None:
+        slot = self._run.root.table.get(name)
+        if slot is None or slot.kind not in ("const", "input"):
+            return None
+        return f"{'a' if slot.kind == 'const' else 'an'} {slot.kind} of cell {slot.cell}"
+
     # ------------------------------------------------------------ looking
 
     def known(self) -> Known:

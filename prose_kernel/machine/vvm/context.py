@@ -183,6 +183,7 @@ class Context(ExecutionContext):
         listeners = self.host.listeners
         previous = bool(listeners) and name in self.table
         if self.frame is None:
+            self.require_free(name, node)
             self.module.bind(name, value, self.source, node)
         else:
             self.table[name] = value
@@ -191,6 +192,14 @@ class Context(ExecutionContext):
             # a name of a function, or of an imported module, is not that name of the program
             key, looped = Key(name, place.depth or None), bool(self.host.loops)
             self.emit(Bound(place, name, "let", value, key, previous=previous, looped=looped))
+
+    def require_free(self, name: str, node: Node) -> None:
+        """Raise R221 for a name that another language has bound for good: a const, an input (13)."""
+        if self.module is not self.run.root or self.run.member is None:
+            return
+        why = self.host.names.fixed(self.run.member, name)
+        if why is not None:
+            raise raised(self, node, "R221", f"`{name}` is {why}; it cannot be bound again", hint="use another name")
 
     # ------------------------------------------------------------ events and errors
 

@@ -12,6 +12,7 @@ from typing import ClassVar, Final
 from prose_kernel.errors import RunError, VvmRaise
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import tree
+from prose_kernel.language.vvm.names import misfit
 from prose_kernel.machine.vvm.code import (
     Body,
     Leave,
@@ -175,23 +176,11 @@ def bound_arguments(
     optional: int = 0,
 ) -> dict[str, Value]:
     """The parameters with their values, in their order; the last `optional` ones may be missing. Raises R208."""
-
-    def bad(what: str) -> VvmRaise:
+    problem = misfit(parameters, len(arguments), keywords, optional)
+    if problem is not None:
         hint = f"{name}({', '.join(parameters)})"
-        return raised(s, node, "R208", f"bad arguments to {name}: {what}", hint=hint)
-
-    if len(arguments) > len(parameters):
-        raise bad(f"{len(arguments)} given, {len(parameters)} wanted")
-    table = dict(zip(parameters, arguments, strict=False))
-    for key, value in keywords.items():
-        if key not in parameters:
-            raise bad(f"no parameter '{key}'")
-        if key in table:
-            raise bad(f"'{key}' is given twice")
-        table[key] = value
-    missing = [key for key in parameters[: len(parameters) - optional] if key not in table]
-    if missing:
-        raise bad(f"'{missing[0]}' is missing" if len(missing) == 1 else f"{', '.join(missing)} are missing")
+        raise raised(s, node, "R208", f"bad arguments to {name}: {problem}", hint=hint)
+    table = {**dict(zip(parameters, arguments, strict=False)), **keywords}
     return {key: table[key] for key in parameters if key in table} if keywords else table
 
 
@@ -317,6 +306,7 @@ class ReturnStep(Step):
 def define(s: Context, node: tree.Def, source: Source) -> UserFunction:
     """Hoist a `def` of the module."""
     function = UserFunction(FunctionCode(node), s.module, None, source)
+    s.require_free(node.name.id, node)
     s.module.defined[node.name.id] = function
     s.module.bind(node.name.id, function, source, node)
     return function

@@ -14,6 +14,7 @@ from prose_kernel.language.vvm.configurations import (
     PERMISSION_WORDS,
     permissions,
 )
+from prose_kernel.language.vvm.names import OPTIONAL
 from prose_kernel.machine.vvm.context import LIBRARY, Context
 from prose_kernel.machine.vvm.functions import Bound, LibraryFunction, apply
 from prose_kernel.machine.vvm.values import a_type_of, is_error, is_ref, raised
@@ -283,12 +284,12 @@ LIBRARY.update(
         for function in (
             LibraryFunction("len", ("value",), at_once=_length),
             LibraryFunction("range", ("n",), at_once=_range),
-            _Perm("perm", PERMISSION_KEYS, optional=5, at_once=_perm),
+            _Perm("perm", PERMISSION_KEYS, optional=OPTIONAL["perm"], at_once=_perm),
             _Pack("pack", (), at_once=lambda s, node, given: given),
             LibraryFunction("map", ("items", "f"), work=_map),
             LibraryFunction("pmap", ("items", "f"), work=_pmap),
             LibraryFunction("filter", ("items", "pred"), work=_filter),
-            LibraryFunction("reduce", ("items", "f", "init"), optional=1, work=_reduce),
+            LibraryFunction("reduce", ("items", "f", "init"), optional=OPTIONAL["reduce"], work=_reduce),
             LibraryFunction("refine", ("seed", "max", "done", "step"), work=_refine),
         )
     }

@@ -187,6 +187,7 @@ def _import(s: Context, node: tree.ModuleImport, found: Any) -> None:
     if node.agent:
         s.module.declare(node.local.id, exports[name])
     else:
+        s.require_free(node.local.id, node)
         s.module.bind(node.local.id, exports[name], s.source, node)
 
 

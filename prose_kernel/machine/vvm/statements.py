@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, Final
 
-from prose_kernel.errors import RunError, VvmRaise
+from prose_kernel.errors import RunError, Thrown
 from prose_kernel.language.vvm import tree
 from prose_kernel.machine.vvm.code import (
     BREAK,
@@ -317,9 +317,9 @@ class RaiseStep(Step):
 
         def now(s: Context) -> Left:
             if node.message is not None:
-                raise located(s, VvmRaise(node.message.value), node)
+                raise located(s, Thrown(node.message.value), node)
             if s.handling is None:
-                raise located(s, VvmRaise(""), node)
+                raise located(s, Thrown(""), node)
             raise s.handling.with_traceback(None)
 
         self.now = now

@@ -65,6 +65,7 @@ def test_no_comment_is_lost_or_moved_past_another(data: st.DataObject) -> None:
     [
         ("", ""),
         ("# only a comment", "# only a comment\n"),
+        ("# ! note\nx=1", "# ! note\nx = 1\n"),  # A49
         ("#!/usr/bin/env -S prose run\nx=1", "#!/usr/bin/env -S prose run\nx = 1\n"),
         ("#", "#\n"),
         ("x=1#a", "x = 1  # a\n"),

@@ -12,7 +12,7 @@ from machine.fakes import Reply, World, lines
 from machine.vvm_world import tree_of
 from msgspec import structs
 
-from prose_kernel.errors import CassetteMiss, PermissionDenied, ProviderRateLimit, RunError
+from prose_kernel.errors import CassetteMiss, PermissionDenied, ProviderRateLimit, RunError, VvmRaise
 from prose_kernel.language.source import Source
 from prose_kernel.machine.vvm.machine import Machine
 from prose_kernel.runtime.session_options import Surroundings
@@ -188,3 +188,24 @@ async def test_a_branch_that_has_lost_its_race_asks_nobody_more() -> None:
     await w.cell(SCRIBE, "def twice(what):", "  @scribe `{what}`(())", "  return @scribe `again {what}`(())")
     await w.prose('parallel ("first"):', '  a = do twice("slow")', '  b = session "fast"')
     assert "again slow" not in w.sessions.tasks
+
+
+# ---------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize("text", [("limit = 4",), ("def limit(a):", "  return a"), ("for limit in [1]:", "  pass")])
+async def test_a49_a_const_or_input_of_openprose_cannot_be_bound_again(text: tuple[str, ...]) -> None:
+    w = Both()
+    await w.prose("let other = 1")
+    await w.prose("const limit = 3")
+    with pytest.raises(VvmRaise) as raised:
+        await w.cell(*text)
+    assert raised.value.code == "R221" and "cell 2" in raised.value.message
+    assert await w.cell("def f(limit):", "  limit = limit + 1", "  return limit", "[limit, f(1)]") == [3, 2]
+    await w.cell("other = 2")
+    await w.prose("const limit = 5")
+    assert await w.cell("try:", "  limit = 4", "except as e:", "  n = e.error.kind", "[limit, other, n]") == [
+        5,
+        2,
+        "thrown",
+    ]

@@ -363,7 +363,7 @@ async def test_an_uncaught_raise_says_where_and_through_which_calls() -> None:
     w = Vvm()
     error = await w.fails("def inner(x):", '  raise "no good"', "def outer():", "  return inner(1)", "outer()")
     assert isinstance(error, VvmRaise) and error.value == {"error": {"kind": "thrown", "message": "no good"}}
-    assert (error.code, error.type, error.details["statement"]) == ("R220", "RaisedError", 'raise "no good"')
+    assert (error.code, error.type, error.details["statement"]) == ("R220", "thrown", 'raise "no good"')
     assert error.location is not None and (error.location.line, error.location.column) == (2, 3)
     assert error.call_stack == (
         "in function inner, called at line 4 of cell",

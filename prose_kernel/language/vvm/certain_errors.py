@@ -1,0 +1,85 @@
+"""Expressions that raise whenever they are evaluated: E211 and W211 (docs/reference/vvm.md 10).
+
+Only what literals and the declared parameters decide is reported, so each check looks at a node and its direct parts.
+The messages are those of the run time.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from prose_kernel.language.vvm import tree
+from prose_kernel.language.vvm.names import LIBRARY, OPTIONAL, misfit
+from prose_kernel.language.vvm.tree import Expression
+
+_TYPES: Final[dict[type, str]] = {
+    tree.Unit: "unit",
+    tree.Boolean: "a boolean",
+    tree.Not: "a boolean",
+    tree.Logical: "a boolean",
+    tree.Compare: "a boolean",
+    tree.Predicate: "a boolean",
+    tree.Number: "a number",
+    tree.String: "a string",
+    tree.List: "a list",
+    tree.Object: "an object",
+    tree.AgentName: "an agent",
+    tree.InlineAgent: "an agent",
+}
+"""The type of the value of an expression, with its article, where its form decides it."""
+
+_ADDED: Final = frozenset({"a number", "a string", "a list"})
+
+
+class CertainError(NamedTuple):
+    """What raises, and the message."""
+
+    node: tree.Node
+    message: str
+    hint: str | None = None
+
+
+def condition(node: Expression) -> CertainError | None:
+    """A condition that is no boolean (R203)."""
+    found = _TYPES.get(type(node), "a boolean")
+    return None if found == "a boolean" else CertainError(node, f"condition is not a boolean: {found}")
+
+
+def items(node: Expression) -> CertainError | None:
+    """What `for` cannot go through (R204)."""
+    found = _TYPES.get(type(node), "a list")
+    return None if found == "a list" else CertainError(node, f"for needs a list, not {found}")
+
+
+def operation(node: tree.Sum | tree.Compare) -> CertainError | None:
+    """Operands that an operator cannot take (R205)."""
+    operator = node.operator
+    if operator in ("==", "!="):
+        return None
+    left, right = _TYPES.get(type(node.left)), _TYPES.get(type(node.right))
+    allowed = _ADDED if operator == "+" else frozenset({"a number"})
+    wrong = [found for found in (left, right) if found is not None and found not in allowed]
+    if left is None or right is None:
+        return CertainError(node, f"unsupported operand type for {operator}: {wrong[0]}") if wrong else None
+    if wrong or left != right:
+        return CertainError(node, f"unsupported operand types for {operator}: {left} and {right}")
+    return None
+
+
+def call(node: tree.Call, wanted: tuple[str, ...] | None) -> CertainError | None:
+    """A call of what is not a function (R207), or with arguments that do not fit (R208).
+
+    `wanted` are the parameters of the function, None where it is not certain which one is called.
+    """
+    callee = node.callee
+    if not isinstance(callee, tree.Name):
+        found = _TYPES.get(type(callee))
+        return CertainError(node, f"not callable: {found}") if found is not None else None
+    if wanted is None or callee.id == "perm":
+        return None  # arguments of `perm` are checked as the permissions of an agent (E209)
+    is_library = wanted is LIBRARY.get(callee.id)
+    keywords = dict.fromkeys(keyword.name for keyword in node.keywords)  # one that stands twice is E205
+    problem = misfit(wanted, len(node.arguments), keywords, OPTIONAL.get(callee.id, 0) if is_library else 0)
+    if problem is None:
+        return None
+    return CertainError(node, f"bad arguments to {callee.id}: {problem}", f"{callee.id}({', '.join(wanted)})")
