@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from functools import singledispatchmethod
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import is_executable
@@ -305,7 +305,7 @@ def _head(node: tree.Spawn) -> str:
     if isinstance(node, tree.Resume):
         return f"resume: {node.agent.id}"
     if node.title is not None:
-        words = [f"{p.name.id}: {expression(cast('Expression', p.value))}" for p in node.properties if _is_word(p)]
+        words = [f"{p.name.id}: {expression(cast(Any, p.value))}" for p in node.properties if _is_word(p)]
         return f"session {text(node.title)}" + (f" ({', '.join(words)})" if words else "")
     label = f" {node.label.id}" if node.label else ""
     return f"session{label}:" + (f" {node.agent.id}" if node.agent else "")
