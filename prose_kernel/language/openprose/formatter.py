@@ -305,7 +305,7 @@ def _head(node: tree.Spawn) -> str:
     if isinstance(node, tree.Resume):
         return f"resume: {node.agent.id}"
     if node.title is not None:
-        words = [f"{p.name.id}: {expression(cast(Any, p.value))}" for p in node.properties if _is_word(p)]
+        words = [f"{p.name.id}: {expression(cast('Any', p.value))}" for p in node.properties if _is_word(p)]
         return f"session {text(node.title)}" + (f" ({', '.join(words)})" if words else "")
     label = f" {node.label.id}" if node.label else ""
     return f"session{label}:" + (f" {node.agent.id}" if node.agent else "")
