@@ -236,7 +236,8 @@ class SessionRequest(Struct, frozen=True):
     assembled message.
 
     `output` is the JSON Schema that the answer must fit, None: any text; `correction` says what was wrong with the last
-    answer. `task` and `system` are interpolated. `context` is None when the program said nothing, empty for
+    answer, `wrong` holds each answer of an earlier attempt that did not fit, with what was wrong with it. `task` and
+    `system` are interpolated. `context` is None when the program said nothing, empty for
     `context: []`.
     `timeout` is in seconds. A call has `given` (None: an empty input), `prelude` (what the agent's memory tells it) and
     `settings`, what the agent's configuration holds beside the known keys; and nothing of what orients a session.
@@ -268,6 +269,7 @@ class SessionRequest(Struct, frozen=True):
     settings: Mapping[str, object] = struct_field(default_factory=dict)
     output: Mapping[str, Any] | None = None
     correction: str = ""
+    wrong: tuple[tuple[str, str], ...] = ()
     tools: tuple[str, ...] = ()
     elsewhere: bool = False
     bare: bool = False

@@ -127,7 +127,8 @@ class SessionAttempts:
         try:
             return taken(result.text, schema, typed_by_hand=result.origin == "human")
         except WrongAnswer as problem:
-            self.request = structs.replace(self.request, correction=str(problem))
+            wrong = (*self.request.wrong, (result.text or "", str(problem)))
+            self.request = structs.replace(self.request, correction=str(problem), wrong=wrong)
             message = f"the answer does not fit `output`: {problem}"
             raise SessionError(message, details={"kind": "answer"}) from None
 

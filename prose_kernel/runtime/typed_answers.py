@@ -23,13 +23,21 @@ class WrongAnswer(Exception):
     """The answer does not fit; the text says how, for people and for the model that is asked again."""
 
 
-def asked_for(schema: Schema, correction: str = "") -> str:
-    """The words that ask for an answer of this schema; `correction` is what was wrong with the last one."""
+def asked_for(schema: Schema, correction: str = "", wrong: str = "") -> str:
+    """The words that ask for an answer of this schema; `correction` is what was wrong with the last one, `wrong`."""
     text = (
         "Reply with one JSON object and nothing else. It must fit this JSON Schema:\n"
         f"{json_text(schema, separators=(',', ':'))}"
     )
-    return f"{text}\n\nYour last answer did not fit: {correction}. Give a corrected one." if correction else text
+    if not correction:
+        return text
+    last = f"Your last answer was:\n{wrong}\n\n" if wrong else ""
+    return f"{text}\n\n{last}{corrected(correction)}"
+
+
+def corrected(correction: str) -> str:
+    """The words that ask for an answer once more, after one that did not fit."""
+    return f"Your last answer did not fit: {correction}. Give a corrected one."
 
 
 def taken(text: str | None, schema: Schema, *, typed_by_hand: bool = False) -> str:

@@ -98,7 +98,7 @@ def assemble(request: SessionRequest) -> Assembled:
         ("scope", _scope(request.scope)),
         ("memory", _memory(request.memory)),
         ("context", _context(request.context)),
-        ("answer", asked_for(request.output, request.correction) if request.output is not None else None),
+        ("answer", _asked_for(request)),
         ("output", None if request.output is not None else _output(request.target, request.scope, request.memory)),
     ]
     return _assembled(sections)
@@ -121,7 +121,7 @@ def in_message(request: SessionRequest, *, reads: bool, files: Mapping[str, str]
         ("context", _fenced(pieces, reads=reads)),
         ("memory", request.prelude if call else _remembered(request.memory)),
         ("task", request.task.strip("\n")),
-        ("answer", asked_for(request.output, request.correction) if request.output is not None else None),
+        ("answer", _asked_for(request)),
     ]
     return _assembled(sections)
 
@@ -399,6 +399,13 @@ def _drawn(item: ContextItem) -> str:
         return ""
     drawn = picture(value.result.image)
     return drawn.text if drawn is not None and value.text.strip() == f"[{drawn.text}]" else ""
+
+
+def _asked_for(request: SessionRequest) -> str | None:
+    """The words that ask for a typed answer, with the last one that did not fit."""
+    if request.output is None:
+        return None
+    return asked_for(request.output, request.correction, request.wrong[-1][0] if request.wrong else "")
 
 
 def _output(target: Target | None, scope: BlockScope | None, memory: AgentMemory | None) -> str:

@@ -18,6 +18,7 @@ The name of the model decides, without what stands before a `/` in it (`<ms>` is
   values takes WORD if it has it, else its first value; a free text takes `because`
 - `script-NAME`: the turns given with `script()`, one for each request of a conversation; see `turn_of`
 - `err-<code>[-n]`: that HTTP status, the first n times (else always); 429 and 503 with `retry-after: 7`
+- `noschema[-WORD]`: refuses (400) to be held to a schema, else as `json`;  `words`: refuses the tool `answer` as well
 - `context`: the error of a message that is too long;  `quota`: a 429 for an empty purse
 - `hang`: never answers;  `stall`: begins a stream, then falls silent;  `drip`: streams a word each 10 ms for ever
 - `garbage`: 200 with an HTML page;  `broken`: 200 with half a JSON object;  `cut`: stops in the middle and closes
@@ -342,6 +343,12 @@ class StubServer:
                     await self._fail(connection, wire, int(code))
                     return
                 await self._say(connection, wire, Turn.saying(ANSWER))
+            case "noschema" | "words" if _holds_to_a_schema(wire.asked, tools=kind == "words"):
+                await self._fail(connection, wire, 400)
+            case "noschema":
+                await self._say(connection, wire, _json_turn(wire.asked, rest))
+            case "words":
+                await self._say(connection, wire, Turn.saying('{"verdict": "reject", "score": 1}'))
             case "context" | "quota":
                 await self._fail(connection, wire, 400 if kind == "context" else 429, kind)
             case "hang":
@@ -459,6 +466,10 @@ class StubServer:
         await connection.reply(status, json.dumps(error).encode(), **later)
 
 
+def _holds_to_a_schema(asked: Asked, *, tools: bool) -> bool:
+    return asked.schema is not None or (tools and "answer" in asked.tools)
+
+
 async def _words(*, endless: bool) -> AsyncIterator[str]:
     count = 0
     while endless or count < 3:
@@ -491,7 +502,8 @@ def _json_turn(asked: Asked, word: str) -> Turn:
     if asked.schema is not None:
         return Turn.saying(json.dumps(fitting(asked.schema, word)))
     if asked.tools:
-        name = next((tool for tool in asked.tools if "final" in tool or "output" in tool), next(iter(asked.tools)))
+        named = ("final", "output", "answer")
+        name = next((tool for tool in asked.tools if any(one in tool for one in named)), next(iter(asked.tools)))
         return Turn(calls=((name, fitting(asked.tools[name], word)),))
     found = re.search(r"\{.*\"properties\".*\}", asked.system + asked.user, re.DOTALL)
     return Turn.saying(json.dumps(fitting(json.loads(found[0]), word) if found else {}))

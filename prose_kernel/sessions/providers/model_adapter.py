@@ -32,7 +32,6 @@ from pydantic_ai.messages import (
     UserContent,
 )
 from pydantic_ai.models import Model, infer_model
-from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.providers import Provider, infer_provider_class
 from pydantic_ai.usage import RunUsage, UsageLimits
 
@@ -43,6 +42,7 @@ from prose_kernel.sessions.providers.model_bounds import Bounds, usage_of
 from prose_kernel.sessions.providers.model_calls import LONGEST_REPLY, Conversation, Field, Reply
 from prose_kernel.sessions.providers.model_errors import At, provider_error
 from prose_kernel.sessions.providers.model_http import client, too_long
+from prose_kernel.sessions.providers.model_output import Ways, is_refused
 from prose_kernel.sessions.providers.model_settings import refuse_idle, settings_of
 from prose_kernel.sessions.providers.model_talk import begun, talk, text_of
 from prose_kernel.sessions.usage import consumed
@@ -68,6 +68,7 @@ class ServerLink:
         self._models: dict[str, Model[Any]] = {}
         self._where = where
         self._batches: Batches | None = None
+        self._ways = Ways(server)
 
     async def converse(self, asked: Conversation, on_text: Callable[[str], None]) -> Reply:
         """The text that the model ends with, after any calls of tools; every piece of text goes to `on_text`."""
@@ -78,17 +79,7 @@ class ServerLink:
             bounded = Bounds(model, asked, self._at.name, used)
             listener.told = bounded.told
             said = begun(asked, _prompt(asked, model, self._at.name), _sendable(asked.system or "") or None)
-            async with self._batched(bounded, asked) as way:
-                last = await talk(
-                    way,
-                    asked,
-                    said,
-                    output=self._native(model, asked),
-                    settings=settings_of(model, self._server, asked),
-                    used=used,
-                    hear=listener.hear,
-                    call=listener.calls(asked),
-                )
+            last = await self._ask(model, bounded, asked, said, used, listener)
         except BaseException as problem:
             asked.history[:] = _unanswered(said)
             consumed(
@@ -136,13 +127,40 @@ class ServerLink:
             raise provider_error(problem, self._at, asked.model) from None
         return _reply(result.response, usage_of(result.usage, asked.options.price), "", result.output.model_dump())
 
-    def _native(self, model: Model[Any], asked: Conversation) -> OutputObjectDefinition | None:
-        """The schema of the answer where the vendor's own server holds the model to one, or the settings say that this
-        one does. Other servers that only speak a vendor's format may refuse it; they are asked in words alone."""
-        sure = self._server.base_url is None or self._server.judge_output == "native"
-        if asked.output is None or not sure or not model.profile.get("supports_json_schema_output"):
-            return None
-        return OutputObjectDefinition(json_schema=dict(asked.output), name="answer")
+    async def _ask(
+        self,
+        model: Model[Any],
+        bounded: Bounds,
+        asked: Conversation,
+        said: list[ModelMessage],
+        used: RunUsage,
+        listener: _Listener,
+    ) -> ModelResponse:
+        """The response that ends the conversation. A way of asking for a typed answer that the server refuses is
+        followed by the next one, in the same attempt."""
+        settings = settings_of(model, self._server, asked)
+        ways, first = self._ways.of(model, asked), len(said)
+        for output in ways:
+            try:
+                async with self._batched(bounded, asked) as way:
+                    last = await talk(
+                        way,
+                        asked,
+                        said,
+                        output=output,
+                        settings=settings,
+                        used=used,
+                        hear=listener.hear,
+                        call=listener.calls(asked),
+                    )
+            except Exception as problem:
+                if output == ways[-1] or len(said) > first or not is_refused(problem):
+                    raise
+            else:
+                if output != ways[0]:
+                    self._ways.worked(asked.model, output)
+                return last
+        raise AssertionError("there is always a way")
 
     def prepare(self, model: str) -> None:
         """Make the model, which loads its vendor's client and prices. What fails now fails again when it is used."""

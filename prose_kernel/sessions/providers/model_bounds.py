@@ -26,6 +26,7 @@ from prose_kernel.sessions.providers import prices
 from prose_kernel.sessions.providers.model_calls import Conversation
 
 _CHARACTERS = 4  # of an answer, to a token
+_FRAME = 48  # characters around the description of a tool
 IMAGE = 1500  # tokens, about: what an image costs that is as large as models look at
 ASSURED = 4096  # tokens that every model may be asked for; who is asked for too many refuses
 FEWEST = 16  # tokens that an answer may have: some servers refuse to be asked for less
@@ -144,7 +145,7 @@ class Bounds(WrapperModel):
         """About how many tokens the request is: conversation, tools, schemas."""
         tools = (*parameters.function_tools, *parameters.output_tools)
         length = sum(
-            len(tool.name) + len(tool.description or "") + _json(tool.parameters_json_schema) for tool in tools
+            _FRAME + len(tool.name) + len(tool.description or "") + _json(tool.parameters_json_schema) for tool in tools
         )
         if parameters.output_object is not None:
             length += _json(parameters.output_object.json_schema)

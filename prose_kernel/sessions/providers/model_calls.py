@@ -37,6 +37,7 @@ class Conversation:
     are, the message asks for it in any case. `context` goes before the message: what further conversations may begin
     with too; `attached` goes between the two. `opens` is waited for before each request. `history` is what was said by
     now: a conversation that fails leaves it there, and one that begins with it goes on, maybe with another model.
+    `wrong` are answers of earlier attempts that did not fit `output`, each with what was wrong with it.
     """
 
     model: str
@@ -53,6 +54,7 @@ class Conversation:
     opens: Callable[[], Awaitable[None]] | None = None
     history: list[Any] = field(default_factory=list)
     context: str = ""
+    wrong: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,15 +31,24 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RunUsage
 
+from prose_kernel.runtime.typed_answers import corrected
 from prose_kernel.sessions.providers.model_calls import Conversation
+from prose_kernel.sessions.providers.model_output import ANSWER, Way
 
 Hear = Callable[[AsyncIterable[ModelResponseStreamEvent]], Awaitable[None]]
 Call = Callable[[str, dict[str, Any]], Awaitable[str]]
 
 
 def begun(asked: Conversation, prompt: str | Sequence[UserContent], instructions: str | None) -> list[ModelMessage]:
-    """The messages of a conversation that begins, or goes on where another one has failed."""
-    return list(asked.history) or [ModelRequest(parts=[UserPromptPart(prompt)], instructions=instructions)]
+    """The messages of a conversation that begins, or goes on where another one has failed: after answers that did not
+    fit they are in it, each with what was wrong."""
+    if asked.history:
+        return list(asked.history)
+    said: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart(prompt)], instructions=instructions)]
+    for answer, problem in asked.wrong:
+        said.append(ModelResponse(parts=[TextPart(answer or "(no text)")]))
+        said.append(ModelRequest(parts=[UserPromptPart(corrected(problem))], instructions=instructions))
+    return said
 
 
 async def talk(
@@ -47,7 +56,7 @@ async def talk(
     asked: Conversation,
     said: list[ModelMessage],
     *,
-    output: OutputObjectDefinition | None,
+    output: Way,
     settings: ModelSettings,
     used: RunUsage,
     hear: Hear,
@@ -76,7 +85,7 @@ async def talk(
         _count(used, response)
         said.append(response)
         calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
-        if not calls:
+        if not calls or (output == "tool" and any(part.tool_name == ANSWER for part in calls)):
             _refused(response)
             return response
         _whole(response, calls[-1])
@@ -103,19 +112,31 @@ async def _later(
 
 
 def text_of(response: ModelResponse) -> str:
-    """What was said, without thoughts."""
+    """What was said, without thoughts. An answer that is a call of a tool is that call's arguments."""
+    for part in response.parts:
+        if isinstance(part, ToolCallPart) and part.tool_name == ANSWER:
+            return part.args_as_json_str()
     return "".join(part.content for part in response.parts if isinstance(part, TextPart))
 
 
-def _told(asked: Conversation, output: OutputObjectDefinition | None) -> ModelRequestParameters:
+def _told(asked: Conversation, output: Way) -> ModelRequestParameters:
     tools = [
         ToolDefinition(name=spec.name, description=spec.description, parameters_json_schema=dict(spec.parameters))
         for spec in asked.tools
     ]
-    if output is None:
-        return ModelRequestParameters(function_tools=tools)
+    schema = dict(asked.output or {})
     # the answer stays text for the library: what is wrong with it is said by us, in one way for all providers
-    return ModelRequestParameters(function_tools=tools, output_mode="native", output_object=output)
+    match output:
+        case "native":
+            shape = OutputObjectDefinition(json_schema=schema, name=ANSWER)
+            return ModelRequestParameters(function_tools=tools, output_mode="native", output_object=shape)
+        case "tool":
+            answer = ToolDefinition(
+                name=ANSWER, description="Give your answer.", parameters_json_schema=schema, kind="output"
+            )
+            return ModelRequestParameters(function_tools=tools, output_mode="tool", output_tools=[answer])
+        case _:
+            return ModelRequestParameters(function_tools=tools)
 
 
 def _count(used: RunUsage, response: ModelResponse) -> None:

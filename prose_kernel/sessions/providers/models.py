@@ -94,7 +94,9 @@ class _Attempt:
         reads = any(spec.name == "read" for spec in specs)
         given = request.given
         files = await in_thread(lambda _stop: bench.referenced()) if given is not None and given.references else {}
-        said = Spoken.of(in_message(request, reads=reads, files=files))
+        # the wrong answers before this one are in the conversation
+        fresh = structs.replace(request, correction="", wrong=())
+        said = Spoken.of(in_message(fresh, reads=reads, files=files))
         asked = Conversation(
             meant.model,
             said.message,
@@ -110,6 +112,7 @@ class _Attempt:
             opens=opens,
             history=self._history[tools],
             context=said.context,
+            wrong=request.wrong,
         )
         show = AnswerStream(lambda piece: self._on_progress(SessionProgress("text", piece)))
         reply = await link.converse(asked, show if request.memory is not None else show.on_text)

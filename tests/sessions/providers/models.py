@@ -70,6 +70,7 @@ class Live:
             policy = Policy.of(request.permissions, host, str(cwd))
             return SessionWorkbench(request, policy, desk, self.where, on_progress)
 
+        self.bench = bench
         options = SessionOptions(servers={name: found, **(others or {})}, max_parallel=limit)
         self.servers = ModelServers(options, self.where, clock or SystemClock())
         self.sessions = ModelSessions(self.servers, name, model, workbench=bench, rounds=rounds)
