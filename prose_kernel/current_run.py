@@ -108,6 +108,14 @@ class Environment:
         return self.start.language or languages.of_file(self.start.program_file)
 
     @property
+    def leaves_nothing(self) -> bool:
+        """Whether nothing of a run is left on disk that nobody has asked for: a program of VVM in its default mode
+        (docs/reference/vvm.md 7.1). A notebook is kept itself, and so is what it has done."""
+        start = self.start
+        noted = start.notebook or start.program_file.endswith(".ipynb") or start.recordings is not None
+        return self.language.state != "state" and self.settings.vvm_state != "filesystem" and not noted
+
+    @property
     def project(self) -> Path:
         """The directory in which the sessions of the run work."""
         file = self.start.cwd / self.start.program_file
@@ -319,6 +327,7 @@ class CurrentRun:
             functions=around.functions,
             warn=around.warnings.append,
             recordings=around.start.recordings,
+            records=not around.leaves_nothing or settings.records_by_choice,
         )
 
     # ------------------------------------------------------------ what it leaves behind
@@ -378,7 +387,7 @@ class CurrentRun:
 
     def _new_journal(self) -> RunJournal | None:
         around, settings, how = self.around, self.around.settings, self.around.resumption
-        in_memory = self.kept is None and around.language.state == "state"
+        in_memory = around.leaves_nothing or (self.kept is None and around.language.state == "state")
         if how is None and (settings.journal == "off" or in_memory or settings.provider == "dry-run"):
             return None
         from prose_kernel.run_journal import RunJournal

@@ -110,9 +110,10 @@ class Language:
 
     `title` is its name for people. `mode` is the mode of an editor that does not know it; `delimiters` are what opens
     and closes its literals beside quotes, `declared` the words for how a name was bound; `sample` is a program of one
-    line. `state` is the setting that says what of it is kept in files: the names of a run that begins with it
-    (`state`), or answers of its agents (`vvm_state`). `at_home`: sessions of a file work in its directory, not
-    in that in which it was started. `configure` gives a new machine the settings that only its language has.
+    line. `markers` are those of its narration, by the live mark or by `session`, `judge`, `loop`, `parallel`. `state`
+    is the setting that says what of it is kept in files: the names of a run that begins with it (`state`), or answers
+    of its agents (`vvm_state`). `at_home`: sessions of a file work in its directory, not in that in which it was
+    started. `configure` gives a new machine the settings that only its language has.
 
     `complete` tells what could be written at the end of a text: given are the text, whether it ends in `code`, a
     `string`, a `triple` quoted one or a `marker`, where that literal begins, what the machine knows and the values of
@@ -152,6 +153,7 @@ class Language:
     sample: str
     delimiters: tuple[str, ...] = ()
     declared: Mapping[str, str] = field(default_factory=dict)
+    markers: Mapping[str, str] = field(default_factory=dict)
     state: Literal["state", "vvm_state"] = "state"
     at_home: bool = False
     elsewhere: bool = False
@@ -303,6 +305,14 @@ VVM: Final = Language(
     delimiters=("`",),
     computing=("computed_value = ",),
     declared={"output": "export"},
+    markers={
+        "✗": "\N{CROSS MARK}",
+        "✓": "\N{WHITE HEAVY CHECK MARK}",
+        "session": "\N{HOURGLASS WITH FLOWING SAND}",
+        "judge": "\N{DIRECT HIT}",
+        "loop": "\N{ANTICLOCKWISE DOWNWARDS AND UPWARDS OPEN CIRCLE ARROWS}",
+        "parallel": "\N{HIGH VOLTAGE SIGN}",
+    },
     state="vvm_state",
     at_home=True,
     refusal="\N{CROSS MARK} Validation failed",

@@ -350,9 +350,13 @@ def session_services(
     functions: Path | None,
     warn: Callable[[str], None],
     recordings: SharedCassettes | None = None,
+    records: bool = True,
 ) -> SessionServices:
     """Who answers sessions, judges and records. `project` is the directory in which sessions work, `before` what these
-    services replace, `recordings` those that many runs use. Raises `UsageError`."""
+    services replace, `recordings` those that many runs use, `records` whether answers are written down. Raises
+    `UsageError`."""
+    from dataclasses import replace
+
     from prose_kernel.commands.helpers import Helpers
     from prose_kernel.commands.tasks.terminals import TaskTerminals
     from prose_kernel.session_services import connect
@@ -361,9 +365,12 @@ def session_services(
     from prose_kernel.settings import surroundings
     from prose_kernel.state.journal_file import is_answered
 
+    options = settings.session_options(cwd)
+    if not records:
+        options = replace(options, cassette=replace(options.cassette, writes=False))
     return connect(
         asker,
-        settings.session_options(cwd),
+        options,
         surroundings(project, home.directory if home is not None else None, settings.state_dir),
         clock=clock,
         interrupt=interrupt,

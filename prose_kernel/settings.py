@@ -257,6 +257,11 @@ class Settings:
         return any(getattr(self, name) != getattr(_DEFAULTS, name) for name in WHO_ANSWERS)
 
     @property
+    def records_by_choice(self) -> bool:
+        """Whether a recording was asked for."""
+        return self.cassette is not None or self.cassette_mode in ("auto", "record")
+
+    @property
     def on_other_machines(self) -> bool:
         """Whether commands run on other machines; a dry run runs none."""
         return self.remote not in (None, "off") and self.provider != "dry-run"

@@ -240,6 +240,11 @@ class Workspace:
         return self._run is not None and self._run.journal is not None
 
     @property
+    def leaves_nothing(self) -> bool:
+        """Whether nothing of a run is left on disk (`Environment.leaves_nothing`)."""
+        return self._around.leaves_nothing
+
+    @property
     def journal(self) -> Path | None:
         """The journal of the run, with which it can be resumed; None where it has none, or none yet."""
         run = self._run

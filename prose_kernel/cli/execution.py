@@ -70,7 +70,7 @@ class Cell:
 class Ended:
     """How a run ended. `products` are the texts printed at the end; `text_name` is the program or cell that was the
     last to run; `signal` is set for an interrupted run; `journal` is the one with which it can be resumed, if it can;
-    `notes` are said last, about what sessions have consumed."""
+    `notes` are said last, about what sessions have consumed; `forgotten`: it could be resumed, had it been kept."""
 
     status: int
     run_id: str | None = None
@@ -84,6 +84,7 @@ class Ended:
     journal: Path | None = None
     stderr_shown: bool = False
     notes: tuple[str, ...] = ()
+    forgotten: bool = False
 
 
 class ProgramRun:
@@ -123,6 +124,10 @@ class ProgramRun:
     def plugged(self, settings: Settings, start: Start) -> Workspace:
         """A workspace for this run, which is told of here; it goes on where the request resumes one."""
         how, narrator = self.request.resumption, self.narrator
+        if self.language.markers and self.screen.shares_terminal("stderr"):
+            from prose_kernel.state.transcript import MarkedTrace
+
+            narrator.narrate(MarkedTrace())
         workspace = Workspace(
             settings, start, asker=self.asker, listeners=[narrator], resumption=how, on_live=self._caught_up
         )
@@ -216,6 +221,7 @@ class ProgramRun:
         workspace = self.workspace
         started = done > 0 or bool(received) or isinstance(error, RunError) or workspace.run_id is not None
         cause = Interrupted() if received else error if isinstance(error, RunError) else None
+        from_outside = bool(received) or (isinstance(error, RunError) and bool(error.answer))
         try:
             if started:
                 error = await self._write_end(cause) or error
@@ -231,7 +237,8 @@ class ProgramRun:
                 products=self._products(outputs),
                 error=None if received else error,
                 text_name=self.text_name,
-                journal=workspace.journal if received or (isinstance(error, RunError) and error.answer) else None,
+                journal=workspace.journal if from_outside else None,
+                forgotten=from_outside and workspace.leaves_nothing,
                 signal=received[0] if received else None,
                 stderr_shown=error is not None and error is self.narrator.shown_error,
                 notes=report.session_notes(workspace.started_services, usage=self.request.usage) if started else (),

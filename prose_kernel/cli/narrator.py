@@ -30,11 +30,14 @@ from prose_kernel.runtime.ports import CommandResult
 from prose_kernel.runtime.values import ExecText, Reference, Value, full_text
 
 if TYPE_CHECKING:
+    from prose_kernel.state.transcript import MarkedTrace
     from prose_kernel.workspace import Workspace
 
 PREVIEW_COLUMNS = 100
 DELAY = 0.3
 """Seconds that something has to take before it is shown live."""
+MOST_PASSES = 100
+"""Passes of one loop that are narrated."""
 STEADY = 0.5
 """Seconds between two drawings in which only the time changes."""
 
@@ -87,6 +90,8 @@ class Narrator:
         )  # names whose answers are there, not yet bound
         self.language = languages.default()
         """That of the program that runs, which says how its values are written."""
+        self.markers: MarkedTrace | None = None
+        """Narrates in the markers of the language, where it has some; remarks about the same are left out."""
         self.shown_error: RunError | None = None
         self._handlers = {
             e.CommandStarted: self._command_started,
@@ -140,9 +145,19 @@ class Narrator:
             self._live.language = self.language
             self._live(event)
             self._refresh.changed()
+        if self.markers is not None and type(event) in self.markers.kinds and not _is_late(event):
+            for line in self.markers.lines_of(event):
+                self._order.say(event.place.branches, _Note(line))
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(event)  # type: ignore[operator]
+
+    def narrate(self, markers: MarkedTrace) -> None:
+        """Print these markers while a program runs."""
+        self.markers = markers
+        for told in (e.Judged, e.Retried, e.Warned):
+            self._handlers.pop(told, None)
+        self.kinds = self.kinds | markers.kinds
 
     def close(self) -> None:
         """Write what still waits for its turn, and take the live lines away."""
@@ -286,6 +301,8 @@ class Narrator:
 
     def _value(self, branches: tuple[e.BranchStep, ...], name: str, value: Value) -> None:
         """A remark with the beginning of a value."""
+        if self.markers is not None:
+            return
         text = self.language.text_of(value).rstrip("\n")
         more = text.count("\n")
         rest = f" (+{more} line{'s' if more > 1 else ''})" if more else ""
@@ -348,3 +365,8 @@ class _Shown:
 
     window: OutputWindow
     format: str = ""
+
+
+def _is_late(event: e.Event) -> bool:
+    """Whether it is a pass of a loop that has told of enough."""
+    return isinstance(event, e.LoopPass) and event.index >= MOST_PASSES

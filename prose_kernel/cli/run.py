@@ -273,6 +273,8 @@ def _where(request: Request, ended: Ended) -> str:
     if ended.journal is not None:
         options = "".join(f" {shlex.quote(part)}" for part in request.who_answers)
         lines.append(f"\nto resume it: prose run --resume {_named(ended.journal.parent, cwd)}{options}")
+    elif ended.forgotten:
+        lines.append("\nnothing of this run is kept; with --state=filesystem it can be resumed")
     return "".join(lines)
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from prose_kernel.presentation.cards import CARD, LEFT, QUIET, QUIET_LEFT, TABLE
 from prose_kernel.presentation.display import Display
 from prose_kernel.presentation.live_run import LiveRun, Work
-from prose_kernel.presentation.live_words import Line
+from prose_kernel.presentation.live_words import RUNS, Line
 from prose_kernel.presentation.refresh import Refresh, Time
 from prose_kernel.presentation.safety import html_text, visible
 from prose_kernel.presentation.stage import Stage
@@ -121,6 +121,7 @@ def _block(line: Line) -> str:
     bar = f'<progress value="{line.done[0]}" max="{max(line.done[1], 1)}"></progress> ' if line.done else ""
     beside = "".join(f" · {html_text(part)}" for part in (*line.about, line.time) if part)
     name = f"<code>{html_text(line.name)}</code>" if line.mark.strip() else html_text(line.name)
+    name = name if line.mark in (RUNS, " ") else f"{line.mark} {name}"
     last = f"<div {QUIET}>{html_text(line.last)}</div>" if line.last else ""
     return f"<div><small>{bar}{name}<span {QUIET}>{beside}</span>{last}</small></div>"
 

@@ -18,6 +18,7 @@ from prose_kernel import languages
 from prose_kernel.presentation.branch_names import BranchNames
 from prose_kernel.presentation.cards import branch_state, branch_text
 from prose_kernel.presentation.live_words import (
+    RUNS,
     TITLE,
     Consumed,
     Line,
@@ -77,6 +78,7 @@ class Work:
     until: float | None = None  # a retry begins
     bare: bool = False
     session: bool = False
+    judge: bool = False
     heard: float = 0.0  # when it printed something last
 
     def last_line(self) -> str:
@@ -219,7 +221,7 @@ class LiveRun:
 
     def _judge_asked(self, event: JudgeAsked) -> None:
         mark = self.language.delimiters[-1]
-        work = Work(f"deciding {mark}{clip(event.question, TITLE)}{mark}", event.place.branches, self.now())
+        work = Work(f"deciding {mark}{clip(event.question, TITLE)}{mark}", event.place.branches, self.now(), judge=True)
         self.begin(("judge", event.at), work)
 
     def _judged(self, event: Judged) -> None:
@@ -309,7 +311,14 @@ class LiveRun:
     def status(self, spawn: int) -> str:
         """What is said beside the text of a session that is shown apart."""
         work, now = self._work.get(spawn), self.now()
-        return " · ".join(some([*self._beside(work, now), span(now - work.began)])) if work is not None else ""
+        if work is None:
+            return ""
+        mark = self.language.markers.get("session", "")
+        return f"{mark} {' · '.join(some([*self._beside(work, now), span(now - work.began)]))}".lstrip()
+
+    def _mark(self, what: str) -> str:
+        """The mark of something, in the language of the text that runs."""
+        return self.language.markers.get(what, what if len(what) == 1 else RUNS)
 
     def lines(self, rows: int = ROWS) -> list[Line]:
         """What is under way, the outer things first; failures before what runs. `rows` limits those of one
@@ -344,12 +353,18 @@ class LiveRun:
         if loop.fixed and loop.maximum:
             done = loop.index, loop.maximum
             about.append(estimate(loop.index - first, loop.maximum - loop.index, now - seen))
-        return Line(head_line(loop.source.slice(loop.node.span)), some(about), time=span(now - seen), done=done)
+        head, mark = head_line(loop.source.slice(loop.node.span)), self._mark("loop")
+        return Line(head, some(about), mark, time=span(now - seen), done=done)
 
     def _work_line(self, work: Work, now: float) -> Line:
         name = f"{work.bound_to} = {work.title}" if work.bound_to else work.title
         last = work.doing if self.own(work) else work.last_line() or work.doing
-        return Line(name, some(self._beside(work, now)), time=span(now - work.began), last=last)
+        return Line(name, some(self._beside(work, now)), self._mark_of(work), time=span(now - work.began), last=last)
+
+    def _mark_of(self, work: Work | None) -> str:
+        if work is None:
+            return RUNS
+        return self._mark("session" if work.session else "judge" if work.judge else RUNS)
 
     def _beside(self, work: Work, now: float) -> list[str]:
         wait = f"in {span(math.ceil(work.until - now))}" if work.until is not None and work.until > now else ""
@@ -361,9 +376,10 @@ class LiveRun:
         if event.iterations and fork.ended >= min(fork.widest, event.count - fork.ended):
             counts.append(estimate(fork.ended, event.count - fork.ended, now - fork.began))
         heading = fork_line(event.place.source.slice(event.place.span))
-        yield Line(heading, some(counts), time=span(now - fork.began), done=(fork.ended, event.count))
+        time_of_fork, done = span(now - fork.began), (fork.ended, event.count)
+        yield Line(heading, some(counts), self._mark("parallel"), time=time_of_fork, done=done)
         for index in sorted(fork.failures):
-            yield Line(fork.names[index], some([fork.failures[index]]), mark="✗", depth=1)
+            yield Line(fork.names[index], some([fork.failures[index]]), mark=self._mark("✗"), depth=1)
         unnamed = fork.failed - len(fork.failures)
         doing = self._doing(event)
         room = max(1, rows - len(fork.failures))
@@ -371,7 +387,7 @@ class LiveRun:
             yield self._row(fork, index, doing.get(index), now)
         for index in sorted(fork.results):
             text = branch_text(fork.results[index], self.language) if self.tells_results else ""
-            yield Line(fork.names[index], some([text]), mark="✓", depth=1)
+            yield Line(fork.names[index], some([text]), mark=self._mark("✓"), depth=1)
         hidden = len(fork.running) - room
         waiting = event.count - fork.ended - len(fork.running)
         rest = [
@@ -405,7 +421,8 @@ class LiveRun:
         if work is not None:
             last = work.doing if self.own(work) else work.last_line() or work.doing
             about += [*self._beside(work, now), "" if last else work.title]
-        return Line(fork.names[index], some(about), depth=1, time=span(now - fork.running[index]), last=last)
+        time_of_branch = span(now - fork.running[index])
+        return Line(fork.names[index], some(about), self._mark_of(work), depth=1, time=time_of_branch, last=last)
 
     _handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]] = {
         CellStarted: _cell_started,

@@ -17,14 +17,18 @@ TITLE: Final = 60
 _MODIFIERS: Final = re.compile(r" \([a-z-]+: [^()]*\)?…?\Z")
 
 
+RUNS: Final = "▸"
+"""The mark of what runs, in a language that has no markers of its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a live view. `mark` is its state (`▸ ✗ ✓`), `about` what is said beside its name, `time` how long it
-    has run, `last` the last line that it has printed."""
+    """One line of a live view. `mark` is its state (`▸ ✗ ✓`, or a marker of its language), `about` what is said beside
+    its name, `time` how long it has run, `last` the last line that it has printed."""
 
     name: str
     about: tuple[str, ...] = ()
-    mark: str = "▸"
+    mark: str = RUNS
     depth: int = 0
     time: str = ""
     last: str = ""

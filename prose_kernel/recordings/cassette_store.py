@@ -256,7 +256,8 @@ class CassetteStore:
     def _flush(self, patience: float) -> bool:
         """Write what is pending; False while somebody else is writing."""
         batch = list(self._pending)
-        if not batch:
+        if not batch or not self.options.writes:
+            self._pending.clear()
             return True
         unchanged = self._known_signature() == files.signature_of(self.own)
         try:
@@ -292,7 +293,7 @@ class CassetteStore:
         """Write what is pending, and take out what was replaced."""
         if self._pending and not self._flush(PATIENCE):
             self._give_up()
-        if not self._replaced:
+        if not self._replaced or not self.options.writes:
             return
         self._replaced = 0
         try:

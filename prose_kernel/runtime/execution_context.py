@@ -685,6 +685,7 @@ class ExecutionContext:
             ask = partial(_in_place, host.permits, ask)
         with self._counted(active, request) if active else _UNCOUNTED:
             if host.journal is None:
+                self.answered = request.at, self.statement
                 return await self.outside(ask())
             return await host.journal.answer(self, request, kind, ask, also=also, kept=kept)
 

@@ -155,6 +155,7 @@ class CassetteOptions:
     - `realtime`: recorded latencies are waited for on replay.
     - `stale`: what a replay does where a file that the session read has changed; None: `fail` in CI, else `warn`.
     - `alone`: no other cassette is read.
+    - `writes`: whether answers are written down; recorded ones are used all the same.
     """
 
     name: str | None = None
@@ -165,6 +166,7 @@ class CassetteOptions:
     realtime: bool = False
     stale: Stale | None = None
     alone: bool = False
+    writes: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import ClassVar, Final
 
 from prose_kernel.errors import RunError
 from prose_kernel.runtime import events as ev
@@ -43,11 +43,14 @@ class InContextTrace:
             if self._announce is not None:
                 self._announce(ANNOUNCEMENT)
             return
-        for text in self._markers(event):
-            line = indentation(event.place) + one_line(text)
+        for line in self.lines_of(event):
             self._lines.append(line)
             if self._show and self._announce is not None:
                 self._announce(line)
+
+    def lines_of(self, event: ev.Event) -> list[str]:
+        """The markers of an event, one on each line."""
+        return [indentation(event.place) + one_line(text) for text in self._markers(event)]
 
     def _markers(self, event: ev.Event) -> Iterable[str]:
         """The lines of an event."""
@@ -103,6 +106,10 @@ class InContextTrace:
                 return None
 
 
+_OF_OTHERS: Final = (ev.CommandFinished, ev.GateOpened, ev.GateResolved, ev.ProgramCalled, ev.ProgramReturned)
+"""What only another language of the run does."""
+
+
 class MarkedTrace(InContextTrace):
     """The same in the markers of VVM: one code point each says what happens."""
 
@@ -114,14 +121,22 @@ class MarkedTrace(InContextTrace):
         "\N{HIGH VOLTAGE SIGN}",
     )
 
+    kinds: ClassVar = frozenset(
+        {
+            *(ev.RunStarted, ev.SessionStarted, ev.SessionFinished, ev.Retried, ev.Bound, ev.LoopPass, ev.Judged),
+            *(ev.ArmChosen, ev.OptionChosen, ev.Constrained, ev.ParallelStarted, ev.ParallelJoined),
+            *(ev.BlockEntered, ev.BlockLeft, ev.TryEntered, ev.Caught, ev.FinallyEntered, ev.Failed, ev.Warned),
+            *(ev.RunEnded, *_OF_OTHERS),
+        }
+    )
+
     def __call__(self, event: ev.Event) -> None:
-        if isinstance(event, ev.RunStarted):
-            self._lines.append(f"{self.START} Run: {one_line(event.program_file)}")
-            return
-        super().__call__(event)
+        self._lines += self.lines_of(event)
 
     def _markers(self, event: ev.Event) -> Iterator[str]:
         match event:
+            case ev.RunStarted():
+                yield f"{self.START} Run: {one_line(event.program_file)}"
             case ev.SessionStarted():
                 if not event.request.attempt:
                     yield f"{self.START} {_head(event.place)}"
@@ -168,10 +183,6 @@ class MarkedTrace(InContextTrace):
                 )
             case _:
                 yield from super()._markers(event) if isinstance(event, _OF_OTHERS) else ()
-
-
-_OF_OTHERS: Final = (ev.CommandFinished, ev.GateOpened, ev.GateResolved, ev.ProgramCalled, ev.ProgramReturned)
-"""What only another language of the run does."""
 
 
 def _head(place: ev.Place) -> str:

@@ -8,9 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
+from stubs.model_server import StubServer
 
 from prose_kernel.cli.main import main
 
@@ -51,13 +53,48 @@ def test_exports_are_printed_as_outputs_are(capsys: pytest.CaptureFixture[str]) 
     assert sorted(path.name for path in Path().iterdir()) == ["bad.vvm", "p.prose", "s.yaml", "v.vvm"]
 
 
-def test_the_run_id_in_json_names_the_journal_of_a_run_that_asked_something(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a25_the_default_mode_leaves_nothing_on_disk(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("v.vvm").write_text("agent a()\nx = @a `Say`(())\ny = @a `More`(())\nexport x\n")
+    Path("s.yaml").write_text('sessions:\n  "Say": "an answer"\n')
+    before = sorted(Path().rglob("*"))
+    call = ["run", "v.vvm", "--provider", "scripted", "--script", "s.yaml"]
+    assert main([*call, "--format", "json"]) == 3
+    seen = capsys.readouterr()
+    assert json.loads(seen.out.splitlines()[-1])["run_id"] is None
+    assert "prose run --resume" not in seen.err
+    assert "--state=filesystem" in seen.err.splitlines()[-1]
+    assert sorted(Path().rglob("*")) == before
+    assert main(["run", "--resume", "v.vvm"]) == 2
+    assert main([*call, "--state=filesystem"]) == 3
+    assert "to resume it: prose run --resume" in capsys.readouterr().err
+
+
+def test_a25_the_default_mode_records_nothing_unless_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     Path("v.vvm").write_text("agent a()\nx = @a `Say`(())\nexport x\n")
-    assert main(["run", "v.vvm", "--format", "json", "--provider", "scripted", "--script", "s.yaml"]) == 0
-    found = result(capsys)
-    assert found["outputs"] == {"x": "an answer"}
-    assert [*Path(".vvm").glob("runs/*/*")] == [Path(f".vvm/runs/{found['run_id']}/journal.jsonl")]
-    assert Path(".vvm/.gitignore").read_text() == "*\n"
+    before = sorted(Path().rglob("*"))
+    with StubServer() as server:
+        table = f'[providers.stub]\nkind = "openai"\nbase_url = "{server.openai_url}"\nmodel = "ok-1"\n'
+        Path("prose.toml").write_text(table)
+        terminal = forked.Terminal("run", "v.vvm", "--provider", "stub", cwd=Path.cwd())
+        terminal.expect_exact("Completed")
+        assert terminal.end() == 0
+        Path("prose.toml").unlink()
+        assert (server.stats.requests, sorted(Path().rglob("*"))) == (1, before)
+        Path("prose.toml").write_text(table)
+        assert main(["run", "v.vvm", "--provider", "stub", "--cassette-mode", "auto"]) == 0
+    assert [path.name for path in Path("cassettes").iterdir() if path.suffix == ".jsonl"] == ["session.jsonl"]
+    assert not Path(".vvm").exists()
+
+
+def test_a25_a_terminal_shows_the_narration_of_a_program() -> None:
+    Path("v.vvm").write_text("agent a()\nx = @a `Say`(())\nif 1 < 2:\n  pass\nexport x\n")
+    call = ("run", "v.vvm", "--provider", "scripted", "--script", "s.yaml")
+    terminal = forked.Terminal(*call, cwd=Path.cwd())
+    for marker in ("📍 Run: v.vvm", "📍 @a `Say`(())", "⏳ @a", "📦 an answer", "✅ x bound", "✅ Completed"):
+        terminal.expect_exact(marker)
+    assert terminal.end() == 0
+    piped = forked.prose(*call, cwd=Path.cwd())
+    assert "✅" not in piped.stderr
 
 
 def test_without_exports_the_last_value_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

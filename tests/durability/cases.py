@@ -34,6 +34,7 @@ def prose(name: str, text: str, **more: Any) -> None:
 
 
 def vvm(name: str, text: str, **more: Any) -> None:
+    more["settings"] = {"vvm_state": "filesystem", **more.get("settings", {})}
     CASES[name] = Case(name, (("vvm", dedent(text).lstrip()),), **more)
 
 

@@ -155,6 +155,19 @@ def test_a_retry_counts_down_and_says_who_is_asked(world: World) -> None:
     assert world.panel.run.status(1) == "asking openai, small · retry 1 of 3 · 6 s"
 
 
+def test_a25_a_program_of_vvm_is_live_in_its_own_markers(world: World) -> None:
+    world.panel.run.language = languages.LANGUAGES["vvm"]
+    request = SessionRequest("call", "Write it", "c1/s0", agent="writer")
+    world.happens(
+        events.JudgeAsked(place(), "is it good", "c1/j0"),
+        started(["a"]),
+        events.SessionStarted(iteration(0), 2, request, "other"),
+        seconds=2,
+    )
+    assert world.panel.run.status(2).startswith("⏳ ")
+    assert [line.strip()[0] for line in world.seen[:3]] == ["🎯", "⚡", "⏳"]
+
+
 def test_what_was_consumed_is_added_up(world: World) -> None:
     request = SessionRequest("session", "Write it", "c1/s0")
     result = SessionResult("text", usage=Usage(tokens_in=1000, tokens_out=234, cost=0.0125))
