@@ -43,16 +43,21 @@ class Confinement:
 
     `landlock` puts it into a domain: it can neither signal nor trace nor look into processes outside. With `paths` it
     reaches these files alone, each with its rights (`sandbox_syscalls.READ` and others). `own_network` gives it
-    an empty network namespace, `no_tcp` forbids TCP through Landlock. `own_limits` keeps it from changing the limits
-    of other processes. `maps_root` is for a program that makes a user namespace itself. With `keep_rights` it may do
-    whatever this user may: the monitor alone is wanted.
+    an empty network namespace, `no_tcp` forbids TCP through Landlock. `apart` keeps it from what other processes share
+    by name, in namespaces of its own, in which `read_only` files and directories cannot be changed. `filtered` refuses
+    it system calls (`system_call_filter`), with `no_sockets` all sockets but Unix ones. `maps_root` is for a program
+    that makes a user namespace itself. With `keep_rights` it may do whatever this user may; only the monitor is
+    wanted.
     """
 
     landlock: bool = False
     paths: tuple[tuple[bytes, int], ...] | None = None
     own_network: bool = False
     no_tcp: bool = False
-    own_limits: bool = False
+    apart: bool = False
+    read_only: tuple[bytes, ...] = ()
+    filtered: bool = False
+    no_sockets: bool = False
     maps_root: bool = False
     keep_rights: bool = False
 

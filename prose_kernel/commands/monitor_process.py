@@ -23,8 +23,9 @@ if __name__ == "__main__":
     import process_table  # type: ignore[import-not-found]
     import sandbox_syscalls  # type: ignore[import-not-found]
     import system  # type: ignore[import-not-found]
+    import system_call_filter  # type: ignore[import-not-found]
 else:
-    from prose_kernel.commands import process_table, sandbox_syscalls, system
+    from prose_kernel.commands import process_table, sandbox_syscalls, system, system_call_filter
 
 _KILL_PATIENCE = 2.0
 _LOOK = 0.02
@@ -91,14 +92,33 @@ def _same(status: os.stat_result, identity: tuple[int, int] | None) -> None:
 def _confine(job: Job) -> None:
     if job["keep_rights"]:
         return
-    if job["own_network"]:
-        sandbox_syscalls.isolate_network()
+    if job["own_network"] or job["apart"]:
+        sandbox_syscalls.own_namespaces(job["own_network"], job["apart"], job["read_only"])
+        os.chdir(job["cwd"])  # as it is seen through the new mounts
+        _same(os.stat("."), job["cwd_identity"])  # noqa: PTH116
     sandbox_syscalls.no_new_privileges()
     if job["landlock"]:
-        sandbox_syscalls.landlock(job["paths"], job["no_tcp"])
+        paths = job["paths"]
+        if paths is None and not (job["apart"] or job["maps_root"]):
+            paths = sandbox_syscalls.all_but_shared_memory()
+        sandbox_syscalls.landlock(paths, job["no_tcp"])
     sandbox_syscalls.drop_capabilities(job["maps_root"])
-    if job["own_limits"]:
-        sandbox_syscalls.only_own_limits()
+    if job["filtered"]:
+        code = system_call_filter.code(sockets=job["no_sockets"], shared=not (job["apart"] or job["maps_root"]))
+        if job["maps_root"]:
+            _hand_over(code, job)
+        else:
+            sandbox_syscalls.filter_calls(code)
+
+
+def _hand_over(code: bytes, job: Job) -> None:
+    """Leave the filter in a file for bubblewrap, which needs the calls that it refuses, and sets it at its end."""
+    descriptor = os.memfd_create("filter", 0)
+    os.write(descriptor, code)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    os.set_inheritable(descriptor, True)
+    argv = job["argv"]
+    argv[argv.index(system_call_filter.HANDED_OVER.encode())] = str(descriptor).encode()
 
 
 # ---------------------------------------------------------------- the tree
@@ -292,7 +312,8 @@ def probe() -> None:
     print(f"landlock {sandbox_syscalls.landlock_version()}")
     for name, attempt in (
         ("sub-reaper", sandbox_syscalls.become_sub_reaper),
-        ("network", sandbox_syscalls.isolate_network),
+        ("network", _try_network),
+        ("apart", _try_apart),
         ("domain", _try_domain),
         ("filter", _try_filter),
     ):
@@ -312,9 +333,17 @@ def _try_domain() -> None:
     sandbox_syscalls.landlock([(b"/usr", sandbox_syscalls.READ)], False)
 
 
+def _try_network() -> None:
+    sandbox_syscalls.own_namespaces(True, False)
+
+
+def _try_apart() -> None:
+    sandbox_syscalls.own_namespaces(False, True)
+
+
 def _try_filter() -> None:
     sandbox_syscalls.no_new_privileges()
-    sandbox_syscalls.only_own_limits()
+    sandbox_syscalls.filter_calls(system_call_filter.code(sockets=True, shared=True))
 
 
 if __name__ == "__main__":

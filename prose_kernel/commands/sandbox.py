@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from prose_kernel.commands import system
+from prose_kernel.commands.system_call_filter import HANDED_OVER
 
 _SCRIPT = Path(__file__).with_name("monitor_process.py")
 _SECONDS = 20
@@ -30,7 +31,8 @@ class Mechanisms:
     `monitor` and `bubblewrap_problem` likewise. `landlock` is the version, 0 for none.
 
     `bubblewrap` is the program's absolute path, None where it does not work; `argv0` tells that it can keep the text of
-    a program's first argument. `filters` tells that system calls can be filtered.
+    a program's first argument. `filters` tells that system calls can be filtered, `apart` that a program can have
+    mounts and shared memory of its own.
     """
 
     monitor: str
@@ -40,6 +42,7 @@ class Mechanisms:
     bubblewrap_problem: str = ""
     argv0: bool = False
     filters: bool = False
+    apart: bool = False
 
     @property
     def scopes(self) -> bool:
@@ -83,7 +86,9 @@ def _tried() -> Mechanisms:
     version = int(found["landlock"]) if found.get("domain") == "0" else 0
     network = "" if found.get("network") == "0" else _reason(found.get("network", "1"))
     program, reason, argv0 = _bubblewrap()
-    return Mechanisms("", version, network, program, reason, argv0, found.get("filter") == "0")
+    return Mechanisms(
+        "", version, network, program, reason, argv0, found.get("filter") == "0", found.get("apart") == "0"
+    )
 
 
 def _run(argv: list[str]) -> subprocess.CompletedProcess[bytes]:
@@ -115,18 +120,22 @@ _NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--cap-drop",
 
 @dataclass(frozen=True, slots=True)
 class Wrapping:
-    """How bubblewrap shows the world to a program: everything to read, or only `readable`; `writable` also to write."""
+    """How bubblewrap shows the world to a program: everything to read, or only `readable`; `writable` also to write,
+    but for `kept`."""
 
     cwd: str
     readable: tuple[str, ...] | None = None
     writable: tuple[str, ...] = ()
     network: bool = True
+    kept: tuple[str, ...] = ()
 
 
 def wrapped(found: Mechanisms, program: str, argv: list[str], how: Wrapping) -> tuple[str, list[str]]:
     """The program and arguments that run `argv` inside of bubblewrap."""
     assert found.bubblewrap is not None
     words = [found.bubblewrap, *_NAMESPACES]
+    if found.filters:
+        words += ["--seccomp", HANDED_OVER]
     if not how.network:
         words.append("--unshare-net")
     if how.readable is None:
@@ -135,6 +144,8 @@ def wrapped(found: Mechanisms, program: str, argv: list[str], how: Wrapping) -> 
         words += ["--ro-bind-try", path, path]
     for path in how.writable:
         words += ["--bind-try", path, path]
+    for path in how.kept:
+        words += ["--ro-bind-try", path, path]
     words += ["--dev", "/dev", "--proc", "/proc", "--chdir", how.cwd]
     if found.argv0:
         words += ["--argv0", argv[0]]
@@ -151,6 +162,8 @@ def probe(found: Mechanisms | None = None) -> tuple[Finding, ...]:
         Finding("ok", "monitor", "agents' programs are ended together with everything they have started"),
         _landlock_finding(found),
         _network_finding(found.network),
+        _calls_finding(found),
+        _apart_finding(found),
         _bubblewrap_finding(found),
     )
 
@@ -170,6 +183,19 @@ def _network_finding(problem: str) -> Finding:
         return Finding("ok", "no network", "`network: deny` is enforced for agents' programs")
     text = f"not available: {problem}; agents' programs are refused under `network: deny`"
     return Finding("note", "no network", f"{text} (or run with less: [exec] network)")
+
+
+def _calls_finding(found: Mechanisms) -> Finding:
+    if found.filters:
+        return Finding("ok", "system calls", "sockets, keys, io_uring and user namespaces are refused where they must be")
+    return Finding("note", "system calls", "cannot be filtered; agents' programs are refused under `network: deny`")
+
+
+def _apart_finding(found: Mechanisms) -> Finding:
+    if found.apart:
+        return Finding("ok", "apart", "agents' programs share no memory, and cannot change files that code is loaded from")
+    text = "no namespaces for mounts and shared memory: calls for shared memory are refused, files with code are not kept"
+    return Finding("note", "apart", text)
 
 
 def _bubblewrap_finding(found: Mechanisms) -> Finding:

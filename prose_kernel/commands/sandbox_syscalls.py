@@ -7,9 +7,15 @@ Runs in the monitor's forked child, so it imports only what starts in a few mill
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import resource
 import struct
+
+if __package__:
+    from prose_kernel.commands import system_call_filter
+else:  # in the monitor, which is run by path
+    import system_call_filter  # type: ignore[import-not-found,no-redef]
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -18,7 +24,9 @@ _PARENT_DEATH_SIGNAL = 1
 _SUB_REAPER = 36
 _DROP_FROM_BOUNDING_SET = 24
 _AMBIENT, _AMBIENT_CLEAR_ALL = 47, 4
-_NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
+_NEW_USER, _NEW_NETWORK, _NEW_IPC, _NEW_MOUNTS = 0x10000000, 0x40000000, 0x08000000, 0x00020000
+_READ_ONLY, _NO_SET_ID, _NO_DEVICES, _REMOUNT, _BIND, _RECURSIVE = 1, 2, 4, 32, 4096, 16384
+_SLAVE, _RELATIVE_TIMES = 1 << 19, 1 << 21
 
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
@@ -92,53 +100,62 @@ def drop_capabilities(maps_root: bool = False) -> None:
     _check(_libc.capset(header, ctypes.create_string_buffer(struct.pack("=6I", *kept))), "capabilities")
 
 
-# ---------------------------------------------------------------- limits of others
+# ---------------------------------------------------------------- system calls
 
 _SECCOMP, _SECCOMP_FILTER = 22, 2
-_PRLIMIT = {0xC000003E: 302, 0x40000003: 340, 0xC00000B7: 261, 0x40000028: 369, 0xC00000F3: 261}
-"""The number of prlimit64 by architecture: x86 with 64 and 32 bits, ARM with 64 and 32 bits, RISC-V."""
 
 
-def only_own_limits() -> None:
-    """Let prlimit work on the caller alone: nothing else keeps a program from setting limits of our other processes.
-
-    One filter for system calls, in which every other call is allowed.
-    """
-    load, equal, either, answer = 0x20, 0x15, 0x54, 0x06
-    code: list[tuple[int, int, int, int]] = []
-    for architecture, number in _PRLIMIT.items():
-        code += [
-            (load, 0, 0, 4),  # the architecture
-            (equal, 0, 6, architecture),
-            (load, 0, 0, 0),  # the call, without the mark of the x32 variant
-            (either, 0, 0, 0xBFFFFFFF),
-            (equal, 0, 3, number),
-            (load, 0, 0, 16),  # its first argument: whose limits
-            (equal, 1, 0, 0),
-            (answer, 0, 0, 0x00050001),  # EPERM
-        ]
-    code.append((answer, 0, 0, 0x7FFF0000))
-    instructions = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *each) for each in code))
-    program = ctypes.create_string_buffer(struct.pack("@HP", len(code), ctypes.addressof(instructions)))
+def filter_calls(code: bytes) -> None:
+    """Refuse system calls, as `system_call_filter.code` says, to this process and all that it starts."""
+    if os.uname().machine not in system_call_filter.MACHINES:
+        raise OSError(38, os.strerror(38), "system call filter")
+    instructions = ctypes.create_string_buffer(code, len(code))
+    program = ctypes.create_string_buffer(struct.pack("@HP", len(code) // 8, ctypes.addressof(instructions)))
     if _libc.prctl(_SECCOMP, ctypes.c_ulong(_SECCOMP_FILTER), program, 0, 0) < 0:
         _check(-1, "system call filter")
 
 
-# ---------------------------------------------------------------- network
+# ---------------------------------------------------------------- namespaces
 
 
-def isolate_network() -> None:
-    """A network namespace of its own, with nothing in it; through a user namespace where that is needed."""
-    if _libc.unshare(_NEW_NETWORK) == 0:
+def own_namespaces(network: bool, apart: bool, read_only: tuple[bytes, ...] = ()) -> None:
+    """Namespaces of its own, through a user namespace where that is needed.
+
+    `network`: with nothing in it. `apart`: nothing is shared by name with other processes, neither the memory,
+    semaphores and queues of System V nor those of POSIX; and `read_only` files and directories cannot be changed.
+    """
+    wanted = (_NEW_NETWORK if network else 0) | (_NEW_IPC | _NEW_MOUNTS if apart else 0)
+    if _libc.unshare(wanted) != 0:
+        user, group = os.geteuid(), os.getegid()
+        _check(_libc.unshare(_NEW_USER | wanted), "namespaces")
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+            descriptor = os.open(f"/proc/self/{name}", os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.write(descriptor, text.encode())
+            finally:
+                os.close(descriptor)
+    if apart:
+        _mount(b"none", b"/", None, _RECURSIVE | _SLAVE)
+        if os.path.isdir("/dev/shm"):  # noqa: PTH112, S108
+            _mount(b"tmpfs", b"/dev/shm", b"tmpfs", _NO_DEVICES | _NO_SET_ID, b"mode=1777,size=256m")
+        if os.path.isdir("/dev/mqueue"):  # noqa: PTH112
+            _mount(b"mqueue", b"/dev/mqueue", b"mqueue", _NO_DEVICES | _NO_SET_ID)
+        for path in read_only:
+            _make_read_only(path)
+
+
+def _make_read_only(path: bytes) -> None:
+    try:
+        kept = os.statvfs(path).f_flag
+        _mount(path, path, None, _BIND | _RECURSIVE)
+    except FileNotFoundError:
         return
-    user, group = os.geteuid(), os.getegid()
-    _check(_libc.unshare(_NEW_USER | _NEW_NETWORK), "network namespace")
-    for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
-        descriptor = os.open(f"/proc/self/{name}", os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.write(descriptor, text.encode())
-        finally:
-            os.close(descriptor)
+    flags = kept & 0xC0E | (_RELATIVE_TIMES if kept & 4096 else 0)  # a user namespace cannot take these away
+    _mount(b"none", path, None, _BIND | _REMOUNT | _READ_ONLY | flags)
+
+
+def _mount(source: bytes, target: bytes, kind: bytes | None, flags: int, data: bytes | None = None) -> None:
+    _check(_libc.mount(source, target, kind, ctypes.c_ulong(flags), data), "mounts")
 
 
 # ---------------------------------------------------------------- Landlock
@@ -174,6 +191,15 @@ def landlock(paths: list[tuple[bytes, int]] | None, no_tcp: bool) -> None:
         os.close(domain)
 
 
+def all_but_shared_memory() -> list[tuple[bytes, int]]:
+    """Every place, with all rights, but for `/dev/shm` and `/dev/mqueue`; nothing can be made in `/` and `/dev`."""
+    every = 0xFFFF
+    found = [(b"/", READ_DIR)]
+    found += [(b"/" + name, every) for name in os.listdir(b"/") if name != b"dev"]  # noqa: PTH208
+    found += [(b"/dev/" + name, every) for name in os.listdir(b"/dev") if name not in (b"shm", b"mqueue")]  # noqa: PTH208
+    return found
+
+
 def _allow(domain: int, path: bytes, rights: int) -> None:
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -183,9 +209,8 @@ def _allow(domain: int, path: bytes, rights: int) -> None:
         if os.fstat(descriptor).st_mode & 0o170000 != 0o040000:  # no directory
             rights &= _OF_FILES
         rule = ctypes.create_string_buffer(struct.pack("=Qi", rights, descriptor), 12)
-        _check(
-            _libc.syscall(_LANDLOCK_ADD, domain, ctypes.c_int(1), rule, ctypes.c_uint32(0)),
-            "Landlock",
-        )
+        added = _libc.syscall(_LANDLOCK_ADD, domain, ctypes.c_int(1), rule, ctypes.c_uint32(0))
+        if added < 0 and ctypes.get_errno() != errno.EBADFD:  # a pipe behind `/dev/stdin`: it needs no rule
+            _check(added, "Landlock")
     finally:
         os.close(descriptor)

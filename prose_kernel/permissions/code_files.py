@@ -41,8 +41,7 @@ def loads_code(path: str, workspace: str) -> str | None:
     """
     inside = path[len(workspace) :] if path.startswith(workspace.rstrip("/") + "/") else path
     for name in inside.split("/"):
-        folded = name.casefold()
-        if folded in _NAMES or _FORMS.fullmatch(folded):
+        if is_loaded(name):
             return f"code is loaded from `{name}`, or because of it: it is not for sessions to change"
     if path.casefold().endswith(".py") and path.casefold() in asserted(workspace):
         return "an evaluation loads this file for its assertions: it is not for sessions to change"
@@ -55,23 +54,31 @@ def asserted(workspace: str) -> frozenset[str]:
     Hidden directories are left out; at most 5,000 directories are searched, the upper ones first.
     """
     return frozenset(
-        os.path.realpath(os.path.join(os.path.dirname(spec), named[2])).casefold()  # noqa: PTH118, PTH120
-        for spec in _specifications(workspace)
-        for named in _ASSERTION.finditer(_text(spec))
+        os.path.realpath(os.path.join(os.path.dirname(entry.path), named[2])).casefold()  # noqa: PTH118, PTH120
+        for entry in entries(workspace)
+        if entry.name.casefold().endswith(".eval.toml")
+        for named in _ASSERTION.finditer(_text(entry.path))
     )
 
 
-def _specifications(workspace: str) -> Iterator[str]:
-    waiting = deque([workspace])
+def is_loaded(name: str) -> bool:
+    """Whether code is loaded from a file or directory of this name, or because of it."""
+    folded = name.casefold()
+    return folded in _NAMES or _FORMS.fullmatch(folded) is not None
+
+
+def entries(directory: str) -> Iterator[os.DirEntry[str]]:
+    """The entries of a directory and of those below, the upper ones first. Hidden directories and those of packages are
+    not entered, and no more than 5,000 are."""
+    waiting = deque([directory])
     for _ in range(_MOST_DIRECTORIES):
         if not waiting:
             return
         try:
-            with os.scandir(waiting.popleft()) as entries:
-                for entry in entries:
-                    if entry.name.casefold().endswith(".eval.toml"):
-                        yield entry.path
-                    elif entry.is_dir(follow_symlinks=False) and not _SKIPPED.fullmatch(entry.name):
+            with os.scandir(waiting.popleft()) as found:
+                for entry in found:
+                    yield entry
+                    if entry.is_dir(follow_symlinks=False) and not _SKIPPED.fullmatch(entry.name):
                         waiting.append(entry.path)
         except OSError:
             continue

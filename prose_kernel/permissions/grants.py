@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from prose_kernel.errors import PermissionDenied
-from prose_kernel.permissions.code_files import loads_code
+from prose_kernel.permissions.code_files import asserted, entries, is_loaded, loads_code
 from prose_kernel.permissions.globs import Glob, static_part
 from prose_kernel.permissions.paths import is_below, resolve
 
@@ -201,6 +201,25 @@ def protected(kind: str, path: str, surface: Surface) -> str | None:
     if is_below(path, f"{home.rstrip('/')}/cassettes") and path.endswith(".jsonl"):
         return "recordings are not for sessions to write"
     return loads_code(path, home)
+
+
+def kept_from_programs(directory: str, surface: Surface, *, deep: bool) -> Iterator[str]:
+    """The files and directories in a resolved directory that a session's programs may not change, as they are now.
+
+    With `deep` everything that `protected` closes for writing, however deep; else the code that is loaded from the
+    directory itself. Python's caches are left out: programs write them.
+    """
+    if protected("write", directory, surface) is not None:
+        yield directory
+        return
+    assertions = asserted(directory)
+    for entry in entries(directory):
+        if not deep and os.path.dirname(entry.path) != directory:  # noqa: PTH120
+            return
+        folded = entry.name.casefold()
+        state = deep and (folded in _READ_ONLY or folded in (RUNS, _STATE))
+        if state or (is_loaded(folded) and folded != "__pycache__") or entry.path.casefold() in assertions:
+            yield entry.path
 
 
 def _state_parts(path: str, surface: Surface) -> Iterable[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from prose_kernel.commands.exec_tool.audit import AuditLog
 from prose_kernel.commands.exec_tool.capabilities import capabilities
 from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.exec_tool.tool import AgentPrograms
+from prose_kernel.commands.sandbox import mechanisms
 from prose_kernel.permissions.globs import Glob
 from prose_kernel.permissions.policy import Policy
 from prose_kernel.runtime.services import ExecCaller
@@ -130,6 +132,52 @@ def test_a35_what_code_is_loaded_from_is_written_by_no_session(tree: Path, rule:
     assert "polite.py" not in policy.rule("write", str(tree / "checks.py")).why
     reader = rules_of(tree, "read", "allow")
     assert [name for name in LOADED if reader.rule("read", str(tree / name)).answer != "allow"] == []
+
+
+REPLACE = """
+import os, shutil
+def tries(path, name):
+    new = name + ".new"
+    open(new, "w").write("evil")
+    yield lambda: open(path, "w").write("evil")
+    yield lambda: open(path, "a").write("evil")
+    yield lambda: os.rename(new, path)
+    yield lambda: os.remove(path)
+    yield lambda: os.truncate(path, 0)
+    yield lambda: os.rename(path, path + ".old")
+    yield lambda: os.chmod(path, 0o777)
+    yield lambda: (os.link(path, name + ".link"), open(name + ".link", "w").write("evil"))
+    yield lambda: (os.symlink(path, name + ".sym"), open(name + ".sym", "w").write("evil"))
+    yield lambda: open(f"/proc/self/cwd/{path}", "w").write("evil")
+    yield lambda: open(f"/proc/{os.getppid()}/root/{os.path.abspath(path)}", "w").write("evil")
+for number, path in enumerate(PATHS):
+    for attempt, trial in enumerate(tries(path, f"try{number}")):
+        try: trial(); print(path, attempt)
+        except OSError: pass
+open("fine.py", "w").write("fine")
+"""
+
+
+@pytest.mark.skipif(not (mechanisms().apart and mechanisms().scopes), reason="no namespaces, or no Landlock, here")
+@pytest.mark.parametrize("bound", [True, False])
+async def test_a35_programs_of_sessions_cannot_write_it_either(
+    tree: Path, programs: AgentPrograms, bound: bool
+) -> None:
+    held = ["prose_tools.py", "conftest.py", "triage.eval.toml", "polite.py"]
+    held += ["sub/conftest.py", "prose.toml", ".git/hooks/pre-commit", ".prose/.env"] if bound else []
+    for name in held:
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text("good")
+    (tree / "triage.eval.toml").write_text('python = "polite.py:f"')
+    rules: dict[str, Rule] = {"read": "allow", "write": ("*.py",) if bound else "deny", "execute": "allow"}
+    caller = ExecCaller("agent", str(tree), {**rules, "network": "allow", "bash": "allow"}, bound)
+    python = str(Path(sys.executable).resolve())
+    script = REPLACE.replace("PATHS", repr(held))
+    outcome = await programs.call(caller, "1", {"argv": [python, "-I", "-S", "-c", script], "cwd": str(tree)})
+    assert outcome.ok, outcome.message
+    assert outcome.result["stdout"] == "" and outcome.result["exit_code"] == 0, outcome.result
+    assert [name for name in held if (tree / name).read_text() not in ("good", 'python = "polite.py:f"')] == []
+    assert (tree / "fine.py").read_text() == "fine"
 
 
 def test_a35_other_python_files_may_be_written(tree: Path) -> None:

@@ -13,7 +13,7 @@ from prose_kernel.commands.exec_tool.checks import Checked, Refused
 from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.monitor import Confinement
 from prose_kernel.commands.sandbox import Mechanisms, Wrapping
-from prose_kernel.permissions.grants import FsGrant, Reach
+from prose_kernel.permissions.grants import FsGrant, Reach, Surface, kept_from_programs
 from prose_kernel.permissions.paths import is_below, resolve
 
 _PROGRAMS = ("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin")
@@ -21,6 +21,7 @@ _READABLE = ("/proc", "/sys/devices/system/cpu", "/sys/fs/cgroup")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 _SECRETS = frozenset(("shadow", "shadow-", "gshadow", "gshadow-", "sudoers", "sudoers.d", "ssh", "krb5.keytab"))
 _MOST_FILES = 20_000
+_MOST_KEPT = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +44,52 @@ def plan(record: CapabilityRecord, options: ExecOptions, found: Mechanisms, chec
     files = _files(record, found, checked, home, gaps)
     if not found.landlock:
         gaps.append("Landlock is not offered here: a program can signal and look into others of the same user")
-    return Plan(Confinement(found.landlock > 0, files, own_network, no_tcp, found.filters), None, tuple(gaps))
+        if not found.apart:
+            gaps.append("neither are namespaces: a program can open the shared memory of others of the same user")
+    kept = _kept(record)
+    if kept and not found.apart:
+        gaps.append("there are no namespaces here: a program can write files that code is loaded from")
+    confinement = Confinement(
+        found.landlock > 0,
+        files,
+        own_network,
+        no_tcp,
+        apart=found.apart,
+        read_only=kept if found.apart else (),
+        filtered=found.filters,
+        no_sockets=record.network != "open",
+    )
+    return Plan(confinement, None, tuple(gaps))
+
+
+def _kept(record: CapabilityRecord) -> tuple[bytes, ...]:
+    """The files and directories that the program may not change although its lists, or the lack of them, let it."""
+    if record.workspace is None:
+        return ()
+    surface = Surface(record.workspace, "/")
+    deep = record.lists_bind is not None
+    workspace = resolve(record.workspace)
+    granted = [resolve(grant.prefix) for grant in record.fs_grants if grant.mode == "rw"]
+    found: dict[str, None] = {}
+    for place in granted if deep else [workspace]:
+        if place.reason is None and is_below(workspace.path, place.path):
+            place = workspace
+        if place.directory and place.reason is None:
+            found |= dict.fromkeys(kept_from_programs(place.path, surface, deep=deep))
+    return tuple(map(os.fsencode, list(found)[:_MOST_KEPT]))
 
 
 def _network(record: CapabilityRecord, found: Mechanisms, gaps: list[str]) -> tuple[bool, bool]:
     if record.network == "open":
         return False, False
-    if not found.network:
+    missing = "a network namespace" if found.network else "" if found.filters else "a filter of system calls"
+    if not missing:
         return True, False
     if record.network == "none":
-        raise Refused(
-            "tool_failed",
-            f"the network is denied, and a network namespace to enforce it is not available: {found.network}",
-        )
+        why = f": {found.network}" if found.network else ""
+        raise Refused("tool_failed", f"the network is denied, and {missing} to enforce it is not available{why}")
+    if found.filters or not found.network:
+        return not found.network, found.tcp
     gaps.append(f"the network is denied, and {'only TCP' if found.tcp else 'nothing'} can be")
     return False, found.tcp
 
@@ -171,6 +205,10 @@ def _bubblewrap(record: CapabilityRecord, found: Mechanisms, checked: Checked, h
                 readable += tuple(_matching(grant, resolve(grant.prefix).path))
     if home is not None:
         writable.append(home)
-    wrapping = Wrapping(checked.cwd.path, readable, tuple(writable), record.network == "open")
+    kept = tuple(map(os.fsdecode, _kept(record))) if writable else ()
+    wrapping = Wrapping(checked.cwd.path, readable, tuple(writable), record.network == "open", kept)
     # mounting is forbidden inside a domain that knows files, so only one that knows none can be entered before
-    return Plan(Confinement(landlock=found.scopes, own_limits=found.filters, maps_root=True), wrapping)
+    confinement = Confinement(
+        landlock=found.scopes, filtered=found.filters, no_sockets=record.network != "open", maps_root=True
+    )
+    return Plan(confinement, wrapping)

@@ -585,12 +585,12 @@ CONNECT = """
 import socket, sys
 port, name = int(sys.argv[1]), sys.argv[2]
 for family, address in ((socket.AF_INET, ("127.0.0.1", port)), (socket.AF_UNIX, "\\0" + name)):
-    with socket.socket(family) as s:
-        try: s.connect(address); print("connected")
-        except OSError: print("refused")
-with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-    try: s.sendto(b"x", ("127.0.0.1", port))
-    except OSError: pass
+    try:
+        with socket.socket(family) as s: s.connect(address); print("connected")
+    except OSError: print("refused")
+try:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s: s.sendto(b"x", ("127.0.0.1", port))
+except OSError: pass
 """
 
 
