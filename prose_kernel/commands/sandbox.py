@@ -187,14 +187,16 @@ def _network_finding(problem: str) -> Finding:
 
 def _calls_finding(found: Mechanisms) -> Finding:
     if found.filters:
-        return Finding("ok", "system calls", "sockets, keys, io_uring and user namespaces are refused where they must be")
+        return Finding(
+            "ok", "system calls", "sockets, keys, io_uring and user namespaces are refused where they must be"
+        )
     return Finding("note", "system calls", "cannot be filtered; agents' programs are refused under `network: deny`")
 
 
 def _apart_finding(found: Mechanisms) -> Finding:
     if found.apart:
-        return Finding("ok", "apart", "agents' programs share no memory, and cannot change files that code is loaded from")
-    text = "no namespaces for mounts and shared memory: calls for shared memory are refused, files with code are not kept"
+        return Finding("ok", "apart", "agents' programs share no memory, and cannot change protected files")
+    text = "no namespaces of mounts and memory: shared memory is refused, protected files can be changed"
     return Finding("note", "apart", text)
 
 
