@@ -150,8 +150,13 @@ class Environment:
             supplied=self._decision_supplied,
             notebook=self.start.notebook,
             files=self.start.gate_files,
-            started=lambda number: self.started_engine is not None and self.started_engine.guards(number),
+            started=self._started,
         )
+
+    def _started(self, number: int) -> bool:
+        """Whether a session, a process group or a worker on this machine with this number works for the run."""
+        engine, remote = self.started_engine, self.remote
+        return (engine is not None and engine.guards(number)) or (remote is not None and remote.works_in(number))
 
     def _decision_supplied(self, name: str) -> str | None:
         """A value supplied under the name of a gate decides it, unless a text of the run declares an input of that

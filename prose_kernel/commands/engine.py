@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prose_kernel.commands import process_table
+from prose_kernel.commands import orphans, process_table
 from prose_kernel.commands.background_processes import BackgroundProcesses
 from prose_kernel.commands.spawn import Child, ExitWatch
 from prose_kernel.commands.termination import GRACE
@@ -92,6 +92,7 @@ class Engine:
             self.loop = asyncio.new_event_loop()
             self._watchdog = Watchdog(self.loop, f"{self.marker}:exec", self._on_warning, self._state_dir)
             self._background = BackgroundProcesses(f"{self.marker}:exec")
+            self._orphans = orphans.Orphans(self.loop, lambda: bool(self._running or self._background.groups))
             self._thread = threading.Thread(target=self._run, name="prose-commands", daemon=False)
             self._thread.start()
             self._ready = True
@@ -99,6 +100,7 @@ class Engine:
     def _run(self) -> None:
         # A child inherits the mask of the thread that spawns it.
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        orphans.adopt()
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
         with self._lock:
@@ -137,6 +139,7 @@ class Engine:
         for group in known - self._background.groups:
             self._watchdog.ended(group)
         await self._watchdog.close()
+        self._orphans.close()
         await self._end_waiting()
         self.loop.stop()
 
@@ -160,6 +163,7 @@ class Engine:
     def _start_waiting(self) -> None:
         """Start what may start: a few at a time, because a spawn takes the loop from those that already run."""
         if self._waiting and self._burst and len(self._running) < self._most:
+            self._orphans.watch()
             self._watchdog.starting()
             while self._waiting and self._burst and len(self._running) < self._most:
                 self._burst -= 1
@@ -242,6 +246,10 @@ class Engine:
         del self._adopted[child]
         _, status = os.waitpid(child.pid, os.WNOHANG)
         child.reaped(status)
+
+    def take_orphans(self) -> None:
+        """Take the statuses of orphans that have ended: until then their groups do not look empty."""
+        self._orphans.look()
 
     def table(self, *, fresh: bool = False) -> list[process_table.Member]:
         """The process table, read at most once every few milliseconds however many ladders run, or now (`fresh`).

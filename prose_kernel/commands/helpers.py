@@ -56,7 +56,9 @@ class Helpers:
         encoded = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
         if not secrets:
             encoded = without_secrets(encoded, env)
-        # Nobody carries this marker: a tree is followed from parent to child alone, and nothing is added to it.
+        # The mark of a run: what a helper starts decides no gate (openprose.md 5.10).
+        encoded[b"PROSE_JOB"] = f"{self._engine.marker}:helper".encode()
+        # No process carries this marker: a tree is followed from parent to child only, and nothing is added to it.
         launch = Launch(lambda _: (argv, ()), encoded, cwd, None, tree=token_hex(8), talk=True)
         helper = RunningHelper(self._engine, launch, on_output)
         await helper.begin()

@@ -24,6 +24,9 @@ from prose_kernel.runtime.ports import DEFAULT_MAX_OUTPUT, Outcome, Stream
 
 _CHUNK = 65536
 _LOOK = 0.003
+_LOOKS = 5
+"""Looks at the table for what is left of a group that is not empty."""
+
 _LOST = 0.05
 """Seconds after which a signal that had to end a process, and did not, must have been lost or ignored."""
 
@@ -149,6 +152,8 @@ class Owner(Protocol):
     def forget(self, leader: int) -> None: ...
 
     def adopt(self, child: Child) -> None: ...
+
+    def take_orphans(self) -> None: ...
 
     def table(self, *, fresh: bool = False) -> list[process_table.Member]: ...
 
@@ -505,9 +510,14 @@ class Process:
         assert self._child is not None
         leader = self._child.pid
         scope = GroupScope(leader)
-        if scope.surely_empty():
-            return []
-        left = scope.members(self._owner.table(fresh=True))
+        left: list[process_table.Member] = []
+        for _ in range(_LOOKS):
+            if scope.surely_empty():
+                return []
+            # One look can miss a process that was forked while looking by one that ended meanwhile.
+            if left := scope.members(self._owner.table(fresh=True)):
+                break
+            self._owner.take_orphans()
         if any(member.pid == leader for member in left) and self._child.popen.returncode is not None:
             return []  # the leader is reaped: whoever has its number now is a stranger
         return left

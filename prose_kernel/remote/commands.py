@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -97,6 +98,7 @@ class RemoteCommands:
         self._patterns = (*INHERITED, *environment)
         self._displayed = displayed
         self._numbers = 0
+        self._here: set[int] = set()  # process numbers of workers on this machine
         self._waiting: deque[RemoteCommand] = deque()
         self._nobody: asyncio.TimerHandle | None = None
         self._closed = False
@@ -190,7 +192,13 @@ class RemoteCommands:
         self._waiting.append(command)
         self._place()
 
-    def _place_soon(self, _: Worker) -> None:
+    def works_in(self, pid: int) -> bool:
+        """Whether a process of this machine is, or was, one of the workers. From any thread."""
+        return pid in self._here
+
+    def _place_soon(self, worker: Worker) -> None:
+        if worker.facts.host == socket.gethostname():
+            self._here.add(worker.facts.pid)
         self._place()
 
     def _place(self) -> None:

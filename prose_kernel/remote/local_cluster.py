@@ -12,12 +12,14 @@ import fnmatch
 import json
 import logging
 import os
+import secrets
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping
 
+from prose_kernel.commands import orphans
 from prose_kernel.errors import UsageError
 
 WORKERS = 2
@@ -48,15 +50,17 @@ class LocalCluster:
     def start(self) -> tuple[str, Mapping[str, str]]:
         """The scheduler's address, and the keys for it. Blocks. Raises `UsageError`."""
         env = {n: v for n, v in os.environ.items() if any(fnmatch.fnmatchcase(n, pattern) for pattern in INHERITED)}
+        orphans.adopt()  # what leaves the workers stays below the run
         self._process = process = subprocess.Popen(
             [sys.executable, "-P", "-m", __name__, str(self._workers), str(places())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=env,
+            env={**env, "PROSE_JOB": f"{secrets.token_hex(16)}:cluster"},
             text=True,
             start_new_session=True,
         )
+        orphans.own(process.pid)
         assert process.stdout is not None and process.stderr is not None
         timer = threading.Timer(_START, process.kill)
         timer.daemon = True

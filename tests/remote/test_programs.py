@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ from cli.test_docs_examples import blocks, commands, printed
 from needs import needs_module
 from notebook.test_cells import Person, fine, wrong
 from remote.cluster import Cluster
+from state.test_gate_boundary import CLIENT, running
 from waiting import PATIENCE, eventually, processes, until
 
 from prose_kernel import settings
@@ -272,3 +274,25 @@ async def test_an_interrupt_while_a_cluster_is_started_leaves_nothing(tmp_path: 
     assert processes("prose_kernel.remote.local_cluster") == []
     assert not (tmp_path / "started").exists()
     await workspace.close()
+
+
+# ---------------------------------------------------------------- gates
+
+
+@pytest.mark.parametrize("how", ["workers of the user", "local"])
+def test_a34_a_command_on_a_worker_of_this_machine_decides_no_gate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two: Cluster, how: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PROSE_JOB", raising=False)
+    Path("client.py").write_text(CLIENT)
+    client = f"env -i {sys.executable} -I -S client.py"
+    command = f"{client} > plain; setsid -f {client} > detached; until [ -s detached ]; do sleep 0.05; done"
+    Path("p.prose").write_text(f'parallel:\n  gate go:\n    prompt: "Publish?"\n  exec "{command}"\n')
+    url = two.address if how != "local" else "local"
+    with running("--gates=wait", "--remote", url, expects="gate go of run") as ran:
+        until(lambda: Path("detached").exists() and Path("detached").stat().st_size, PATIENCE, "an answer")
+        assert ran.poll() is None
+    for place in ("plain", "detached"):
+        answer = json.loads(Path(place).read_text())
+        assert answer.get("inside") is True and "ok" not in answer, (place, answer)

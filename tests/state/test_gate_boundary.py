@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -12,11 +13,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from gate_people import RUN, Person, request
 
 from prose_kernel.cli.main import main
+from prose_kernel.commands import Engine, system
+from prose_kernel.commands.helpers import Helpers
 from prose_kernel.errors import GateRefused
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.state.gates.decisions import Resolution, pending_gates, resolve_gate
+from prose_kernel.state.gates.file_records import FileRecords
+from prose_kernel.state.gates.gatekeeper import Gatekeeper
 
 CLIENT = '''
 """Ask for approval of the gate `go` over the socket; print the answer."""
@@ -45,6 +51,13 @@ SCRIPT = """
     setsid -w env -i $client > "$out/setsid"
     ( ( env -i $client > "$out/double-fork" ) & )
     while [ ! -s "$out/double-fork" ]; do sleep 0.02; done
+    # A34: these have left every process that started them, with all marks
+    setsid -f env -u PROSE_JOB $client > "$out/a34-env-u"
+    setsid -f env -i $client > "$out/a34-env-i"
+    setsid sh -c "( setsid -f env -i $client > '$out/a34-daemon' & )"
+    for form in env-u env-i daemon; do
+        while [ ! -s "$out/a34-$form" ]; do sleep 0.02; done
+    done
     sed -i 's/"process": "[^"]*"/"process": "1:0.00"/' "$gates/go.pending.json"
     $client > "$out/forged-process"
     echo '{"gate_id": "go", "decision": "approved", "principal": "user", "timestamp": "'$(date -u +%FT%TZ)'", "comment": ""}' \\
@@ -100,7 +113,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PROSE_JOB", raising=False)
 
 
-def test_a8_no_way_in_from_inside(tmp_path: Path) -> None:
+def test_a8_a34_no_way_in_from_inside(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     Path("client.py").write_text(CLIENT)
     Path("attempts.sh").write_text(textwrap.dedent(SCRIPT))
@@ -117,6 +130,7 @@ def test_a8_no_way_in_from_inside(tmp_path: Path) -> None:
     assert out.endswith("published\n"), err
     assert "gate go: approved by user (command line)" in err
     assert sorted(answers) == [
+        *("a34-daemon", "a34-env-i", "a34-env-u"),
         *("double-fork", "earlier", "env-i", "env-u", "forged-process", "imported", "nohup", "plain", "setsid"),
     ]
     for name, answer in answers.items():
@@ -183,3 +197,49 @@ def test_a6_an_input_value_is_no_decision(capsys: pytest.CaptureFixture[str]) ->
     Path("p.prose").write_text(gate)
     assert main(["run", "p.prose", "--input", "go=approve"]) == 0
     assert capsys.readouterr().out == "published\n"
+
+
+DAEMON = """
+import os, sys
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.execve(sys.executable, [sys.executable, "-I", "-S", *sys.argv[1:]], {})
+    os._exit(0)
+os.wait()
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(not system.LINUX, reason="only Linux has sub-reapers")
+async def test_a34_a_helper_that_forks_twice_decides_nothing(tmp_path: Path) -> None:
+    """What functions, servers of tools and CLI agents do: each is a helper of the engine."""
+    directory = tmp_path / ".prose" / "runs" / RUN / "gates"
+    records, engine, out = FileRecords(directory, RUN, SystemClock()), Engine(), Path("answer")
+    person = Person(available=False)
+    keeper = Gatekeeper(records, person, "wait", SystemClock(), started=engine.guards)
+    Path("client.py").write_text(CLIENT.replace("flush=True", "file=open(here + '/answer', 'w'), flush=True"))
+    Path("daemon.py").write_text(DAEMON)
+    said: list[str] = []
+    helper = await Helpers(engine).start(
+        [sys.executable, "daemon.py", str(tmp_path / "client.py")], {}, ".", said.append
+    )
+    gate = asyncio.create_task(keeper.decide(request("go")))
+    try:
+        while not out.exists() or not out.read_text():
+            assert not gate.done(), gate
+            await asyncio.sleep(0.02)
+        assert json.loads(out.read_text()).get("inside") is True
+    finally:
+        gate.cancel()
+        await asyncio.gather(gate, return_exceptions=True)
+        await helper.stop(0)
+        await asyncio.to_thread(engine.close)
+
+
+async def test_a34_helpers_carry_the_mark() -> None:
+    engine, said = Engine(), asyncio.Queue[str]()
+    helper = await Helpers(engine).start(["sh", "-c", "echo mark=$PROSE_JOB"], {}, ".", said.put_nowait)
+    assert (await said.get()).startswith(f"mark={engine.marker}:")
+    await helper.stop(0)
+    await asyncio.to_thread(engine.close)

@@ -3,8 +3,10 @@
 A gate is decided by somebody outside its run. What a run has started can be recognized in four ways, and each of
 them is enough to refuse: the mark `PROSE_JOB` in the environment that a process, one of its ancestors or another
 process of its session was started with; a session or process group that the run's engine started; descent from the
-run. What has left all four behind (a clean environment, in a session of its own, below another parent) is
-indistinguishable from the user's own terminal: docs/threat-model.md says so, and `--gates=ask` is the remedy.
+run, or from a worker of its `--remote` on this machine. On Linux nothing that is left of a run while it lives gets out
+of its descent, because the run is a sub-reaper (`commands/orphans.py`). What a program of the user's starts on request
+of a command, or what outlives the run with a clean environment, is indistinguishable from the user's own terminal:
+docs/threat-model.md says so, and `--gates=ask` is the remedy.
 """
 
 from __future__ import annotations
@@ -97,7 +99,7 @@ def peer_of(connection: socket.socket) -> Iterator[int]:
 def refuse_insiders(pid: int, started: Callable[[int], bool]) -> None:
     """Raise `PeerRefused` if the process belongs to the run of this process.
 
-    `started` tells whether the run's engine started a session or process group of that number.
+    `started` tells whether the run started a session, a process group or a worker of that number.
     """
     import psutil
 
@@ -106,7 +108,8 @@ def refuse_insiders(pid: int, started: Callable[[int], bool]) -> None:
         born = process.create_time()
         if any(ancestor.pid == os.getpid() for ancestor in (process, *process.parents())):
             raise Insider("it was started by the run itself")
-        if started(os.getsid(pid)) or started(os.getpgid(pid)):
+        known = (os.getsid(pid), os.getpgid(pid), *(ancestor.pid for ancestor in process.parents()))
+        if any(map(started, known)):
             raise Insider("it belongs to a command of the run")
         process.environ()  # that of a relative may be closed to us, its own may not
         if any(map(_carries_mark, _relatives(process))):
