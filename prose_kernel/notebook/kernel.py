@@ -30,6 +30,7 @@ from prose_kernel.languages import Language
 from prose_kernel.notebook.comms import KINDS, Comms
 from prose_kernel.notebook.history import History
 from prose_kernel.notebook.messages import CellOutput, Guarded, Message, SilentOutput, error_content
+from prose_kernel.notebook.outputs_so_far import REQUEST, OutputsSoFar
 from prose_kernel.notebook.panel import TARGET, Panel
 from prose_kernel.notebook.stdin import AGAIN, StdinChannel
 from prose_kernel.presentation.display import Problem
@@ -91,7 +92,10 @@ class ProseKernel(Kernel):
         # cells wait for each other on the shell channel; the control thread has another loop, and runs none
         there = {kind: handler for kind, handler in self.control_handlers.items() if kind != "execute_request"}
         self.asker = StdinChannel(self, lambda: self._request, self._show_to_person)
-        self.control_handlers = Guarded(self, there | {AGAIN: self.asker.asked_again})
+        self.outputs = OutputsSoFar()
+        self.asker.heard = self._log_answer
+        more = {AGAIN: self.asker.asked_again, REQUEST: self._outputs_request}
+        self.control_handlers = Guarded(self, there | more)
         self._request: tuple[Any, Message] = ([], {})
         self._output: CellOutput | None = None
         self._cell: asyncio.Task[Problem | None] | None = None
@@ -215,7 +219,10 @@ class ProseKernel(Kernel):
     # ------------------------------------------------------------ execute
 
     def _publish_execute_input(self, code: str, parent: Message, execution_count: int) -> None:
-        super()._publish_execute_input(code.encode("utf-8", "replace").decode("utf-8"), parent, execution_count)
+        content = {"code": code.encode("utf-8", "replace").decode("utf-8"), "execution_count": execution_count}
+        told = {"prose": {"cell": parent.get("metadata", {}).get("cellId")}}
+        ident = self._topic("execute_input")
+        self.session.send(self.iopub_socket, "execute_input", content, parent=parent, ident=ident, metadata=told)
 
     async def do_execute(
         self,
@@ -234,7 +241,10 @@ class ProseKernel(Kernel):
             self.cells.provenance.forget([key for key in deleted if isinstance(key, str)])
         self._request = (self._get_shell_context_var(self._shell_parent_ident), parent)
         self.asker.available = allow_stdin
-        output = (SilentOutput if silent else CellOutput)(self, parent, self.execution_count)
+        cell = parent.get("metadata", {}).get("cellId")
+        kept = isinstance(cell, str) and not silent
+        log = self.outputs.begin(cell, parent["header"]["msg_id"], self.execution_count) if kept else None
+        output = (SilentOutput if silent else CellOutput)(self, parent, self.execution_count, log)
         self._output = output
         live = allow_stdin and not silent and output.in_place
         if "%" in code:
@@ -258,6 +268,8 @@ class ProseKernel(Kernel):
             with self._taking_turns:
                 self._cell = self._output = None
             self.asker.available = False
+            if log is not None:
+                log.done = True
             if self._debugger is not None:
                 self._debugger.ends()
         if store_history and not silent:
@@ -295,6 +307,16 @@ class ProseKernel(Kernel):
             from prose_kernel.presentation.safety import terminal
 
             self._output.stream("stdout", terminal(text if text.endswith("\n") else text + "\n"))
+
+    def _log_answer(self, line: str) -> None:
+        """The front end puts the answer to a question among the outputs by itself."""
+        if self._output is not None and self._output.log is not None:
+            self._output.log.add("stream", {"name": "stdin", "text": f"{line}\n"})
+
+    def _outputs_request(self, stream: Any, ident: Any, parent: Message) -> None:
+        """Answer a page that was loaded again; called on the control thread."""
+        found = self.outputs.answer(parent.get("content"))
+        self.session.send(stream, "prose_outputs_reply", found, parent, ident=ident)
 
     # ------------------------------------------------------------ interrupt
 

@@ -13,6 +13,7 @@ from prose_kernel.runtime.ports import Stream
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.kernel import ProseKernel as Kernel
+    from prose_kernel.notebook.outputs_so_far import CellLog
 
 Message = dict[str, Any]
 
@@ -40,7 +41,9 @@ _NUMBERED = re.compile(r"_\d+_\d+\Z")
 class CellOutput:
     """`Output` over IOPub. Every message carries the request of its own cell, whatever else is going on."""
 
-    def __init__(self, kernel: Kernel, parent: Message, execution_count: int) -> None:
+    def __init__(self, kernel: Kernel, parent: Message, execution_count: int, log: CellLog | None = None) -> None:
+        """`log` keeps what is shown, for pages that are loaded again."""
+        self.log = log
         self._kernel = kernel
         self._parent = parent
         self.in_place = replaces_displays(parent)
@@ -49,8 +52,10 @@ class CellOutput:
         self.shown: str | None = None
 
     def _send(self, kind: str, content: dict[str, object]) -> None:
-        kernel = self._kernel
-        kernel.session.send(kernel.iopub_socket, kind, content, parent=self._parent, ident=kernel._topic(kind))
+        kernel, log = self._kernel, self.log
+        told = None if log is None else {"prose": {"cell": log.cell, "number": log.add(kind, content)}}
+        ident = kernel._topic(kind)
+        kernel.session.send(kernel.iopub_socket, kind, content, parent=self._parent, ident=ident, metadata=told)
 
     def stream(self, name: Stream, text: str) -> None:
         self._send("stream", {"name": name, "text": text})

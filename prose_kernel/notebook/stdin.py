@@ -83,6 +83,8 @@ class StdinChannel:
         self._page: _Page | None = None
         self._open: _Open | None = None
         self.available = False
+        self.heard: Callable[[str], None] = lambda line: None
+        """Called with a question and its answer, as front ends show them."""
 
     def show(self, text: str) -> None:
         self._show(text)
@@ -124,6 +126,7 @@ class StdinChannel:
             self._open = None
         if value == "\x04":
             raise EOFError
+        self.heard(f"{prompt} {value}")
         return value
 
     async def _outputs_are_sent(self) -> None:

@@ -90,3 +90,36 @@ def test_a_page_that_is_loaded_anew_is_asked_again(lab: Lab) -> None:
     notebook.ready()
     notebook.run(2)
     notebook.shows(2, "published")
+
+
+def test_a29_what_a_cell_has_shown_is_there_again_after_a_reload(lab: Lab) -> None:
+    first = (
+        'exec "echo before"\nlet card = "kept"\nif 1 == 1:\n  gate first:\n    prompt: "First?"\n'
+        'exec "echo between; until test -e go; do sleep 0.05; done"\n'
+        'gate publish:\n  prompt: "Publish?"\nexec "echo after"\nlet last = "done"'
+    )
+    notebook = lab.notebook(first, 'exec "echo second"', "let third = 3")
+    notebook.start(0)
+    notebook.question(0, "gate first").get_by_role("button", name="Approve").dblclick()
+    notebook.shows(0, "between")
+    notebook.start(1)  # waits for the first
+    lab.page.reload()
+    for text in ("before", "kept", "gate first: approved by user", "between"):
+        notebook.shows(0, text)
+    expect(notebook.cell(0).locator(".jp-InputPrompt")).to_contain_text("*")
+    (notebook.path.parent / "go").touch()
+    notebook.question(0, "gate publish")
+    lab.page.reload()
+    notebook.question(0, "gate publish").get_by_role("button", name="Approve").dblclick()
+    for text in ("after", "gate publish: approved by user", "done"):
+        notebook.shows(0, text)
+    notebook.shows(1, "second")
+    notebook.finish(1)
+    text = notebook.text(0)
+    order = ["before", "kept", "first: approved", "between", "publish: approved", "after", "done"]
+    assert [text.count(word) for word in order] == [1] * len(order)
+    assert sorted(order, key=text.index) == order
+    assert [cell.execution_count for cell in notebook.save().cells] == [1, 2, None]
+    lab.page.reload()
+    notebook.ready()
+    assert notebook.text(0) == text

@@ -369,7 +369,8 @@ const resume = async (services, panel, kernel) => {
   future.onReply = ({ content: { known } }) => known || keys.drop(kernel.id, kept.key);
 };
 
-export default async ({ NAME, shared }) => {
+export default async ({ NAME, shared, load }) => {
+  const restored = await load('parts/outputs.js').catch(() => ({ reattach: () => Promise.resolve() }));
   const [outputs, { Widget }, rendering, notebooks, services, settings] = await Promise.all(
     [
       '@jupyterlab/outputarea',
@@ -393,7 +394,11 @@ export default async ({ NAME, shared }) => {
         install(outputs.OutputArea, formClass(Widget, signs, rendermime));
         if (tracker) {
           tracker.widgetAdded.connect((_, panel) => {
-            const again = () => panel.context.ready.then(() => resume(services, panel, panel.sessionContext.session?.kernel));
+            const again = async () => {
+              await panel.context.ready;
+              await restored.reattach(services, panel); // it takes away what is there, a form too
+              await resume(services, panel, panel.sessionContext.session?.kernel);
+            };
             panel.sessionContext.ready.then(again).catch(console.warn);
           });
         }

@@ -1,0 +1,124 @@
+"""What cells have shown so far, for a page that was loaded again while they ran (docs/reference/jupyter.md 6).
+
+JupyterLab shows the outputs of an execution only in the page that has requested it: after a reload their request is
+unknown, and they are dropped. So the kernel keeps the outputs of its last cells as they are now (streams joined,
+displays replaced, cleared ones gone). The extension asks for them on the control channel (`prose_outputs_request`),
+shows them, and goes on with the messages that come: each one carries its cell and its number, so that none is shown
+twice or lost between the answer and the messages.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+REQUEST: Final = "prose_outputs_request"
+"""The request of a page: `{"cells": [ids]}`, cells that ran when it was left. The answer holds these, and the one that
+runs now: `{"cells": [{cell, request, count, done, number, outputs: [{kind, content}]}]}`."""
+CELLS: Final = 200
+"""Cells whose outputs are kept."""
+MOST: Final = 5_000_000
+"""Characters that are kept of one cell; what comes after them is left out, and said to be."""
+
+Content = dict[str, Any]
+
+
+@dataclass(slots=True)
+class CellLog:
+    """The outputs of one execution of a cell. `request` is the id of the message that asked for it."""
+
+    cell: str
+    request: str
+    count: int
+    lock: threading.Lock
+    done: bool = False
+    number: int = 0
+    _outputs: list[tuple[str, Content, list[str]]] = field(default_factory=list)
+    _clear: bool = False
+    _size: int = 0
+
+    def add(self, kind: str, content: Content) -> int:
+        """Take in what is about to be sent. Returns its number in this execution."""
+        with self.lock:
+            self.number += 1
+            if kind == "clear_output":
+                self._clear = True
+                if not content.get("wait"):
+                    self._cleared()
+            elif kind == "update_display_data":
+                self._replace(content)
+            else:
+                self._cleared()
+                self._append(kind, content)
+            return self.number
+
+    def as_data(self) -> dict[str, object]:
+        with self.lock:
+            shown = [
+                {"kind": kind, "content": content | {"text": "".join(texts)} if texts else content}
+                for kind, content, texts in self._outputs
+            ]
+            return {
+                "cell": self.cell,
+                "request": self.request,
+                "count": self.count,
+                "done": self.done,
+                "number": self.number,
+                "outputs": shown,
+            }
+
+    def _cleared(self) -> None:
+        if self._clear:
+            self._outputs, self._clear, self._size = [], False, 0
+
+    def _append(self, kind: str, content: Content) -> None:
+        text = content.get("text", "") if kind == "stream" else ""
+        full = self._size > MOST
+        self._size += len(text) if text else sum(map(len, content.get("data", {}).values()))
+        if self._size > MOST and kind != "error":
+            if not full:
+                note = "… what was shown after this is not restored; `%report` has it\n"
+                self._outputs.append(("stream", {"name": "stderr"}, [note]))
+            return
+        last = self._outputs[-1] if self._outputs else None
+        if text and last is not None and last[0] == "stream" and last[1]["name"] == content["name"]:
+            last[2].append(text)
+        else:
+            self._outputs.append((kind, content, [text] if text else []))
+
+    def _replace(self, content: Content) -> None:
+        wanted = content["transient"]["display_id"]
+        for at, (kind, former, _) in enumerate(self._outputs):
+            if kind == "display_data" and former["transient"].get("display_id") == wanted:
+                self._outputs[at] = (kind, content, [])
+
+
+class OutputsSoFar:
+    """The outputs of the last cells, the newest execution of each."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # cells run on the main thread, the request is answered on the control thread
+        self._logs: dict[str, CellLog] = {}
+
+    def begin(self, cell: str, request: str, count: int) -> CellLog:
+        log = CellLog(cell, request, count, self._lock)
+        with self._lock:
+            self._logs.pop(cell, None)
+            self._logs[cell] = log
+            while len(self._logs) > CELLS:
+                del self._logs[next(iter(self._logs))]
+        return log
+
+    def answer(self, content: object) -> dict[str, object]:
+        """The content of the reply to a page."""
+        wanted = content.get("cells", ()) if isinstance(content, Mapping) else ()
+        named = set(filter(_is_text, wanted)) if isinstance(wanted, Sequence) else set()
+        with self._lock:
+            logs = [log for log in self._logs.values() if not log.done or log.cell in named]
+        return {"status": "ok", "cells": [log.as_data() for log in logs]}
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
