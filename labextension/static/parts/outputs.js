@@ -95,7 +95,7 @@ export const isOurs = async (panel, kernel) => {
 };
 
 const attach = async (services, panel, kernel, expected) => {
-  if (!(await isOurs(panel, kernel)) || panel.isDisposed || kernel.isDisposed) return;
+  if (!(await isOurs(panel, kernel)) || panel.isDisposed || kernel.isDisposed) return false;
   const wanted = kept(kernel);
   wanted.forEach((id) => expected.add(id)); // one that waited for others still has to begin
   const followed = new Map();
@@ -142,9 +142,11 @@ const attach = async (services, panel, kernel, expected) => {
   const waiting = early;
   early = null;
   waiting.forEach(hear);
+  return true;
 };
 
-/* Show what the kernel of a notebook has shown already, once for each kernel. Resolves when all of it is there. */
+/* Show what the kernel of a notebook has shown already, once for each kernel. Resolves when all of it is there, to true
+ * for a kernel of ours. */
 export const reattach = (services, panel) => {
   const kernel = kernelOf(panel);
   if (!kernel) return Promise.resolve();

@@ -30,6 +30,7 @@ textarea.prose-question-field { min-height: 6em; resize: vertical; }
 .prose-question :is(button, input, textarea):focus-visible { outline: 2px solid var(--jp-brand-color1); outline-offset: 1px; }
 .prose-question-said { color: var(--jp-error-color1); }
 .prose-question-said:empty { display: none; }
+.jp-OutputArea-stdin-hiding:has(.prose-question) { display: none; } /* its answer is shown already */
 .jp-Cell.prose-waits .jp-InputPrompt { color: var(--jp-warn-color0, #b26a00); font-weight: 700; }
 .jp-Cell.prose-waits .jp-InputPrompt::before { content: '● '; }
 `;
@@ -350,7 +351,7 @@ const install = (OutputArea, QuestionForm) => {
 };
 
 /* After a reload: with the key of the question that its cell waits for, the page asks to be asked again. */
-const resume = async (services, panel, kernel) => {
+const resume = async (services, panel, kernel, restored) => {
   const kept = kernel && keys.get(kernel.id);
   if (!kept) return;
   const content = { key: kept.key };
@@ -364,6 +365,7 @@ const resume = async (services, panel, kernel) => {
     if (!cell) return;
     await cell.ready;
     message.metadata.prose.cell = kept.cell;
+    message.metadata.prose.above = message.metadata.prose.above && restored; // else the page has lost it
     cell.outputArea.onInputRequest(message, future);
   };
   future.onReply = ({ content: { known } }) => known || keys.drop(kernel.id, kept.key);
@@ -396,8 +398,9 @@ export default async ({ NAME, shared, load }) => {
           tracker.widgetAdded.connect((_, panel) => {
             const again = async () => {
               await panel.context.ready;
-              await restored.reattach(services, panel); // it takes away what is there, a form too
-              await resume(services, panel, panel.sessionContext.session?.kernel);
+              const kernel = panel.sessionContext.session?.kernel;
+              const there = await restored.reattach(services, panel); // it takes away what is there, a form too
+              await resume(services, panel, kernel, Boolean(there));
             };
             panel.sessionContext.ready.then(again).catch(console.warn);
           });
