@@ -230,8 +230,9 @@ class Preparing:
 
     def _settings(self, variant: Variant, key: Key) -> Settings:
         """The settings of prose.toml beside the specification, then those of the specification, those of the variant,
-        and those of the command line; runs live in memory, keep no journal, and nobody watches them."""
-        chosen = settings.load(self._directory)
+        and those of the command line; runs live in memory, keep no journal, and nobody watches them. The recording is
+        the evaluation's own: that of prose.toml belongs to ordinary runs."""
+        chosen = replace(settings.load(self._directory), cassette=None)
         for table, at in ((self._spec.settings, ("settings",)), (variant.settings, (*key, "settings"))):
             chosen = self._changed(chosen, table, at)
         chosen = replace(chosen, **self._overrides)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 DIRECTORY = "cassettes"
 SUFFIX = ".jsonl"
+EVALUATION: Final = f".eval{SUFFIX}"
+"""How the names of recordings of evaluations end."""
 UNNAMED = "session"
 
 Signature = tuple[int, int, int]
@@ -196,13 +198,14 @@ def shown_name(path: Path, workspace: Path) -> str:
 
 
 def all_paths(own: Path, workspace: Path) -> list[Path]:
-    """Every cassette that a replay reads: the own one first, then those in `cassettes/` by name."""
+    """Every cassette that a replay reads: the own one first, then those in `cassettes/` by name. The recordings of
+    other evaluations are not among them."""
     directory = workspace / DIRECTORY
     try:
         others = sorted(path for path in directory.iterdir() if path.suffix == SUFFIX and path.name[0] != ".")
     except OSError:
         others = []
-    return [own, *(path for path in others if path != own)]
+    return [own, *(path for path in others if path != own and not path.name.endswith(EVALUATION))]
 
 
 # ---------------------------------------------------------------- writing

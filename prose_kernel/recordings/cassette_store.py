@@ -14,7 +14,7 @@ from prose_kernel.recordings import cassette_files as files
 from prose_kernel.recordings import differences, records, tidying
 from prose_kernel.recordings.cassette_files import PATIENCE, Busy, CassetteFile, Entry, Writer
 from prose_kernel.recordings.keys import Identity, ToolNames, key_of
-from prose_kernel.recordings.matching import How, Index, Take
+from prose_kernel.recordings.matching import How, Index, Take, scope
 from prose_kernel.recordings.records import Meta
 from prose_kernel.recordings.redaction import Redaction, mapped, sound
 from prose_kernel.runtime.ports import Clock
@@ -172,7 +172,7 @@ class CassetteStore:
 
     def miss(self, what: str, req: Mapping[str, Any], key: str, at: str, program: str) -> tuple[str, str]:
         """Why nothing is found, and how to record it."""
-        used_up = 0 if self._index.find(key, at) is not None else self._index.count(key)
+        used_up = 0 if self._index.find(key, at) is not None else self._index.count(key, scope(at))
         if self._nearest is None:
             counting = [entry for entry in self.entries() if not entry.replaced]
             self._nearest = differences.Nearest(counting, self.own_name)

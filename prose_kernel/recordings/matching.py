@@ -169,15 +169,18 @@ class Index:
         if bound is not None:
             return bound
         own = scope(at)
-        by_key = self._by_scope.get((key, own)) if own else self._by_key.get(key)
-        for queue in (self._by_tail.get((key, tail(at))), by_key):
+        for queue in (self._by_tail.get((key, tail(at))), self._by_scope.get((key, own))):
             if queue is not None and (take := queue.unused()) is not None:
                 return take, "key"
         if own and (lent := self._lent(key, own)) is not None:
             return lent, "key"
-        if self._repeats == "reuse" and self._takes(key):
-            return self._by_key[key].takes[-1], "reuse"
+        if self._repeats == "reuse" and (last := next(self._reusable(key, own), None)) is not None:
+            return last, "reuse"
         return None
+
+    def _reusable(self, key: str, own: str) -> Iterator[Take]:
+        """The takes that may answer again, the last one first: for an ordinary run none of an evaluation."""
+        return (take for take in reversed(self._takes(key)) if own or not scope(take.at))
 
     def _lent(self, key: str, own: str) -> Take | None:
         """What ordinary runs have recorded, for this run of an evaluation."""
@@ -189,9 +192,9 @@ class Index:
         """The take that is recorded under a key and a path."""
         return self._exact.get((key, at))
 
-    def count(self, key: str) -> int:
-        """How many takes there are of a key."""
-        return len(self._takes(key))
+    def count(self, key: str, own: str = "") -> int:
+        """How many takes there are of a key for a run of this scope."""
+        return sum(1 for _ in self._reusable(key, own))
 
     def use(self, take: Take, how: How, at: str) -> None:
         """A request at this path is answered by the take, and its further attempts are too."""

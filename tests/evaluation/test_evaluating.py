@@ -118,6 +118,22 @@ def test_what_functions_do_to_the_process_is_none_of_the_result(
     assert all((tmp_path / name).is_file() for name in ("r.xml", "r.html", "b.json"))
 
 
+@pytest.mark.parametrize("name", ["t.eval", "other"])
+def test_a47_an_evaluation_records_into_its_own_file_and_ordinary_runs_never_read_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    model = Model(arithmetic)
+    model.plug_in(monkeypatch)
+    (tmp_path / "prose.toml").write_text('[cassette]\nname = "mine"\nrepeats = "reuse"\n')
+    spec = write(tmp_path, ("" if name == "t.eval" else f'cassette = "{name}"\n') + RIGHT, CASES[:1])
+    evaluate(spec, overrides={"provider": "anthropic:m", "cassette_mode": "auto"})
+    assert [path.name for path in (tmp_path / "cassettes").iterdir() if path.suffix == ".jsonl"] == [f"{name}.jsonl"]
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "clerk.prose", "--input", "question=What is 1+1?", "--provider", "replay"]) == 3
+    assert evaluate(spec, overrides={"provider": "replay"}).results[0].status == "passed"
+    assert model.asked == 1
+
+
 def test_what_an_ordinary_run_has_recorded_answers_the_first_repetition_of_each_variant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
