@@ -27,14 +27,15 @@ def record(at: str, prompt: str, answer: str, **more: object) -> dict[str, objec
     }  # fmt: skip
 
 
-def perm() -> str:
+def perm() -> object:
+    """The rules that the tools of every session touch here."""
     from prose_kernel.recordings.keys import Identity
     from prose_kernel.recordings.redaction import Redaction
     from prose_kernel.runtime.ports import SessionRequest
     from prose_kernel.runtime.session_options import Surroundings
 
-    identity = Identity(Redaction(), Surroundings(str(Path.cwd())), lambda _: (), {})
-    return str(identity.session(SessionRequest("session", "x", "c1/1/s0"))["perm"])
+    identity = Identity(Redaction(), Surroundings(str(Path.cwd())), lambda _: tuple(tools()), {})
+    return identity.session(SessionRequest("session", "x", "c1/1/s0"))["perm"]
 
 
 def tools() -> list[str]:
