@@ -8,7 +8,7 @@ it is referred to and writes its binding; for CLI agents.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -68,7 +68,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """A session's message in sections, in the order of 4.2; sections that do not apply are absent."""
+    """A session's message in sections, in the order of 4.2; those that do not apply are absent. By value, each context
+    is a part."""
 
     parts: tuple[Part, ...]
 
@@ -80,11 +81,14 @@ class Assembled:
     @property
     def sizes(self) -> dict[str, int]:
         """Characters of each section, for display."""
-        return {part.section: len(part.text) for part in self.parts}
+        found: dict[str, int] = {}
+        for part in self.parts:
+            found[part.section] = found.get(part.section, 0) + len(part.text)
+        return found
 
     def section(self, name: Section) -> str | None:
         """The text of one section; None when it is absent. For a backend with a real system channel, for example."""
-        return next((part.text for part in self.parts if part.section == name), None)
+        return "\n\n".join(part.text for part in self.parts if part.section == name) or None
 
 
 def assemble(request: SessionRequest) -> Assembled:
@@ -118,7 +122,7 @@ def in_message(request: SessionRequest, *, reads: bool, files: Mapping[str, str]
     sections: list[tuple[Section, str | None]] = [
         ("system", request.system),
         ("rules", f"{RULE} {REMEMBER}" if remembers else RULE),
-        ("context", _fenced(pieces, reads=reads)),
+        *(("context", _fenced(piece, reads=reads)) for piece in pieces),
         ("memory", request.prelude if call else _remembered(request.memory)),
         ("task", request.task.strip("\n")),
         ("answer", _asked_for(request)),
@@ -172,24 +176,18 @@ def _input(request: SessionRequest, files: Mapping[str, str]) -> list[_Piece]:
     return [*(_Piece(place, text, place) for place, text in files.items()), _Piece("input", request.given.text)]
 
 
-def _fenced(pieces: Collection[_Piece], *, reads: bool) -> str | None:
-    """Each context between fences that no context holds itself."""
-    if not pieces:
-        return None
-    fence = fence_of(piece.text for piece in pieces)
-    blocks = []
-    for piece in pieces:
-        name, text = one_line(piece.name), piece.text
-        if reads and piece.place and len(text) > LONGEST:
-            note = f"[an excerpt: read all {len(text):,} characters at {piece.place}]"
-            text = f"{cut(text, EXCERPT)}\n{note}"
-        blocks.append(f"{fence} {name}\n{text}\n{fence} end of {name}")
-    return "\n\n".join(blocks)
+def _fenced(piece: _Piece, *, reads: bool) -> str:
+    """A context between fences that it does not hold itself; no other context changes them, for the caches."""
+    name, text = one_line(piece.name), piece.text
+    fence = fence_of((text,))
+    if reads and piece.place and len(text) > LONGEST:
+        text = f"{cut(text, EXCERPT)}\n[an excerpt: read all {len(text):,} characters at {piece.place}]"
+    return f"{fence} {name}\n{text}\n{fence} end of {name}"
 
 
 def _remembered(memory: AgentMemory | None) -> str | None:
     text = _memory_text(memory) if memory is not None else ""
-    return _fenced([_Piece("your memory", text)], reads=False) if text else None
+    return _fenced(_Piece("your memory", text), reads=False) if text else None
 
 
 def _memory_text(memory: AgentMemory) -> str:

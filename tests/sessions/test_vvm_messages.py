@@ -62,7 +62,7 @@ def test_a42_what_does_not_change_comes_first_and_no_file_is_to_be_written() -> 
     request = call(system="Be brief.", prelude="## Memory Context", given=Given("{}", ("a.md",)), target=TARGET)
     spoken = Spoken.of(in_message(request, reads=True))
     assert spoken.system == f"Be brief.\n\n{RULE}"
-    assert spoken.context == "===== input\n{}\n===== end of input"
+    assert spoken.context == ("===== input\n{}\n===== end of input",)
     assert spoken.message == "## Memory Context\n\nDo it."
 
 

@@ -7,7 +7,7 @@ It speaks `/v1/chat/completions`, `/v1/responses` and `/v1/messages`, streaming 
         assert stub.stats.peak == 8
 
 For programs that are started from outside: `python -m stubs.model_server [PORT]` prints its url, and answers `GET
-/stats`, `GET /last` (the last request), `POST /script/NAME` (see `script-NAME`) and `POST /reset`.
+/stats`, `GET /last` (the last request), `GET /cost` (`tokens.Cost`), `POST /script/NAME` (see `script-NAME`) and `POST /reset`.
 
 The name of the model decides, without what stands before a `/` in it (`<ms>` is the time until the answer begins):
 
@@ -47,6 +47,7 @@ from typing import Any, TypeVar
 
 from stubs.model_batches import Batches
 from stubs.model_wire import Asked, Json, Messages, Turn, Wire, read
+from stubs.tokens import cost
 
 ANSWER = "The answer is forty-two."
 NONSENSE = "Perhaps. Who knows?"
@@ -262,7 +263,7 @@ class StubServer:
         self, connection: Connection, method: str, path: str, headers: dict[str, str], body: bytes
     ) -> None:
         path = path.partition("?")[0]
-        if path.startswith(("/stats", "/last", "/script/", "/reset")):
+        if path.startswith(("/stats", "/last", "/cost", "/script/", "/reset")):
             await self._control(connection, path, body)
             return
         if self.batches.keeps_cancels and path.endswith("/cancel"):
@@ -319,6 +320,8 @@ class StubServer:
         shown: object = {}
         if path == "/stats":
             shown = vars(self.stats)  # asdict cannot copy a Counter
+        elif path == "/cost":
+            shown = asdict(cost(last.body for last in self.seen))
         elif path == "/last" and self.last is not None:
             shown = asdict(self.last)
         elif path.startswith("/script/"):

@@ -19,6 +19,7 @@ from pydantic import Field as Described
 from pydantic_ai import Agent, NativeOutput, PromptedOutput, ToolOutput
 from pydantic_ai.messages import (
     BinaryContent,
+    CachePoint,
     ModelMessage,
     ModelRequest,
     ModelResponse,
@@ -43,7 +44,7 @@ from prose_kernel.sessions.providers.model_calls import LONGEST_REPLY, Conversat
 from prose_kernel.sessions.providers.model_errors import At, provider_error
 from prose_kernel.sessions.providers.model_http import client, too_long
 from prose_kernel.sessions.providers.model_output import Ways, is_refused
-from prose_kernel.sessions.providers.model_settings import refuse_idle, settings_of
+from prose_kernel.sessions.providers.model_settings import Beginnings, refuse_idle, settings_of
 from prose_kernel.sessions.providers.model_talk import begun, talk, text_of
 from prose_kernel.sessions.usage import consumed
 
@@ -69,6 +70,7 @@ class ServerLink:
         self._where = where
         self._batches: Batches | None = None
         self._ways = Ways(server)
+        self._beginnings = Beginnings()
 
     async def converse(self, asked: Conversation, on_text: Callable[[str], None]) -> Reply:
         """The text that the model ends with, after any calls of tools; every piece of text goes to `on_text`."""
@@ -78,7 +80,8 @@ class ServerLink:
             model = self._model(asked.model)
             bounded = Bounds(model, asked, self._at.name, used)
             listener.told = bounded.told
-            said = begun(asked, _prompt(asked, model, self._at.name), _sendable(asked.system or "") or None)
+            kept = self._beginnings.kept(model, asked)
+            said = begun(asked, _prompt(asked, model, self._at.name, kept), _sendable(asked.system or "") or None)
             last = await self._ask(model, bounded, asked, said, used, listener)
         except BaseException as problem:
             asked.history[:] = _unanswered(said)
@@ -366,12 +369,16 @@ def _output(shape: type[BaseModel], output: JudgeOutput) -> Any:
 # ---------------------------------------------------------------- messages and replies
 
 
-def _prompt(asked: Conversation, model: Model[Any], provider: str) -> str | list[UserContent]:
-    """The contexts, each image and PDF after a line that names it, and the message. Raises `ProviderError` for what
-    the model does not take."""
-    if not asked.attached:
-        return _sendable("\n\n".join(filter(None, (asked.context, asked.message))))
-    parts: list[UserContent] = [_sendable(asked.context)] if asked.context else []
+def _prompt(asked: Conversation, model: Model[Any], provider: str, kept: int) -> str | list[UserContent]:
+    """The contexts, each image and PDF after a line that names it, and the message. The server is asked to keep what is
+    up to the end of the first `kept` contexts. Raises `ProviderError` for what the model does not take."""
+    if not asked.attached and not kept:
+        return _sendable("\n\n".join((*asked.context, asked.message)))
+    parts: list[UserContent] = [_sendable(text) for text in asked.context[:kept]]
+    if kept:
+        parts.append(CachePoint())
+    if rest := asked.context[kept:]:
+        parts.append(_sendable("\n\n".join(rest)))
     for one in asked.attached:
         content = BinaryContent(one.data, media_type=one.picture.media)
         if (kind := _not_taken(content, model)) is not None:

@@ -53,7 +53,7 @@ class Conversation:
     attached: tuple[Attachment, ...] = ()
     opens: Callable[[], Awaitable[None]] | None = None
     history: list[Any] = field(default_factory=list)
-    context: str = ""
+    context: tuple[str, ...] = ()
     wrong: tuple[tuple[str, str], ...] = ()
 
 

@@ -95,6 +95,39 @@ def _reasons(model: Model[Any], options: ModelOptions) -> bool:
     return options.effort != "off" if options.effort else bool(profile.get("thinking_enabled_by_default", False))
 
 
+WORTH_KEEPING: Final = 4_000
+"""Characters that a beginning must have: servers keep none of fewer than about 1,000 tokens."""
+_MOST: Final = 10_000
+
+
+class Beginnings:
+    """What the requests of a run have begun with: system text and contexts.
+
+    Keeping a beginning costs a quarter more than sending it, so a server is asked to keep one that comes for the second
+    time; where the alias says `cache`, each.
+    """
+
+    def __init__(self) -> None:
+        self._seen: set[bytes] = set()
+
+    def kept(self, model: Model[Any], asked: Conversation) -> int:
+        """Up to which of its contexts the server is to keep a request: how many of them, 0 for none."""
+        if not asked.context or not model.profile.get("supports_cache", False):
+            return 0
+        begins = "\0".join([asked.model, *(spec.name for spec in asked.tools), asked.system or ""])
+        digest, length, found = hashlib.sha256(begins.encode("utf-8", "replace")), len(begins), 0
+        if len(self._seen) >= _MOST:
+            self._seen.clear()
+        for number, text in enumerate(asked.context, 1):
+            digest.update(text.encode("utf-8", "replace"))
+            length += len(text)
+            if length >= WORTH_KEEPING:
+                known = digest.digest()
+                found = number if known in self._seen else found
+                self._seen.add(known)
+        return len(asked.context) if asked.options.cache else found
+
+
 def _takes_cache_key(model: Model[Any]) -> bool:
     """Whether the prompt cache of the server works by itself, and finds its entries better by a key."""
     return model.system == "openai"

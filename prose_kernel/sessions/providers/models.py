@@ -155,7 +155,7 @@ class Spoken:
     """A message as a server gets it: the system text, the contexts, which go before the rest, and the rest."""
 
     system: str
-    context: str
+    context: tuple[str, ...]
     message: str
 
     @classmethod
@@ -163,4 +163,5 @@ class Spoken:
         def text(*names: str, but: bool = False) -> str:
             return Assembled(tuple(part for part in assembled.parts if (part.section in names) != but)).text
 
-        return cls(text("system", "rules"), text("context"), text("system", "rules", "context", but=True))
+        contexts = tuple(part.text for part in assembled.parts if part.section == "context")
+        return cls(text("system", "rules"), contexts, text("system", "rules", "context", but=True))

@@ -1,0 +1,75 @@
+"""What sessions cost in requests and tokens: whole programs, through the command's own workspace, against the stub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sessions.people import ScriptedPerson
+from stubs.model_server import StubServer
+from stubs.tokens import Cost, cost
+
+from prose_kernel.runtime.session_options import ModelServer
+from prose_kernel.settings import Settings
+from prose_kernel.workspace import Start, Workspace
+
+DRAFT = "The lighthouse was built in 1868 and is 41 metres high. Its lamp reaches 24 nautical miles. " * 8
+CHAINED = """\
+agent writer:
+  prompt: "You write for visitors of a museum. Short sentences. Nothing that the facts do not say."{tools}
+let draft = session: writer
+  prompt: "Write a page about the lighthouse."
+let notes = session: writer
+  prompt: "What is weak in this page?"
+  context: draft
+output page = session: writer
+  prompt: "Write the page again, with the notes in mind."
+  context: {{ draft, notes }}
+"""
+DOCUMENT = "Paragraph {n}: the keeper of the lighthouse notes wind, sea and ships, and trims the lamp at dusk.\n"
+QUESTIONS = """\
+input document: "A document"
+for question in ["Who notes?", "What is noted?", "When is the lamp trimmed?", "By whom?", "Where?"]:
+  session "{question}"
+    context: { question, document }
+"""
+
+
+async def run(
+    stub: StubServer, directory: Path, text: str, model: str, *, kind: str = "openai", person: bool = False, **more: Any
+) -> Cost:
+    url = stub.openai_url if kind == "openai" else stub.url
+    server = ModelServer(kind, url, key="", model=model)  # type: ignore[arg-type]
+    settings = Settings(provider="stub", providers={"stub": server}, cassette_mode="off", journal="off")
+    here = Workspace(settings, Start(directory, **more), asker=ScriptedPerson(available=person))
+    try:
+        await here.execute(text)
+    finally:
+        await here.close()
+    return cost(last.body for last in stub.seen)
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+@pytest.mark.parametrize(("tools", "most"), [("\n  tools: none", 1_700), ("", 2_800)])
+async def test_a42_three_chained_sessions(stub: StubServer, tmp_path: Path, kind: str, tools: str, most: int) -> None:
+    model = stub.script("writes", DRAFT)
+    told = await run(stub, tmp_path, CHAINED.format(tools=tools), model, kind=kind, person=True)
+    texts = 3 * len(DRAFT) // 5  # the draft twice and the notes once: what has to be sent
+    assert told.requests == 3 and texts < told.tokens_in * 5 and told.tokens_in <= most
+    assert told.cached == 0
+
+
+@pytest.mark.parametrize(("kind", "kept"), [("openai", 4), ("anthropic", 3)])
+async def test_a42_five_questions_about_a_document_find_it_in_the_cache(
+    stub: StubServer, tmp_path: Path, kind: str, kept: int
+) -> None:
+    document = "".join(DOCUMENT.format(n=n) for n in range(200))
+    told = await run(stub, tmp_path, QUESTIONS, "ok-0", kind=kind, supplied={"document": document})
+    assert told.requests == 5
+    assert told.cached > 0.9 * kept / 5 * told.tokens_in
+
+
+async def test_a42_a_short_beginning_is_not_kept(stub: StubServer, tmp_path: Path) -> None:
+    await run(stub, tmp_path, QUESTIONS, "ok-0", kind="anthropic", supplied={"document": DRAFT[:500]})
+    assert "cache_control" not in str([last.body for last in stub.seen])
