@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections.abc import Mapping
 
 from prose_kernel.runtime.structured_text import json_in
 from prose_kernel.runtime.text import MARK
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, inserted_text
 
-SENTENCE = 300  # characters of a first sentence that can say that there is nothing
 SHORT = 80  # characters of a value that can be the answer to a question, not a text about it
 EXIT_CODE = " exit code"  # suffix of a subject: the exit code of a command
 
@@ -21,17 +21,21 @@ UNCERTAIN = frozenset(("u", "uncertain", "unknown"))
 STUCK = frozenset(("no progress", "no-progress"))
 
 _STEP = re.compile(r"\.([^\W\d]\w*(?:-\w+)*)|\[(\d+)\]")
-_NUMBER = re.compile(r"[-+]?(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?:\.\d+)?%?")
+_NUMBER = re.compile(r"[-+]?(?:[1-9]\d{0,2}(?:,\d{3})+|0|[1-9]\d*)(?:\.\d+)?%?", re.ASCII)
+"""Leading zeros make a code of it (`007`, `01234`), which is no number."""
+_VERSION = re.compile(r"v?(\d+(?:\.\d+){2,})", re.ASCII)
+WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _BULLET = re.compile(r"(?:[-*+•]|\d+[.)])\s+\S")
 _ANSWER = re.compile(r"(yes|y|true|no|n|false)[.!]?", re.IGNORECASE)
-_HOLLOW = {"[]", "{}", "null", '""'}
-_DENIES = re.compile(
-    r"\b(?:no|not|none|nothing|never|neither|nobody|without|empty|zero|0|missing|absent|nil|null|cannot|unable|lacks?|"
-    r"sorry|unfortunately)\b|n['’]t\b|^\W*(?:errors?|fail(?:ed|ure)?)\b",
-    re.IGNORECASE,
-)
-_NOTHING = {"", "none", "n/a", "na", "nothing", "nil", "null", "empty", "tbd", "tba", "todo", "unknown", "undefined"}
-_MARKUP = " \t\r\n-*+•—–_#>|`'\"()[]{}<>.,:;!?…\u200b\u200c\u200d\u2060\ufeff"
+_INVISIBLE = re.compile("[\u00ad\u034f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff]")
+_PLAIN = {
+    **dict.fromkeys(map(ord, "\u2018\u2019\u201a\u201b\u2032\u02bc"), "'"),
+    **dict.fromkeys(map(ord, "\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb"), '"'),
+    **dict.fromkeys(
+        map(ord, "\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"),
+        " ",
+    ),
+}
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")  # no spaces between words
 
 
@@ -133,6 +137,16 @@ def text(value: Value) -> str | None:
             return None
 
 
+def plain(text: str) -> str:
+    """A text as it is compared: in NFC, with straight quotes, plain spaces and newlines."""
+    return unicodedata.normalize("NFC", text).translate(_PLAIN).replace("\r\n", "\n")
+
+
+def looser(text: str) -> str:
+    """A text without what a reader does not see: invisible characters, widths and other forms of the same letters."""
+    return unicodedata.normalize("NFKC", _INVISIBLE.sub("", plain(text)))
+
+
 def whole(value: Value) -> bool:
     """Whether the text is all that there was, not cut at 30,000 characters."""
     return not (isinstance(value, ExecText) and value.result.stdout_truncated)
@@ -148,61 +162,6 @@ def code_hidden(value: Value) -> bool:
     return isinstance(value, ExecText) and value.result.exit_code == 0 and value.result.code_hidden
 
 
-def empty(value: Value) -> bool | None:
-    match value:
-        case None:
-            return True
-        case list() | dict():
-            return _hollow(value)
-        case bool() | int() | float():
-            return False
-        case ErrorValue():
-            return None
-    said = (text(value) or "").strip()
-    if not said or said in _HOLLOW:
-        return True
-    return None if _says_nothing(said) else False
-
-
-def _hollow(value: list[Value] | dict[str, Value]) -> bool | None:
-    """Whether a collection is empty; None for one that holds nothing but empty values: `{"items": []}`."""
-    if not value:
-        return True
-    parts = value if isinstance(value, list) else value.values()
-    return None if all(part is None or part == "" or part == [] or part == {} for part in parts) else False
-
-
-def _says_nothing(said: str) -> bool:
-    """Whether a text may say that there is nothing: in all of its lines but headings (`n/a`, "# Findings", "None."), in
-    its first sentence ("No files."), or as JSON (`[ ]`)."""
-    lines = (line.strip() for line in said.split("\n"))
-    if all(line.strip(_MARKUP).casefold() in _NOTHING for line in lines if line[:1] != "#" and line[-1:] != ":"):
-        return True
-    data = structure(said)
-    if isinstance(data, list | dict):
-        return _hollow(data) is not False
-    first = re.split(r"[.!?]\s|\n", said, maxsplit=1)[0]
-    return len(first) <= SENTENCE and _DENIES.search(first) is not None
-
-
-def given(value: Value) -> bool | None:
-    match value:
-        case None:
-            return False
-        case bool():
-            return True if value else None
-        case ErrorValue():
-            return None
-        case list() | dict():
-            return True if _hollow(value) is False else None
-    if isinstance(value, int | float):
-        return True
-    said = (text(value) or "").strip()
-    if not said:
-        return False
-    return None if said in _HOLLOW or _says_nothing(said) else True
-
-
 def number(value: Value) -> tuple[float, bool] | None:
     """A number, or a text that is nothing but one; and whether it is a percentage."""
     if isinstance(value, bool):
@@ -214,6 +173,12 @@ def number(value: Value) -> tuple[float, bool] | None:
         return None
     digits = said.rstrip("%").replace(",", "")
     return (float(digits) if "." in digits else int(digits)), said.endswith("%")
+
+
+def version(text: str) -> tuple[int, ...] | None:
+    """The parts of a version of several points: `1.10.0`."""
+    match = _VERSION.fullmatch(text.strip())
+    return tuple(map(int, match[1].split("."))) if match is not None and len(text) <= SHORT else None
 
 
 def short(value: Value) -> str | None:
@@ -248,7 +213,10 @@ def count(value: Value, unit: str) -> tuple[int, int] | None:
             lines = said.strip("\n").split("\n") if said.strip("\n") else []
             return sum(bool(line.strip()) for line in lines), len(lines)
         case _:
-            return len(said.strip()), len(said)
+            import regex  # a character is what a reader takes for one: a family of emoji, a letter with its accent
+
+            counts = [len(regex.findall(r"\X", one)) for one in (said.strip(), said)]
+            return counts[0], counts[1]
 
 
 def _items(value: Value) -> int | None:

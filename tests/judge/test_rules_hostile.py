@@ -228,7 +228,6 @@ score exceeds the average of the others
 score > threshold + 5
 score equals the best score
 score is equal to or above threshold
-score is 85 or more
 the score is more than twice the threshold
 the number of open issues is 0
 the number of issues in the tracker is 0
