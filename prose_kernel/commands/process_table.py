@@ -126,6 +126,15 @@ def still_ours(leader: int, known: set[tuple[int, int]], marker: str, table: lis
     return now
 
 
+def is_empty(group: int) -> bool:
+    """Whether a group holds no process of ours, in one system call; one that was not waited for counts as one."""
+    try:
+        os.killpg(group, 0)
+    except OSError:
+        return True
+    return False
+
+
 def signal_scope(leader: int, number: int, table: list[Member]) -> None:
     """Send a signal to the leader's group, and to the other groups of its session."""
     groups = {leader} | {member.group for member in table if member.session == leader}

@@ -25,6 +25,10 @@ else:
     from prose_kernel.commands import process_table, system
 
 _BATCH = 0.02
+_LOOKS = 5
+"""Looks in which a group that is not empty may show nobody: a process that forks and ends, or becomes another program,
+while the table is read is not seen in it."""
+
 _PARENT = 1.0
 """Seconds between two looks whether the kernel lives, where no descriptor tells."""
 _GRACE = 1.0
@@ -61,8 +65,18 @@ class Groups:
             elif line[:1] == b"=":
                 self.left[group] = set(zip(numbers[::2], numbers[1::2], strict=True))
 
-    def seize(self, table: list[process_table.Member]) -> dict[int, Known]:
-        """The groups to end, each with its members.
+    def seize(self) -> dict[int, Known]:
+        """The groups to end, each with its members."""
+        scopes: dict[int, Known] = {}
+        for look in range(_LOOKS):
+            time.sleep(_BATCH if look else 0)
+            scopes.update(self._members(process_table.members()))
+            if all(group in scopes or process_table.is_empty(group) for group in (*self.running, *self.left)):
+                break
+        return scopes
+
+    def _members(self, table: list[process_table.Member]) -> dict[int, Known]:
+        """The groups in which somebody is seen.
 
         The number of a running group is its own: the kernel would have taken its leader's status only later.
         """
@@ -94,10 +108,13 @@ class Groups:
             return
         until = time.monotonic() + _START
         while True:
-            for member in process_table.members():
-                leads = member.pid == member.session and member.pid not in self.running and member.pid not in self.left
-                if leads and member.ticks >= oldest and process_table.carries(member.pid, self.marker):
-                    self.running[member.pid] = oldest
+            table = process_table.members()
+            old = {member.session for member in table if member.ticks < oldest}
+            for member in table:
+                session = member.session  # its leader may have ended already
+                known = session in self.running or session in self.left or session in old
+                if not known and process_table.carries(member.pid, self.marker):
+                    self.running[session] = oldest
             if time.monotonic() >= until:
                 return
             time.sleep(_BATCH)
@@ -111,15 +128,14 @@ class Groups:
 
 def end(scopes: dict[int, Known], groups: Groups) -> None:
     """TERM, one second, KILL; a group is signalled only as long as it is still the one that we knew."""
+    unseen: dict[int, int] = {}
     for number, patience in ((signals.SIGTERM, _GRACE), (signals.SIGKILL, _GRACE)):
         until = time.monotonic() + patience
         signalled = False
         while True:
             table = process_table.members()
             scopes = {
-                group: known
-                for group, known in scopes.items()
-                if process_table.still_ours(group, known, groups.marker, table)
+                group: known for group, known in scopes.items() if _is_there(group, known, groups.marker, table, unseen)
             }
             before = set(scopes)
             groups.hunt(scopes, table)
@@ -133,6 +149,15 @@ def end(scopes: dict[int, Known], groups: Groups) -> None:
             if time.monotonic() >= until:
                 break
             time.sleep(_BATCH)
+
+
+def _is_there(group: int, known: Known, marker: str, table: list[process_table.Member], unseen: dict[int, int]) -> bool:
+    """Whether something of a group lives that was seen a moment ago."""
+    if process_table.still_ours(group, known, marker, table):
+        unseen.pop(group, None)
+        return True
+    unseen[group] = unseen.get(group, 0) + 1
+    return unseen[group] < _LOOKS and not process_table.is_empty(group)
 
 
 # ---------------------------------------------------------------- the private file
@@ -192,7 +217,7 @@ def _sweep_lines(marker: str, lines: list[bytes]) -> None:
     if marker:
         groups.find_started()
         groups.recall()
-        end(groups.seize(process_table.members()), groups)
+        end(groups.seize(), groups)
 
 
 def _lines(path: str) -> list[bytes]:
@@ -265,7 +290,7 @@ def main(kernel: int, directory: str, marker: str, journal: str = "") -> None:
         sweep(directory)
     Watch(groups, kernel).run()
     groups.find_started()
-    end(groups.seize(process_table.members()), groups)
+    end(groups.seize(), groups)
     if journal:
         _remove(journal)
 

@@ -15,8 +15,8 @@ import pytest
 from commands.conftest import Runner, marked
 from waiting import command_line, eventually, until
 
-from prose_kernel.commands import Engine, ShellCommands, system, watchdog_process
-from prose_kernel.commands.process_table import member_of, members
+from prose_kernel.commands import Engine, ShellCommands, process_table, system, watchdog_process
+from prose_kernel.commands.process_table import Member, carries, member_of, members
 from prose_kernel.commands.watchdog import WARNING
 from prose_kernel.runtime.ports import CommandRequest
 
@@ -395,3 +395,62 @@ async def test_a_watchdog_that_cannot_start_is_reported_and_commands_run(
     finally:
         engine.close()
     assert warnings == [WARNING]
+
+
+# ---------------------------------------------------------------- A49: killed while a command forks and ends
+
+
+def test_a49_a_command_whose_leader_has_ended_is_found_in_its_first_instant(tmp_path: Path) -> None:
+    marker, began = f"{tmp_path}:exec", system.now()
+    shell = ["sh", "-c", "((sleep 4813 &) &)"]
+    subprocess.run(shell, start_new_session=True, env={**os.environ, "PROSE_JOB": marker}, check=True)
+    until(lambda: [pid for pid in left_of(marker) if b"sleep" in Path(f"/proc/{pid}/comm").read_bytes()])
+    groups = watchdog_process.Groups(marker)
+    groups.take(b"?%d\n" % began)
+    groups.find_started()
+    watchdog_process.end(groups.seize(), groups)
+    assert left_of(marker) == []
+
+
+def left_of(marker: str) -> list[int]:
+    return [member.pid for member in members() if carries(member.pid, marker)]
+
+
+@pytest.mark.parametrize("line", [b"+%d\n", b"=%d %d %d\n"], ids=["running", "left"])
+def test_a49_a_group_that_one_look_misses_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes
+) -> None:
+    """A process that was forked while the table was read, by one that ended meanwhile, is not in the table."""
+    marker, looks = f"{tmp_path}:exec", list[int]()
+
+    def misses() -> list[Member]:
+        looks.append(1)
+        return [] if len(looks) % 2 else members()
+
+    with subprocess.Popen(["sleep", "4813"], start_new_session=True, env={"PROSE_JOB": marker}) as process:
+        member = member_of(process.pid)
+        assert member is not None
+        groups = watchdog_process.Groups(marker)
+        groups.take(line % (process.pid, *member.identity)[: line.count(b"%")])
+        monkeypatch.setattr(process_table, "members", misses)
+        watchdog_process.end(groups.seize(), groups)
+        try:
+            assert process.wait(5) == -signal.SIGTERM
+        finally:
+            process.kill()
+
+
+async def test_a49_what_one_look_misses_when_a_command_ends_is_not_forgotten(
+    run: Runner, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = list[int]()
+
+    def misses() -> list[Member]:
+        looks.append(1)
+        return [] if len(looks) == 1 else members()
+
+    monkeypatch.setattr(process_table, "members", misses)
+    assert (await run("((sleep 4813 &) &) ")).exit_code == 0
+    assert len(looks) > 1
+    await asyncio.to_thread(engine.close)
+    assert marked(engine.marker) == []
