@@ -23,6 +23,7 @@ from prose_kernel.runtime.forms import Button, Form
 from prose_kernel.runtime.journal import Approved, approved
 from prose_kernel.runtime.journal_records import Answered, Asked
 from prose_kernel.runtime.ports import GateDecision
+from prose_kernel.runtime.text import escaped
 
 if TYPE_CHECKING:
     from prose_kernel.run_journal import Resumption
@@ -188,5 +189,5 @@ def _approvals(how: Resumption, ids: tuple[bytes, ...]) -> Iterator[tuple[Approv
 
 
 def _clip(text: str) -> str:
-    line = " ".join(text.split())
+    line = escaped(" ".join(text.split()))
     return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import inspect
 import math
 import sys
@@ -11,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 from prose_kernel.errors import BudgetSpent, CompileError, ProseError, RunError, Undecided, UsageError
@@ -227,12 +227,11 @@ def _loaded(directory: Path, file: str, name: str) -> Callable[..., Any]:
     if not path.is_file():
         raise UsageError(f"there is no file {file}")
     title = f"prose_evaluation_{path.stem}"
-    made = importlib.util.spec_from_file_location(title, path)
-    assert made is not None and made.loader is not None
-    module = importlib.util.module_from_spec(made)
+    module = ModuleType(title)
+    module.__file__ = str(path)
     sys.modules[title] = module  # dataclasses look there for the module of their annotations
-    try:
-        made.loader.exec_module(module)
+    try:  # its text: a compiled file in a cache may have been put there
+        exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), module.__dict__)  # noqa: S102
     except BaseException as problem:
         if isinstance(problem, KeyboardInterrupt):
             raise

@@ -8,8 +8,11 @@ from __future__ import annotations
 import os
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Final
+
+from prose_kernel.permissions.function_files import pinned
 
 _NAMES: Final = frozenset(
     (
@@ -25,7 +28,9 @@ _NAMES: Final = frozenset(
         "__pycache__",
     )
 )
-_FORMS: Final = re.compile(r".*\.eval\.toml|.*\.pth|(?:jupyter|ipython)(?:_\w+)?_config\.(?:py|json)", re.DOTALL)
+_FORMS: Final = re.compile(
+    r".*\.(?:eval\.toml|pth|dist-info|egg-info)|(?:jupyter|ipython)(?:_\w+)?_config\.(?:py|json)", re.DOTALL
+)
 _ASSERTION: Final = re.compile(r"""(["'])([^"':\n]+\.py):[^\W\d]\w*\1""")
 """`python = "checks.py:polite"`, wherever it is in a specification, also in one that is no valid TOML at the moment."""
 
@@ -37,28 +42,61 @@ _LONGEST: Final = 1024 * 1024
 def loads_code(path: str, workspace: str) -> str | None:
     """Return why no session may write this resolved path; None where nothing is loaded from it.
 
-    `workspace` is resolved, too. For a Python file it is searched for evaluations that name the file.
+    `workspace` is resolved, too. For a Python file it is searched for files because of which that one is loaded.
     """
     inside = path[len(workspace) :] if path.startswith(workspace.rstrip("/") + "/") else path
     for name in inside.split("/"):
         if is_loaded(name):
             return f"code is loaded from `{name}`, or because of it: it is not for sessions to change"
-    if path.casefold().endswith(".py") and path.casefold() in asserted(workspace):
-        return "an evaluation loads this file for its assertions: it is not for sessions to change"
+    folded = path.casefold()
+    if folded in in_commands(workspace):
+        return "prose.toml names this file in a command: it is not for sessions to change"
+    if folded.endswith(".py") and folded in named_code(workspace):
+        return "an evaluation or prose_tools.py loads this file: it is not for sessions to change"
     return None
 
 
-def asserted(workspace: str) -> frozenset[str]:
-    """Return the files, resolved and case-folded, that the evaluations in a directory and below name for assertions.
+def named_code(directory: str) -> frozenset[str]:
+    """Return the files, resolved and case-folded, that are loaded because of others in a directory and below.
 
-    Hidden directories are left out; at most 5,000 directories are searched, the upper ones first.
+    Those that evaluations name for assertions, the modules that `prose_tools.py` imports, and the targets of links with
+    the name of a file with code. Hidden directories are left out; at most 5,000 are searched, the upper ones first.
     """
-    return frozenset(
-        os.path.realpath(os.path.join(os.path.dirname(entry.path), named[2])).casefold()  # noqa: PTH118, PTH120
-        for entry in entries(workspace)
-        if entry.name.casefold().endswith(".eval.toml")
-        for named in _ASSERTION.finditer(_text(entry.path))
-    )
+    found: set[str] = set()
+    for entry in entries(directory):
+        folded, where = entry.name.casefold(), os.path.dirname(entry.path)  # noqa: PTH120
+        if folded.endswith(".eval.toml"):
+            named: Iterable[str] = [match[2] for match in _ASSERTION.finditer(_text(entry.path))]
+        elif folded == "prose_tools.py":
+            named = pinned(Path(where), entry.name)
+        elif is_loaded(folded) and entry.is_symlink():
+            named = (entry.name,)
+        else:
+            continue
+        found |= {os.path.realpath(os.path.join(where, each)).casefold() for each in named}  # noqa: PTH118
+    return frozenset(found)
+
+
+def in_commands(workspace: str) -> frozenset[str]:
+    """The files that the workspace's settings name in the commands of tool servers and agents."""
+    import tomllib
+
+    place = os.path.join(workspace, "prose.toml")  # noqa: PTH118
+    try:
+        data = tomllib.loads(_text(place)) if os.path.exists(place) else {}  # noqa: PTH110
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return frozenset()
+    texts = {text for table in ("mcp", "agents") for text in _texts(data.get(table))}
+    named = {os.path.realpath(os.path.join(workspace, text)) for text in texts if "\0" not in text}  # noqa: PTH118
+    return frozenset(path.casefold() for path in named if os.path.isfile(path))  # noqa: PTH113
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _texts(each)
 
 
 def is_loaded(name: str) -> bool:

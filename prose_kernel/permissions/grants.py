@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from prose_kernel.errors import PermissionDenied
-from prose_kernel.permissions.code_files import asserted, entries, is_loaded, loads_code
+from prose_kernel.permissions.code_files import entries, in_commands, is_loaded, loads_code, named_code
 from prose_kernel.permissions.globs import Glob, static_part
 from prose_kernel.permissions.paths import is_below, resolve
 
@@ -212,13 +212,13 @@ def kept_from_programs(directory: str, surface: Surface, *, deep: bool) -> Itera
     if protected("write", directory, surface) is not None:
         yield directory
         return
-    assertions = asserted(directory)
+    named = named_code(directory) | in_commands(resolve(surface.cwd).path)
     for entry in entries(directory):
         if not deep and os.path.dirname(entry.path) != directory:  # noqa: PTH120
             return
         folded = entry.name.casefold()
         state = deep and (folded in _READ_ONLY or folded in (RUNS, _STATE))
-        if state or (is_loaded(folded) and folded != "__pycache__") or entry.path.casefold() in assertions:
+        if state or (is_loaded(folded) and folded != "__pycache__") or entry.path.casefold() in named:
             yield entry.path
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import py_compile
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ from evaluation.evaluations import Model, evaluate, write
 
 from prose_kernel.cli.main import main
 from prose_kernel.errors import UsageError
+from prose_kernel.evaluation.assertions import PythonFunction
 from prose_kernel.evaluation.report import plain
 
 CASES = [
@@ -147,3 +151,15 @@ def test_what_an_ordinary_run_has_recorded_answers_the_first_repetition_of_each_
     summary = evaluate(spec, parallel=4)
     assert [one.status for one in summary.results] == ["passed", "error", "passed", "error"]
     assert model.asked == 1
+
+
+def test_a35_a_compiled_file_with_assertions_is_not_read(tmp_path: Path) -> None:
+    """Somebody may have put it into the cache."""
+    ran = tmp_path / "ran"
+    for name, text in (("checks", "def f(): return True\n#" + " " * 200), ("evil", f"open({str(ran)!r}, 'w')\n#")):
+        (tmp_path / f"{name}.py").write_text(text.ljust(250))
+        os.utime(tmp_path / f"{name}.py", ns=(10**18, 10**18))
+    cache = importlib.util.cache_from_source(str(tmp_path / "checks.py"))
+    py_compile.compile(str(tmp_path / "evil.py"), cfile=cache, doraise=True)
+    PythonFunction(tmp_path, "checks.py:f")
+    assert not ran.exists()

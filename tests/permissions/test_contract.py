@@ -118,6 +118,8 @@ LOADED = [
     "sitecustomize.py", "lib/usercustomize.py", "venv/pyvenv.cfg", "venv/lib/site-packages/evil.pth", "evil.pth",
     "triage.eval.toml", "evals/X.EVAL.TOML", "__pycache__/helper.cpython-311.pyc", "jupyter_lab_config.py",
     "jupyter_server_config.json", "ipython_config.py", "evals/checks.py", "shared/polite.py",
+    "src/evil.dist-info/entry_points.txt", "lib/helper.py", "lib/deep/er.py", "servers/tools.py", "servers/start.sh",
+    "lib/real.py",
 ]  # fmt: skip
 
 
@@ -126,6 +128,15 @@ def test_a35_what_code_is_loaded_from_is_written_by_no_session(tree: Path, rule:
     (tree / "evals").mkdir(exist_ok=True)
     (tree / "evals" / "triage.eval.toml").write_text(
         "[[assert]]\npython = \"checks.py:polite\"\n[[assert]]\npython = '../shared/polite.py:ok'\nbroken ="
+    )
+    for name in ("lib/deep/er.py", "lib/helper.py", "lib/real.py", "servers/tools.py", "servers/start.sh"):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text("import deep.er" if name == "lib/helper.py" else "")
+    (tree / "lib" / "prose_tools.py").write_text("def f():\n    from helper import x\n")
+    (tree / "conftest.py").symlink_to("lib/real.py")
+    (tree / "prose.toml").write_text(
+        '[mcp.one]\ncommand = ["python", "servers/tools.py"]\n[agents.two]\ncommand = ["./servers/start.sh"]\n'
+        '[permissions]\nwrite = ["harmless.py"]\n'
     )
     policy = rules_of(tree, "write", rule)
     assert [name for name in LOADED if policy.rule("write", str(tree / name)).answer != "deny"] == []

@@ -634,6 +634,19 @@ async def test_a35_functions_import_the_modules_beside_them(lazy: Bench) -> None
     assert await bench.call("third", {"name": "helper"}) == "h"
 
 
+async def test_a35_packages_beside_the_functions_have_their_data(tmp_path: Path, guard: Helpers) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "__init__.py").write_text("")
+    (tmp_path / "data" / "rates.txt").write_text("3 %")
+    (tmp_path / "prose_tools.py").write_text(
+        "import importlib.resources, data\n"
+        "def rates() -> str:\n    return importlib.resources.files('data').joinpath('rates.txt').read_text()\n"
+    )
+    bench = Bench(tmp_path, guard, function_seconds=20)
+    assert await (await bench.of("rates")).call("rates", {}) == "3 %"
+    await bench.pool.close()
+
+
 async def test_a35_a_session_cannot_write_the_file_of_functions(lazy: Bench, tmp_path: Path) -> None:
     request = SessionRequest("session", "Do it", "c1/s0", permissions={"write": ("*.py",)})
     policy = Policy.of_session(request, {}, lazy.where)

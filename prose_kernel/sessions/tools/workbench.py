@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final, Literal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, Literal
 
 from prose_kernel.errors import ProviderError
 from prose_kernel.permissions.policy import TOUCHES, PermissionDesk, Policy
@@ -154,7 +154,7 @@ class SessionWorkbench:
 
     async def call_none(self, name: str, arguments: Mapping[str, object]) -> str:
         """Answer a call where no tool was offered; it is traced and told like every other."""
-        return await self._traced(name, arguments, self._none(name, arguments))
+        return await self._traced(name, arguments, self._none)
 
     async def _none(self, name: str, arguments: Mapping[str, object]) -> tuple[Outcome, str]:
         self._access.refused(name, arguments, "no tool was offered", "tool_not_found")
@@ -162,15 +162,18 @@ class SessionWorkbench:
 
     async def call(self, name: str, arguments: Mapping[str, object]) -> str:
         """Run a tool and say what came of it, as text for the model; only cancellation leaves it as an exception."""
-        return await self._traced(name, arguments, self._outcome(name, arguments))
+        return await self._traced(name, arguments, self._outcome)
 
     async def _traced(
-        self, name: str, arguments: Mapping[str, object], work: Coroutine[Any, Any, tuple[Outcome, str]]
+        self,
+        name: str,
+        arguments: Mapping[str, object],
+        work: Callable[[str, Mapping[str, object]], Awaitable[tuple[Outcome, str]]],
     ) -> str:
         """The answer of `work`, which gets its turn, is traced and told."""
         async with self._turn:
             began = time.monotonic()
-            outcome, answer = await work
+            outcome, answer = await work(name, arguments)
             traced = getattr(self._tools.get(name), "traced", str)(answer)
             detail = clipped(printable(self._access.neutral(traced)), DETAIL)
             use = ToolUse(one_line(name, 200), self._summary(name, arguments), outcome, detail)

@@ -26,8 +26,9 @@ from functools import partial
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.metadata import entry_points
+from importlib.readers import FileReader
 from inspect import Parameter
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Annotated, Any, get_args, get_type_hints, is_typeddict
 
 import msgspec
@@ -66,6 +67,11 @@ class PinnedFiles(MetaPathFinder, Loader):
         assert module.__file__ is not None
         text = self.text(module.__file__)
         exec(compile(text, module.__file__, "exec", dont_inherit=True), module.__dict__)  # noqa: S102
+
+    def get_resource_reader(self, name: str) -> FileReader:
+        """Data in packages, which is not pinned."""
+        place = self._path(name.replace(".", "/"))
+        return FileReader(SimpleNamespace(path=f"{place}/__init__.py"))  # type: ignore[arg-type]
 
     def text(self, path: str) -> bytes:
         """The text of a file. Raises `ImportError` when it is not the one of the start."""

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from msgspec import structs
 
 from prose_kernel.errors import PermissionDenied, ProviderError
+from prose_kernel.permissions.function_files import pinned
 from prose_kernel.permissions.policy import Ask, Note, PermissionDesk, Policy, unnoted, who
 from prose_kernel.runtime.ports import SessionRequest
 from prose_kernel.runtime.services import Guard
@@ -21,7 +22,6 @@ from prose_kernel.runtime.text import one_line
 from prose_kernel.sessions.tools.access import told_of
 from prose_kernel.sessions.tools.own.functions import FILE, Functions
 from prose_kernel.sessions.tools.own.offer import Offer
-from prose_kernel.sessions.tools.own.pins import pinned
 from prose_kernel.sessions.tools.tool import Tool, ToolFailed, ToolRefused, ToolSpec
 
 RESULT: Final = 100_000

@@ -1,4 +1,4 @@
-"""What a file of functions is made of when the run starts: it, and the modules beside it that it imports, by digest.
+"""The texts of a file of functions when the run starts: it, and the modules next to it that it imports, by digest.
 
 The process of the functions loads exactly these texts (A35). A session that changes or adds a Python file beside
 `prose_tools.py` gets nothing loaded by it.
@@ -14,7 +14,7 @@ from pathlib import Path
 from prose_kernel.permissions.plain_files import reading_if_there
 
 _LARGEST = 16 * 1024 * 1024
-_MOST = 2_000
+_MOST = 500
 
 
 def pinned(directory: Path, file: str) -> Mapping[str, str]:
