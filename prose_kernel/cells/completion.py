@@ -96,6 +96,8 @@ def _magic(cells: Cells, line: str, cursor: int, language: Language) -> Completi
     word = re.search(r"\S*\Z", line)
     typed = word.group() if word else ""
     head = line[: len(line) - len(typed)].split()
+    if not head:
+        return Completions(cursor, cursor)
     if head[0] in ("%run", "%cd", "%cwd", "%graph", "%plan"):
         found = _path(cells, line, len(line), 0, "directories" if head[0] in ("%cd", "%cwd") else "programs")
         return found.moved(cursor - len(line))

@@ -87,6 +87,8 @@ def _renewed(stream: io.TextIOWrapper | None, number: int) -> io.TextIOWrapper:
 def problem() -> str | None:
     """Why standard output did not get all that was printed, in words; None where it did."""
     stream = getattr(sys.stdout, "unguarded", sys.stdout)
+    if stream.closed:
+        return None  # the command itself has closed it, as the language server does
     stream.flush()
     found = getattr(getattr(getattr(stream, "buffer", None), "raw", None), "problem", None)
     if found is None:

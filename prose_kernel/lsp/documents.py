@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -49,9 +49,10 @@ class Document:
     profile: Profile
     version: int | None = None
 
-    @property
+    @cached_property
     def source(self) -> Source:
-        return self.text.source
+        """The text under the name of its file, as messages call it."""
+        return replace(self.text.source, name=self.path.name) if self.path is not None else self.text.source
 
     @cached_property
     def compiled(self) -> Compiled:

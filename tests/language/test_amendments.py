@@ -9,7 +9,7 @@ import pytest
 from prose_kernel import languages
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.openprose import compile_source
-from prose_kernel.language.openprose.names import Known, Variable
+from prose_kernel.language.openprose.names import Known, KnownAgent, Variable
 from prose_kernel.language.source import Source
 
 _HEADERS = {
@@ -268,3 +268,24 @@ def test_a30_the_property_takes_true_or_false_and_is_not_strict() -> None:
     assert found('exec "a | b"\n  pipefail: true') == found('exec "a | b"\n  pipefail: false') == []
     assert found('exec "a | b"\n  pipefail: "yes"') == [("E004", 2, 13)]
     assert found('exec "a | b"\n  pipefail: true', "strict") == [("W005", 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        ('session: a\n  """x\n  y"""\n', [("E007", 1, 10), ("E004", 2, 3), ("E107", 2, 3)]),
+        ('for i in [1]:\nexec "x"\n', [("E147", 1, 1), ("E004", 1, 11)]),
+        ('if not 1 == 2:\nexec "x"\n', [("E147", 1, 1), ("E004", 1, 4)]),
+    ],
+)
+def test_a49_strict_reports_what_is_behind_a_mistake(text: str, codes: list[tuple[str, int, int]]) -> None:
+    assert sorted(found(text, "strict")) == sorted(codes)
+
+
+def test_a49_agents_and_variables_of_earlier_cells_have_names_of_their_own() -> None:
+    agent, variable = 'agent a:\n  prompt: "x"\n', 'let a = "x"\n'
+    known = Known(variables={"a": Variable("let")})
+    assert [d.code for d in compile_source(Source(agent), known=known, cell=True).diagnostics] == ["E133"]
+    known = Known(agents={"a": KnownAgent()})
+    assert [d.code for d in compile_source(Source(variable), known=known, cell=True).diagnostics] == ["E133"]
+    assert compile_source(Source(agent), known=known, cell=True).ok

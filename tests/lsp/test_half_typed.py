@@ -6,11 +6,13 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lsp.editor import Editor
 from lsprotocol import types
 
+from prose_kernel.cli.compile import compile_file
 from prose_kernel.lsp import features
 from prose_kernel.lsp.names import Refused, definition, everywhere, rename
 
@@ -24,6 +26,12 @@ def programs() -> list[tuple[str, str]]:
     paths += (ROOT / "prose_kernel" / "examples").glob("*.[pv]*")
     texts = [(path.suffix, path.read_bytes().decode(errors="replace")) for path in sorted(paths)]
     return [(suffix, text) for suffix, text in texts if len(text) < 4_000]
+
+
+def test_a49_every_beginning_of_a_match_on_errors_is_fine() -> None:
+    text = 'match v:\n  case error(kind="a"):\n    x = 1\n  case error(_):\n    x = 2\n'
+    for end in range(len(text)):
+        ask_all(".vvm", text[:end], end)
 
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -64,3 +72,14 @@ def ask_all(suffix: str, text: str, at: int) -> None:
         assert everywhere(editor.documents, document, occurrence)
         with suppress(Refused):
             rename(editor.documents, document, offset, "fresh_name")
+
+
+@pytest.mark.parametrize("folder", ["compile", "vvm/compile"])
+def test_a49_findings_have_the_words_of_prose_compile(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = ROOT / "tests" / "corpus" / folder
+    monkeypatch.chdir(directory)
+    for path in sorted(directory.glob("*.[pv]*")):
+        with suppress(UnicodeDecodeError):
+            document = Editor(directory).open(path.name, path.read_bytes().decode())
+            compiled = [(d.code, d.message) for d in compile_file(path.name).diagnostics if not d.file]
+            assert [(d.code, d.message) for d in features.diagnostics(document)][: len(compiled)] == compiled

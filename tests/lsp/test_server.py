@@ -63,6 +63,7 @@ async def editor(tmp_path: Path) -> AsyncIterator[Client]:
     yield one
     await one.ask(one.client.shutdown_async(None))
     one.client.exit(None)
+    assert await asyncio.wait_for(one.client._server.wait(), WAIT) == 0  # A49
     await one.ask(one.client.stop())
 
 

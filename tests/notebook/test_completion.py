@@ -232,3 +232,33 @@ async def test_names_of_earlier_cells_are_offered_with_their_fields(cells: Cells
     function = inspect(cells, "%%vvm\nx = shorten", len("%%vvm\nx = short"))
     assert function is not None and "def shorten(text):" in function.data["text/plain"]
     await cells.close()
+
+
+async def test_a49_outputs_of_an_imported_program_are_offered(cells: Cells) -> None:
+    (cells.cwd / "review.prose").write_text('output findings = "x"\noutput sources = [1]\n')
+    await cells.run(
+        'use "./review.prose"\nlet r = review()\nlet o = {name: 1, "two words": 2}\n', Recording(), live=False
+    )
+    assert offers(cells, "output x = r.") == {"findings", "sources"}
+    assert offers(cells, "let s = review()\nif s.fi") == {"findings"}
+    assert offers(cells, 'session "See {o.') == {"name"}
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("block f(a):\n  let b = 1\nlet c = 2\noutput x = ", {"c"}),
+        ("block f(a):\n  let b = 1\nlet c = 2\nblock g(d):\n  let e = 3\n  let x = ", {"c", "d", "e"}),
+        ("block f(a):\n  let b = 1\n\n  let x = ", {"a", "b"}),
+    ],
+)
+def test_a49_names_of_a_block_are_offered_in_it_alone(cells: Cells, text: str, names: set[str]) -> None:
+    assert offers(cells, text) & set("abcdefg") == names
+
+
+@pytest.mark.parametrize(
+    "line", ["%", "%a.b", "%%x y", "%run", "%gate  ", "%judge calibrate --", "%%prose %", "x.", "x..", "%prompt x."]
+)
+def test_a49_completion_never_raises(cells: Cells, line: str) -> None:
+    for cursor in range(len(line) + 1):
+        complete(cells, line, cursor)

@@ -191,7 +191,7 @@ def _explain_idle(found: list[Diagnostic], idle: Sequence[tuple[int, int]], unde
 
 
 def _named_once(found: Sequence[Diagnostic]) -> list[Diagnostic]:
-    named = {(d.line, d.column) for d in found if d.severity == "error" and d.code != "E004"}
+    named = {(d.line, d.column) for d in found if d.severity == "error" and d.code not in ("E004", "E107")}
     kept = []
     for d in found:
         place = (d.line, d.column)

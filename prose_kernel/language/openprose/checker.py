@@ -327,6 +327,9 @@ class Checker:
         name = node.name
         if name.id in self._defined["agent"]:
             self.survey.report("E006", name.span, f"The agent `{name.id}` is defined twice", "choose another name")
+        elif name.id in self.survey.known.variables:
+            message = f"`{name.id}` is the name of a variable of an earlier cell"
+            self.survey.report("E133", name.span, message, "choose another name for the agent")
         self._defined["agent"].add(name.id)
         if not node.properties:
             self.survey.report("W121", name.span, f"The agent `{name.id}` has no properties")

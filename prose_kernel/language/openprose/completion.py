@@ -42,7 +42,7 @@ def completeness(text: str) -> tuple[Completeness, str]:
 def complete(text: str, inside: str, start: int, known: Known | None, values: Mapping[str, Any]) -> Completion:
     """What fits at the end of `text`, which is in code, or in a text or marker that begins at `start`."""
     known = known or Known()
-    if (fields := _fields(known, text, inside)) is not None:
+    if (fields := _fields(known, text, inside, values)) is not None:
         return fields
     if inside in ("string", "triple"):
         return _in_text(known, text, start)
@@ -63,9 +63,11 @@ _IN_CODE: Final = ("", ")", "]", ":\n  BODY", "\n  BODY", " is 1:\n  BODY")
 """What may make a statement whole that ends at the cursor."""
 
 
-def _fields(known: Known, text: str, inside: str) -> Completion | None:
-    """The fields of the typed answer behind the dot at the end of a text: the checker is asked for one that cannot be
-    there. None when no answer is known there."""
+def _fields(known: Known, text: str, inside: str, values: Mapping[str, Any]) -> Completion | None:
+    """The fields of the value before the dot at the end of a text; None when none are known.
+
+    For those of a typed answer the checker is asked for one that cannot be there.
+    """
     member = _MEMBER.search(text)
     if member is None or inside == "marker":
         return None
@@ -78,7 +80,21 @@ def _fields(known: Known, text: str, inside: str) -> Completion | None:
             names = typed_answers.fields_of(schema) or ()
             types = [typed_answers.words_of(typed_answers.field(schema, name) or {}) for name in names]
             return Completion(begin, [Offer(name, "property", kind) for name, kind in zip(names, types, strict=True)])
-    return None
+    outputs = _outputs(known, text[:begin], values)
+    return Completion(begin, [Offer(name, "property") for name in outputs]) if outputs else None
+
+
+def _outputs(known: Known, text: str, values: Mapping[str, Any]) -> list[str]:
+    """The fields of the name before the dot that ends `text`: an object of an earlier cell, or a program's result."""
+    named = re.search(rf"({_NAME})\.\Z", text)
+    if named is None:
+        return []
+    calls = re.findall(rf"^[ \t]*(?:(?:let|const|output)[ \t]+)?{named[1]}[ \t]*=[ \t]*({_NAME})[ \t]*\(", text, re.M)
+    contract = known.programs.get(calls[-1]) if calls else None
+    if contract is not None:
+        return list(contract.outputs or ())
+    value = values.get(named[1])
+    return [name for name in value if _WORD.match(name)] if isinstance(value, dict) else []
 
 
 def _is_type(before: str, head: str) -> bool:
@@ -98,18 +114,33 @@ _DECLARED = re.compile(
     rf"|\bfor[ \t]+({_NAME})(?:[ \t]*,[ \t]*({_NAME}))?[ \t]+in\b",
     re.M,
 )
+_BLOCK = re.compile(rf"block[ \t]+{_NAME}")
 _PARAMETERS = re.compile(rf"^[ \t]*block[ \t]+{_NAME}[ \t]*\(([^)\n]*)", re.M)
 
 
 def _variables(known: Known, before: str) -> list[Offer]:
     """Names that may be read: those of earlier cells, and what the text before the cursor declares."""
-    code = code_only(before, _DELIMITERS)
+    code = _in_scope(code_only(before, _DELIMITERS))
     found = [name for groups in _DECLARED.findall(code) for name in groups if name]
     found += [name for group in _PARAMETERS.findall(code) for name in re.findall(_NAME, group)]
     matches = [Offer(name, "variable", "declared above") for name in dict.fromkeys(found)]
     matches += [Offer(name, "variable", variable.kind) for name, variable in known.variables.items()]
     matches += [Offer(name, "variable") for name in sorted(known.soft_exports)]
     return matches
+
+
+def _in_scope(code: str) -> str:
+    """The code before the cursor without the blocks that the cursor is not in, whose names end with them."""
+    kept: list[str] = []
+    block: list[str] = []
+    for line in code.split("\n"):
+        if line[:1] not in ("", " ", "\t"):
+            block = []
+        if block or _BLOCK.match(line):
+            block.append(line)
+        else:
+            kept.append(line)
+    return "\n".join(kept + block if block and block[-1][:1] in (" ", "\t") else kept)
 
 
 def _registered(known: Known, before: str, word: str, registry: str) -> list[Offer]:

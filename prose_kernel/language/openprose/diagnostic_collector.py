@@ -23,12 +23,14 @@ class Findings:
         self.forgotten: set[int] = set()  # widths of indentation at which a body was not indented (E147)
         self._line: tuple[int, str] = (0, "")
 
-    def add(self, code: str, start: int, end: int, message: str, hint: str | None = None) -> None:
-        """Report `code` for the text from `start` to `end`."""
+    def add(
+        self, code: str, start: int, end: int, message: str, hint: str | None = None, *, readable: bool = False
+    ) -> None:
+        """Report `code` for the text from `start` to `end`; `readable` tells that the text around it is understood."""
         line, column = self.source.line_column(start)
         if self._line[0] != line:
             self._line = (line, self.source.line_text(line))
-        if code[0] == "E" and code != "E147":  # a forgotten indentation leaves everything readable
+        if code[0] == "E" and code != "E147" and not readable:  # a forgotten indentation hides nothing either
             self.last_error = max(self.last_error, start)
         self.found.append(Diagnostic(code, line, column, message, hint, self._line[1], Span(start, max(start, end))))
 

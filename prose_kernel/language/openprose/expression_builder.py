@@ -55,7 +55,7 @@ class ExpressionBuilder:
     def strict(self, start: int, end: int, message: str, hint: str | None = None, code: str = "E004") -> None:
         """Report what the strict profile alone refuses."""
         if self.is_strict:
-            self.add(code, start, end, message, hint)
+            self.add(code, start, end, message, hint, readable=True)
 
     # ---- expressions
 

@@ -464,7 +464,7 @@ class Lexer:
         content_end, end, inner = found
         if self.strict and self.text[start + 3] != "\n":
             self.findings.add("E107", start, start + 3, "text on the opener line of a triple-quoted string",
-                              'begin the text on the line after `"""`')  # fmt: skip
+                              'begin the text on the line after `"""`', readable=True)  # fmt: skip
         for opener in inner:
             self.findings.add("W105", opener, opener + 3, "a triple quote inside a triple-quoted string")
         self._append_string(start, start + 3, content_end, end, triple=True)

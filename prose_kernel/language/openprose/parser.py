@@ -91,7 +91,7 @@ class Parser:
             program,
             in_order(self.findings.found),
             self._is_incomplete(),
-            self.lexer.unclosed,
+            self.lexer.unclosed or ("arrow" if self._last_kind() == "ARROW" else None),
             self.last_line[-1:] == ["_DEDENT"],
             tuple(self.builder.positional_calls),
         )
@@ -99,8 +99,11 @@ class Parser:
     def _is_incomplete(self) -> bool:
         if self.lexer.unclosed:
             return True
-        kinds = [kind for kind in self.last_line if kind not in LAYOUT]
-        return bool(kinds) and kinds[-1] == "COLON" and not self.findings.error_since(self.end)
+        return self._last_kind() == "COLON" and not self.findings.error_since(self.end)
+
+    def _last_kind(self) -> str:
+        """The kind of the last token of the text that is no layout, "" for an empty text."""
+        return next((kind for kind in reversed(self.last_line) if kind not in LAYOUT), "")
 
     # ---- the loop
 

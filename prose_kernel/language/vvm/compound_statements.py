@@ -199,8 +199,7 @@ class StatementParser(SimpleStatementParser):
         self.stack = [(0, Bracket(CALL, at + 1, self.starts[at + 1]))]  # for messages
         at = self.behind_lines(at + 2)
         name = kind = None
-        equals = self.behind_lines(at + 1)
-        if self.texts[at] == "kind" and self.texts[equals] == "=":
+        if self.texts[at] == "kind" and self.texts[equals := self.behind_lines(at + 1)] == "=":
             at = self.behind_lines(equals + 1)
             if self.kind(at) != STRING:
                 raise self.no_pattern(at)
