@@ -73,13 +73,13 @@ def parts(cells: Cells) -> list[Part]:
             raise UsageError(
                 f"%export: {name} takes {', '.join(cell.given)} from Python, which no program can", hint=hint
             )
-        if text.strip() and not _EXPORTS.match(text):
+        if text.strip() and not _EXPORTS.match(text.strip()):
             magic = f"%%{cell.language.magic}\n" if cell.language is not cells.language else ""
             found.append(Part(magic + text, name, left_out="" if cell.text is not None else "it failed"))
     return found
 
 
-_EXPORTS = re.compile(r"\s*%(?:\w+ )?export\b.*\s*\Z")
+_EXPORTS = re.compile(r"%(?:\w+ )?export\b.*\Z")
 
 
 def write(call: Call, name: str, text: str, language: Language, *, force: bool) -> None:

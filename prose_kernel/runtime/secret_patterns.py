@@ -48,7 +48,11 @@ SHAPES: Final = (
     _token("npm", ("npm_",), r"[A-Za-z0-9]{36}(?![A-Za-z0-9])"),
     _token("pypi", ("pypi-",), r"[A-Za-z0-9_-]{50,400}"),
     _token("aws", ("AKIA", "ASIA"), r"[A-Z0-9]{16}(?![A-Za-z0-9])"),
-    _token("jwt", ("eyJ",), r"[A-Za-z0-9_-]{8,4000}+\.eyJ[A-Za-z0-9_-]{2,8000}+\.[A-Za-z0-9_-]{8,2000}"),
+    Find(
+        ("eyJ",),
+        r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,4000}+\.eyJ[A-Za-z0-9_-]{2,8000}+\.[A-Za-z0-9_-]{8,2000}",
+        "«secret:jwt»",
+    ),
 )
 
 

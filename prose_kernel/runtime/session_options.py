@@ -91,6 +91,8 @@ class ModelServer:
       Typed answers of sessions begin there; None is `native` where the model knows it, then `tool`, then words.
     - `tools`: whether models here can call tools; without, context is passed by value and replies are the answers.
     - `timeout`: seconds that the server may stay silent; `max_tokens` the limit of one reply.
+    - `token_timeout`: seconds without a token after which a session without `timeout:` ends; `session_timeout`: seconds
+      that all requests of such a session may take.
     - `batch_size`, `batch_wait`: a batch has so many requests at most, and its first one waits so many seconds for
       others; `batch_poll`: seconds until it is asked whether it has ended, longer each time.
     """
@@ -104,6 +106,8 @@ class ModelServer:
     judge_output: JudgeOutput | None = None
     tools: bool = True
     timeout: float = 300.0
+    token_timeout: float = 600.0
+    session_timeout: float = 3600.0
     max_tokens: int | None = None
     batch_size: int = 1000
     batch_wait: float = 5.0

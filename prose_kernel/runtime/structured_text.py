@@ -13,7 +13,7 @@ from prose_kernel.errors import ImportProgramError, ValueTypeError
 from prose_kernel.runtime import command_data
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, kind_of
 
-_FENCE = re.compile(r"^(`{3,})[ \t]*(?:json\w*)?[ \t]*\n(.*?)\n?^\1`*[ \t]*$", re.MULTILINE | re.DOTALL | re.IGNORECASE)
+_FENCE = re.compile(r"(`{3,})[ \t]*(json\w*)?[ \t]*", re.IGNORECASE)
 _BULLET = re.compile(r"^([ \t]*)(?:[-*+•]|\d{1,9}[.)])[ \t]+(\S.*)$", re.MULTILINE)
 
 
@@ -42,8 +42,29 @@ def json_in(text: str) -> object:
         found = _parsed(stripped)
         if found is not None:
             return found
-    fence = _FENCE.search(text)
-    return _parsed(fence.group(2)) if fence else None
+    fenced = _fenced(text)
+    return _parsed(fenced) if fenced is not None else None
+
+
+def _fenced(text: str) -> str | None:
+    """The first block between fences. Linear in the text, however many fences are open (A37)."""
+    if "```" not in text:
+        return None
+    lines = text.split("\n")
+    fences = [(number, found) for number, line in enumerate(lines) if (found := _FENCE.fullmatch(line))]
+    longest = 0
+    opening: tuple[int, int] | None = None
+    for number, found in reversed(fences):
+        length = len(found[1])
+        if number < len(lines) - 1 and length <= longest:
+            opening = number, length
+        if found[2] is None:
+            longest = max(longest, length)
+    if opening is None:
+        return None
+    begin, length = opening
+    end = next(number for number, found in fences if number > begin and found[2] is None and len(found[1]) >= length)
+    return "\n".join(lines[begin + 1 : end])
 
 
 def _parsed(text: str) -> object:

@@ -10,6 +10,7 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+import psutil
 import pytest
 from machine.fakes import FakeClock
 from needs import needs_module
@@ -325,3 +326,42 @@ async def test_no_proxy_of_the_environment_is_used(server: Server, monkeypatch: 
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     assert (await get(server)).endswith("direct")
+
+
+# ---------------------------------------------------------------- pages that take long to convert
+
+
+HOSTILE = b"<p>" + b" " * 200_000 + b"x</p>"
+
+
+async def test_a37_a_page_that_takes_long_is_shown_as_it_is(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs_module("markdownify")
+    monkeypatch.setattr(fetch, "CONVERTING", 1)
+    server.pages["/"] = response(HOSTILE, "text/html")
+    async with asyncio.timeout(20):
+        assert "<p>   " in await get(server)
+
+
+async def test_a37_converting_a_page_can_be_ended(server: Server) -> None:
+    needs_module("markdownify")
+    server.pages["/"] = response(HOSTILE, "text/html")
+    asked = asyncio.create_task(get(server))
+    workers: list[psutil.Process] = []
+    async with asyncio.timeout(20):
+        while not workers:
+            children = psutil.Process().children()
+            workers = [one for one in children if any("page_worker" in part for part in _arguments(one))]
+            await asyncio.sleep(0.01)
+    began = asyncio.get_running_loop().time()
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    assert asyncio.get_running_loop().time() - began < 1
+    assert not workers[0].is_running()
+
+
+def _arguments(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []

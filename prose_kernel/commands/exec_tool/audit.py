@@ -17,10 +17,10 @@ from prose_kernel.permissions import plain_files
 
 _HIDDEN = "***"
 _NAMES = r"(?:token|secret|passw(?:or)?d|passphrase|pwd|api[-_]?key|access[-_]?key|private[-_]?key|credentials?|auth)"
-_FLAG = re.compile(rf"--?[\w-]*{_NAMES}[\w-]*", re.IGNORECASE)
-_PAIR = re.compile(rf"(-{{0,2}}[\w.-]*{_NAMES}[\w.-]*[=:])(.+)", re.IGNORECASE | re.DOTALL)
-_URL = re.compile(r"([a-z][a-z0-9+.-]*://)[^/@\s]+@", re.IGNORECASE)
-_BEARER = re.compile(r"(authorization:\s*\S+\s+)\S+", re.IGNORECASE)
+_FLAG = re.compile(rf"--?[\w-]{{0,100}}{_NAMES}[\w-]{{0,100}}", re.IGNORECASE)
+_PAIR = re.compile(rf"(-{{0,2}}[\w.-]{{0,100}}{_NAMES}[\w.-]{{0,100}}[=:])(.+)", re.IGNORECASE | re.DOTALL)
+_URL = re.compile(r"((?<![a-z0-9])[a-z][a-z0-9+.-]{0,30}://)[^/@\s]+@", re.IGNORECASE)
+_BEARER = re.compile(r"(authorization:\s*\S{1,100}\s+)\S+", re.IGNORECASE)
 
 
 class AuditFailure(Exception):

@@ -7,6 +7,7 @@ here-documents and inline scripts only counted (4.10, hazard 100); the whole tex
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Collection, Mapping
 from typing import Final
 
@@ -23,16 +24,16 @@ LONGEST_DISPLAY = 240
 _BLOT = "***"
 _RULES = (
     (ASSIGNED, rf"\1{_BLOT}"),
-    (re.compile(r"(\bAWS_[A-Z0-9_]+=)" + VALUE), rf"\1{_BLOT}"),
-    (re.compile(rf"(?i)(--?[A-Za-z0-9_-]*{NAME}\s+){VALUE}"), rf"\1{_BLOT}"),
+    (re.compile(r"(\bAWS_[A-Z0-9_]{1,64}=)" + VALUE), rf"\1{_BLOT}"),
+    (re.compile(rf"(?i)(--?[A-Za-z0-9_-]{{0,64}}{NAME}\s+){VALUE}"), rf"\1{_BLOT}"),
     (re.compile(rf"(?i)(\s(?:-u|--user)[\s=]+[^\s:'\"]+:){VALUE}"), rf"\1{_BLOT}"),
     (re.compile(r"(?i)(authorization\s*:\s*(?:bearer|basic|token)?\s*)[^\s'\"]+"), rf"\1{_BLOT}"),
     (re.compile(r"(?i)(\b(?:x-)?api-?key\s*:\s*)[^\s'\"]+"), rf"\1{_BLOT}"),
     (BEARER, rf"\1{_BLOT}"),
-    (re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://[^\s/:@'\"]*:)[^\s/@'\"]+@"), rf"\1{_BLOT}@"),
+    (re.compile(r"((?<![a-zA-Z0-9])[a-zA-Z][a-zA-Z0-9+.-]{0,30}://[^\s/:@'\"]*:)[^\s/@'\"]+@"), rf"\1{_BLOT}@"),
     (TOKENS, _BLOT),
 )
-_HERE = re.compile(r"<<-?\s*(['\"]?)([A-Za-z_]\w*)\1(.*?)\n(.*?)\n\s*\2(?=\s|$)", re.S)
+_HERE = re.compile(r"<<-?[ \t]*(['\"]?)([A-Za-z_]\w*)\1")
 _INLINE = re.compile(r"(\s-(?:c|e|eval)\s+)(\"(?:[^\"\\]|\\.)*\"|'[^']*')", re.S)
 _LONGEST_INLINE = 60
 
@@ -70,16 +71,40 @@ def redacted(text: str) -> str:
 
 def display_of(command: str) -> str:
     """A command as it is shown in lists, cards and events: one line of at most 240 characters."""
-    text = _HERE.sub(_here_document, command[: 64 * LONGEST_DISPLAY])
+    text = _without_documents(command[: 64 * LONGEST_DISPLAY])
     text = redacted(_INLINE.sub(_inline_script, text))
     text = " ".join(text.split())
     text = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
     return text if len(text) <= LONGEST_DISPLAY else text[: LONGEST_DISPLAY - 1] + "…"
 
 
-def _here_document(match: re.Match[str]) -> str:
-    lines = match[4].count("\n") + 1
-    return f"<<{match[2]}{match[3]} [{lines} line{'s' if lines != 1 else ''}]"
+def _without_documents(text: str) -> str:
+    """A command with the number of lines in place of its here-documents."""
+    if "<<" not in text:
+        return text
+    lines = text.split("\n")
+    ends: dict[str, deque[int]] = {}
+    for number, line in enumerate(lines):
+        ends.setdefault(line.split(maxsplit=1)[0] if line.strip() else "", deque()).append(number)
+    shown, at = [], 0
+    while at < len(lines):
+        line, begin = lines[at], _HERE.search(lines[at])
+        end = 0
+        if begin is not None and (closing := ends.get(begin[2])):
+            while closing and closing[0] <= at + 1:
+                closing.popleft()
+            end = closing[0] if closing else 0
+        if begin is None or not end:
+            shown.append(line)
+            at += 1
+            continue
+        count = end - at - 1
+        rest = lines[end].lstrip()[len(begin[2]) :]
+        shown.append(
+            f"{line[: begin.start()]}<<{begin[2]}{line[begin.end() :]} [{count} line{'s' if count != 1 else ''}]{rest}"
+        )
+        at = end + 1
+    return "\n".join(shown)
 
 
 def _inline_script(match: re.Match[str]) -> str:

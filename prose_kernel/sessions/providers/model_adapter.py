@@ -7,6 +7,7 @@ key from the run's environment, replies bounded. Everything that goes wrong leav
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -39,7 +40,7 @@ from pydantic_ai.usage import RunUsage, UsageLimits
 from prose_kernel.errors import ProviderError
 from prose_kernel.runtime.ports import Usage
 from prose_kernel.runtime.session_options import JudgeOutput, ModelServer, Surroundings
-from prose_kernel.sessions.providers.model_bounds import Bounds, usage_of
+from prose_kernel.sessions.providers.model_bounds import Bounds, Patience, usage_of
 from prose_kernel.sessions.providers.model_calls import LONGEST_REPLY, Conversation, Field, Reply
 from prose_kernel.sessions.providers.model_errors import At, provider_error
 from prose_kernel.sessions.providers.model_http import client, too_long
@@ -78,8 +79,8 @@ class ServerLink:
         bounded: Bounds | None = None
         try:
             model = self._model(asked.model)
-            bounded = Bounds(model, asked, self._at.name, used)
-            listener.told = bounded.told
+            bounded = Bounds(model, asked, self._at.name, used, self._patience(asked))
+            listener.told, listener.alive = bounded.told, bounded.patience.token
             kept = self._beginnings.kept(model, asked)
             said = begun(asked, _prompt(asked, model, self._at.name, kept), _sendable(asked.system or "") or None)
             last = await self._ask(model, bounded, asked, said, used, listener)
@@ -111,7 +112,7 @@ class ServerLink:
         bounded: Bounds | None = None
         try:
             model = self._model(asked.model)
-            bounded = Bounds(model, asked, self._at.name, used)
+            bounded = Bounds(model, asked, self._at.name, used, self._patience(asked, silent=True))
             async with self._batched(bounded, asked) as way:
                 result = await _filling(fields, output).run(
                     _sendable(asked.message),
@@ -164,6 +165,13 @@ class ServerLink:
                     self._ways.worked(asked.model, output)
                 return last
         raise AssertionError("there is always a way")
+
+    def _patience(self, asked: Conversation, *, silent: bool = False) -> Patience:
+        """`silent`: the answer comes as a whole."""
+        server, name = self._server, self._at.name
+        if asked.timed:
+            return Patience(name)
+        return Patience(name, math.inf if silent else server.token_timeout, server.session_timeout)
 
     def prepare(self, model: str) -> None:
         """Make the model, which loads its vendor's client and prices. What fails now fails again when it is used."""
@@ -279,6 +287,7 @@ class _Listener:
     on_text: Callable[[str], None]
     ours: Exception | None = None
     told: Callable[[int], None] | None = None
+    alive: Callable[[], None] | None = None
     _length: int = 0
     _before: int = 0
     _said: bool = False
@@ -287,6 +296,8 @@ class _Listener:
     async def hear(self, events: AsyncIterable[ModelResponseStreamEvent]) -> None:
         self._anew, self._before = self._said, self._length
         async for event in events:
+            if self.alive is not None:
+                self.alive()
             match event:
                 case PartStartEvent(part=TextPart(content=text)):
                     self._text(text)

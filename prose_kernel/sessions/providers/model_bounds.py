@@ -3,8 +3,10 @@ library."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
+import math
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,7 +19,7 @@ from pydantic_ai.models.batch import BatchRequest, EncodedBatchRequest
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.usage import RunUsage
 
-from prose_kernel.errors import BudgetSpent
+from prose_kernel.errors import BudgetSpent, ProviderTimeout
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.budgets import Budget, Spent
 from prose_kernel.runtime.ports import Usage
@@ -32,6 +34,48 @@ ASSURED = 4096  # tokens that every model may be asked for; who is asked for too
 FEWEST = 16  # tokens that an answer may have: some servers refuse to be asked for less
 
 
+class Patience:
+    """How long the model `name` may go without a token, and how many seconds its requests may take in one session."""
+
+    def __init__(self, name: str, token: float = math.inf, session: float = math.inf) -> None:
+        self._name = name
+        self._most = token
+        self._session = session
+        self._left = session
+        self._limit: asyncio.Timeout | None = None
+        self._end = math.inf
+
+    @contextlib.asynccontextmanager
+    async def request(self) -> AsyncIterator[None]:
+        """One request. Raises `ProviderError` when the time is up: it is not tried again."""
+        begun = asyncio.get_running_loop().time()
+        self._end = begun + self._left
+        at = min(begun + self._most, self._end)
+        try:
+            async with asyncio.timeout_at(at if at < math.inf else None) as self._limit:
+                yield
+        except TimeoutError:
+            if self._limit is None or not self._limit.expired():
+                raise
+            raise self._error() from None
+        finally:
+            self._limit = None
+            self._left -= asyncio.get_running_loop().time() - begun
+
+    def token(self) -> None:
+        """The model has answered something."""
+        if self._limit is not None and self._most < math.inf and not self._limit.expired():
+            self._limit.reschedule(min(asyncio.get_running_loop().time() + self._most, self._end))
+
+    def _error(self) -> ProviderTimeout:
+        if asyncio.get_running_loop().time() >= self._end:
+            said, key = f"the session has taken {self._session:g} seconds", "session_timeout"
+        else:
+            said, key = f"no token came for {self._most:g} seconds", "token_timeout"
+        hint = f"give the session a `timeout:`, or raise {key} in [providers.{self._name}]"
+        return ProviderTimeout(said, retryable=False, hint=hint)
+
+
 class Bounds(WrapperModel):
     """A model whose answers are as long as the budgets allow, and that is asked when its server is open and the budgets
     have room beside other requests.
@@ -40,8 +84,11 @@ class Bounds(WrapperModel):
     `used` is what earlier requests have consumed.
     """
 
-    def __init__(self, wrapped: Model[Any], asked: Conversation, provider: str, used: RunUsage) -> None:
+    def __init__(
+        self, wrapped: Model[Any], asked: Conversation, provider: str, used: RunUsage, patience: Patience
+    ) -> None:
         super().__init__(wrapped)
+        self.patience = patience
         self._opens = asked.opens
         self._vendor = provider
         self._price = asked.options.price
@@ -63,7 +110,8 @@ class Bounds(WrapperModel):
     ) -> ModelResponse:
         within = await self._begin(messages, model_settings, model_request_parameters)
         try:
-            response = await super().request(messages, within, model_request_parameters)
+            async with self.patience.request():
+                response = await super().request(messages, within, model_request_parameters)
         except Exception as problem:
             self._ended(problem)
             raise
@@ -76,7 +124,10 @@ class Bounds(WrapperModel):
     ) -> AsyncIterator[StreamedResponse]:
         within = await self._begin(messages, model_settings, model_request_parameters)
         try:
-            async with super().request_stream(messages, within, model_request_parameters, run_context) as stream:
+            async with (
+                self.patience.request(),
+                super().request_stream(messages, within, model_request_parameters, run_context) as stream,
+            ):
                 self.stream = stream
                 yield stream
         except Exception as problem:

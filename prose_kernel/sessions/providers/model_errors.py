@@ -230,7 +230,7 @@ _IDS = re.compile(
     re.IGNORECASE,
 )
 _KEYS = re.compile(r"\b(?:sk|pk|rk|gsk|xai|key|ghp|hf)[-_][\w*.-]{6,}|\bAIza[\w-]{10,}|\bBearer\s+\S+", re.IGNORECASE)
-_CREDENTIALS = re.compile(r"(\w+://)[^/\s@]+@|(?<=\w)\?[^\s\"']*")
+_CREDENTIALS = re.compile(r"(\b\w{1,30}://)[^/\s@]+@|(?<=\w)\?[^\s\"']*")
 
 
 def _said(problem: ModelAPIError, at: At) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator
+import zlib
+from collections.abc import AsyncIterator, Iterator
 from functools import cache
 from typing import Any
 
@@ -13,6 +14,9 @@ from prose_kernel.errors import ProviderBadReply, ProviderError
 from prose_kernel.sessions.providers.model_calls import LONGEST_REPLY
 
 LONGEST_LINE = 4 * LONGEST_REPLY  # bytes: one event of a stream, or a whole reply that is none
+LONGEST = 8 * LONGEST_REPLY  # bytes of all events of a stream: those of 128,000 tokens and more
+PACKED = ("gzip", "x-gzip")
+PIECE = 1 << 16  # bytes that are unpacked at a time
 CONNECT = 20.0  # seconds for a connection to be made
 
 
@@ -23,6 +27,7 @@ def client(timeout: float) -> httpx2.AsyncClient:
         limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
         follow_redirects=True,
         verify=_trusted(),
+        headers={"accept-encoding": "gzip"},
         event_hooks={"response": [_bound]},
     )
 
@@ -42,20 +47,37 @@ def _trusted() -> ssl.SSLContext:
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """The bytes of a reply, given up when one line of a stream, or the whole of another reply, is too long."""
+    """The bytes of a reply, unpacked. It is given up when one line of a stream, or the whole of another reply, is too
+    long; what counts is the size after unpacking."""
 
-    def __init__(self, stream: Any, *, lines: bool) -> None:
+    def __init__(self, stream: Any, *, lines: bool, packed: bool) -> None:
         self._stream = stream
         self._lines = lines
+        self._unpacks = zlib.decompressobj(wbits=47) if packed else None
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        length = 0
+        length = whole = 0
         async for data in self._stream:
-            newline = data.rfind(b"\n") if self._lines else -1
-            length = len(data) - newline - 1 if newline >= 0 else length + len(data)
-            if length > LONGEST_LINE:
-                raise too_long()
+            for piece in self._pieces(data):
+                newline = piece.rfind(b"\n") if self._lines else -1
+                length = len(piece) - newline - 1 if newline >= 0 else length + len(piece)
+                whole += len(piece)
+                if length > LONGEST_LINE or whole > LONGEST:
+                    raise too_long()
+                yield piece
+
+    def _pieces(self, data: bytes) -> Iterator[bytes]:
+        if self._unpacks is None:
             yield data
+            return
+        while data and not self._unpacks.eof:
+            try:
+                piece = self._unpacks.decompress(data, PIECE)
+            except zlib.error:
+                raise ProviderBadReply("the reply is packed, and cannot be unpacked") from None
+            data = self._unpacks.unconsumed_tail
+            if piece:
+                yield piece
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -72,7 +94,12 @@ async def _bound(response: httpx2.Response) -> None:
             retryable=False,
             hint="is its base_url right? most end in /v1",
         )
-    response.stream = _Bounded(response.stream, lines=kind != "application/json")  # results of batches are lines, too
+    packed = response.headers.get("content-encoding", "identity").strip().lower()
+    if packed not in ("", "identity", *PACKED):
+        raise ProviderBadReply("the reply is packed in a way that was not asked for", retryable=False)
+    response.headers.pop("content-encoding", None)  # it is unpacked here, where it is counted
+    lines = kind != "application/json"  # results of batches are lines, too
+    response.stream = _Bounded(response.stream, lines=lines, packed=packed in PACKED)
 
 
 def _stay(here: httpx2.URL, there: httpx2.URL) -> None:

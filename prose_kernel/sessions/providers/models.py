@@ -110,6 +110,7 @@ class _Attempt:
             request.output,
             self._attached,
             opens=opens,
+            timed=request.timeout is not None,
             history=self._history[tools],
             context=said.context,
             wrong=request.wrong,

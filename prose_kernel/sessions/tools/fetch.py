@@ -6,8 +6,10 @@ Addresses of this machine and of private networks are refused, unless a pattern 
 from __future__ import annotations
 
 import asyncio
-import importlib
+import contextlib
 import ipaddress
+import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +18,7 @@ from prose_kernel.permissions import checked_http
 from prose_kernel.permissions.checked_http import Credentials, HttpFailed, PrivateAddress, host_of
 from prose_kernel.permissions.hosts import IPAddress, is_public
 from prose_kernel.permissions.policy import Ruling
+from prose_kernel.sessions.tools import page_worker
 from prose_kernel.sessions.tools.access import Access
 from prose_kernel.sessions.tools.arguments import text
 from prose_kernel.sessions.tools.files import TEXT, schema_of
@@ -25,6 +28,8 @@ SECONDS: Final = 30.0
 SIZE_LIMIT: Final = 4 * 1024 * 1024
 TEXT_LIMIT: Final = 100_000
 HOPS: Final = 5
+CONVERTING: Final = 5
+"""Seconds that a page may take to become text."""
 _ACCEPT: Final = "text/*, application/json, */*;q=0.5"
 _TEXTUAL: Final = ("text/", "application/json", "application/xml", "application/javascript", "application/x-ndjson")
 
@@ -67,7 +72,7 @@ class FetchTool:
             raise ToolRefused(str(refused)) from None
         except HttpFailed as failure:
             raise ToolFailed(str(failure)) from None
-        shown = await asyncio.to_thread(_text, page)
+        shown = await _text(page)
         if page.failed:
             raise ToolFailed(f"{page.status}\n\n{shown[:2000]}".rstrip())
         return f"{page.url} ({page.kind or 'no type given'})\n\n{shown}"
@@ -144,7 +149,7 @@ async def _hop(url: Any, ruling: Ruling) -> Page | Any:
 # ---------------------------------------------------------------- text
 
 
-def _text(page: Page) -> str:
+async def _text(page: Page) -> str:
     """The page as text for the model, cut to `TEXT_LIMIT` characters."""
     if not page.body:
         return "[empty]"
@@ -157,16 +162,32 @@ def _text(page: Page) -> str:
     except LookupError:
         shown = page.body.decode("utf-8", "replace")
     if page.kind in ("text/html", "application/xhtml+xml"):
-        shown = _markdown(shown)
+        shown = await _markdown(shown)
     if len(shown) > TEXT_LIMIT:
         return f"{shown[:TEXT_LIMIT]}\n\n[cut: {len(shown):,} characters in all{', or more' if page.cut else ''}]"
     return f"{shown}\n\n[cut: the page is longer]" if page.cut else shown
 
 
-def _markdown(html: str) -> str:
-    """HTML as markdown; as it is where the package is missing or gives up on it."""
+async def _markdown(html: str) -> str:
+    """HTML as markdown; as it is where the package for that is missing, or gives up on it in time or memory.
+
+    It is converted in a process of its own (`page_worker.py`), which is ended with this call.
+    """
+    command = (sys.executable, "-I", page_worker.__file__, str(CONVERTING), str(os.getpid()))
+    pipe = asyncio.subprocess.PIPE
     try:
-        library: Any = importlib.import_module("markdownify")
-        return str(library.markdownify(html, heading_style="ATX", strip=["script", "style"])).strip()
-    except (ImportError, RecursionError, ValueError):
+        worker = await asyncio.create_subprocess_exec(
+            *command, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL, env={}, start_new_session=True
+        )
+    except OSError:
         return html
+    try:
+        async with asyncio.timeout(CONVERTING):
+            text, _ = await worker.communicate(html.encode("utf-8", "replace"))
+    except TimeoutError:
+        return html
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            worker.kill()
+        await asyncio.shield(worker.wait())
+    return text.decode("utf-8", "replace") if worker.returncode == 0 else html

@@ -1,0 +1,119 @@
+"""Amendment A37: text that others wrote costs linear time, wherever it is read."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Callable
+
+import pytest
+from scaling import assert_linear
+
+from prose_kernel.commands.exec_tool import audit
+from prose_kernel.commands.tasks import secrets
+from prose_kernel.judge import facts
+from prose_kernel.machine.vvm import memory_patches, values
+from prose_kernel.machine.vvm.agent_calls import summary_of
+from prose_kernel.presentation import safety
+from prose_kernel.recordings.redaction import Redaction, looks_secret
+from prose_kernel.runtime import secret_patterns, structured_text, text
+from prose_kernel.runtime.ports import SessionResult
+from prose_kernel.sessions import request
+from prose_kernel.sessions.providers import model_errors
+
+REDACTION = Redaction({"API_TOKEN": "A9x-secret-value-77"})
+
+
+def _collection(given: str) -> object:
+    try:
+        return structured_text.collection(given)
+    except Exception:
+        return None
+
+
+READERS: dict[str, Callable[[str], object]] = {
+    "json in text": structured_text.json_in,
+    "collection": _collection,
+    "binding file": structured_text.value_of,
+    "secret in": secret_patterns.secret_in,
+    "redacted recording": REDACTION.text,
+    "key of a recording": REDACTION.identity,
+    "looks secret": looks_secret,
+    "redacted command": secrets.redacted,
+    "shown command": secrets.display_of,
+    "argument in the audit": lambda given: audit.display([given]),
+    "markdown": safety.markdown,
+    "clip": safety.clip,
+    "inline code": safety.inline_code,
+    "terminal": safety.terminal,
+    "one line": text.one_line,
+    "memory patch": memory_patches.split,
+    "json of VVM": values.json_view,
+    "summary of VVM": lambda given: summary_of(SessionResult(given, reply=given)),
+    "confirmation": request.confirmation,
+    "empty": facts.empty,
+    "number": facts.number,
+    "items": lambda given: facts.count(given, "items"),
+    "what a server said": lambda given: model_errors._clean(given, model_errors.At("stub", key="k" * 8)),
+}
+
+UNITS = (
+    *(" ", "\n", "a", "-", "_", "`", "'", '"', "[", "{", "<", "=", ":", "#", "*", ".", "\\", "1", "\x1b["),
+    *(
+        "``` \n",
+        "```json\n",
+        "~~~\n",
+        "````\n```\n",
+        "- a\n",
+        " \n",
+        "<<a\n",
+        "<<a \n a\n",
+        "<a ",
+        "a://",
+        "://a:",
+        "a@",
+    ),
+    *("[a](", "![", "[a]: ", "token", "token=", "token ", "token: ", "--token", "api-key: ", "authorization:"),
+    *("bearer ", "sk-", "-eyJa.eyJ", "eyJaaaaaaaa.", "-----BEGIN ", "-----BEGIN PRIVATE KEY-----", " -c '", " -u a:"),
+    *("Summary:\n", "Binding written:\n", "# run:\n", "---\n", "\nsource:\n```", "x = [", "none, ", "1,234,"),
+)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a37_foreign_text_costs_linear_time(reader: str) -> None:
+    read = READERS[reader]
+    for unit in UNITS:
+        for end in ("", "\0x"):
+
+            def work(size: int, unit: str = unit, end: str = end) -> Callable[[], object]:
+                given = f"x{unit * (size // len(unit))}{end}"
+                return lambda: read(given)
+
+            began = time.process_time()
+            work(20_000)()
+            if time.process_time() - began < 0.1:  # what grows with the square takes more for so long a text
+                continue
+            try:
+                assert_linear(work, 5_000)
+            except AssertionError as problem:
+                raise AssertionError(f"{reader}: {unit!r} again and again: {problem}") from None
+
+
+def test_a37_twenty_thousand_fences_are_read_at_once() -> None:
+    def work(size: int) -> Callable[[], object]:
+        given = "".join(f"{'`' * (3 + number % 50)}json\n" for number in range(size)) + "```json\n[1]\n```\n"
+        return lambda: structured_text.json_in(given)
+
+    assert_linear(work, 5_000)
+
+
+def test_a37_fences_are_found_as_the_reference_says() -> None:
+    """What the definition of a fenced block, written as an expression, finds in short texts."""
+    rule = re.compile(r"(?mis)^(`{3,})[ \t]*(?:json\w*)?[ \t]*\n(.*?)\n?^\1`*[ \t]*$")
+    pieces = ("```", "````", "```json", "```JSONL", "``` ", "1", "{}", "", "``", "  ```", "```x", "[1]")
+    chosen = random.Random(37)
+    for _ in range(3000):
+        given = "\n".join(chosen.choices(pieces, k=chosen.randint(0, 7)))
+        found = rule.search(given)
+        assert structured_text._fenced(given) == (found[2] if found else None), given
