@@ -11,7 +11,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import resource
+import shutil
 import statistics
 import tempfile
 import time
@@ -23,7 +25,8 @@ from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.journal_records import Answered, Asked, Head, Text
 from prose_kernel.runtime.ports import CommandRequest, CommandResult
 from prose_kernel.settings import Settings
-from prose_kernel.state.journal_file import JournalFile
+from prose_kernel.state.journal_file import NAME, JournalFile
+from prose_kernel.state.runs import Directories, all_runs
 from prose_kernel.workspace import Start, Workspace
 
 CELL = 'exec "true"'
@@ -123,6 +126,29 @@ async def resumed(count: int) -> dict[str, float]:
     }
 
 
+def listed(runs: int, answers: int) -> dict[str, float]:
+    """What `prose runs` reads and sums up of many runs; the floor is opening their journals and adding up sizes."""
+    with tempfile.TemporaryDirectory() as directory:
+        place = Path(directory)
+        source = recorded(place, answers)
+        where = place / "runs"
+        for number in range(runs):
+            run = where / f"20260101-{number // 3600:02d}{number // 60 % 60:02d}{number % 60:02d}-{number:06x}"
+            run.mkdir(parents=True)
+            shutil.copyfile(source, run / NAME)
+        began = time.process_time()
+        for entry in os.scandir(where):
+            with Path(entry.path, NAME).open("rb") as file:
+                file.read(1 << 16)
+                os.fstat(file.fileno())
+        floor = time.process_time() - began
+        began = time.process_time()
+        for kept in all_runs([Directories(where)]):
+            _ = kept.state, kept.program, kept.texts, kept.answers, kept.size
+        spent = time.process_time() - began
+    return {"runs": runs, "answers": answers, "list_cpu_seconds": spent, "list_over_floor": spent / floor}
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--json", action="store_true", help="one JSON object instead of a table")
@@ -131,8 +157,9 @@ def main() -> None:
     counts = (1_000, 10_000) if chosen.quick else (1_000, 10_000, 100_000)
     cell = asyncio.run(cells(6 if chosen.quick else 30, 30))
     rows = [asyncio.run(resumed(count)) for count in counts]
+    lists = [listed(500 if chosen.quick else 5_000, answers) for answers in (10, 1_000)]
     if chosen.json:
-        print(json.dumps({"cell": cell, "resume": rows}))
+        print(json.dumps({"cell": cell, "resume": rows, "list": lists}))
         return
     off, on = cell["cell_off_seconds"] * 1e3, cell["cell_on_seconds"] * 1e3
     print(f"one trivial command a cell, CPU: without {off:.2f} ms, with a journal {on:.2f} ms")
@@ -142,6 +169,11 @@ def main() -> None:
         print(
             f"{row['answers']:>8.0f} {row['bytes_an_answer']:>11.0f} {row['resume_seconds']:>7.2f} s"
             f" {row['resume_cpu_seconds']:>7.2f} s {row['resume_over_json']:>9.1f} {row['memory_mb']:>6.1f} MB"
+        )
+    for one in lists:
+        print(
+            f"list of {one['runs']:,} runs of {one['answers']:,} answers: {one['list_cpu_seconds']:.2f} s CPU,"
+            f" {one['list_over_floor']:.1f} times opening their journals"
         )
 
 

@@ -122,10 +122,10 @@ def _run_of(target: str | None, wanted: Wanted, state_dir: str | None, cwd: Path
 
 
 def _last(known: Sequence[KeptRun], target: str | None, wanted: Wanted, cwd: Path) -> KeptRun:
-    mine = [run for run in known if not run.interactive and (run.journal is not None or run.problem is not None)]
+    mine = [run for run in known if not run.interactive and run.has_journal]
     if target is not None:
         file = Path(cwd, os.path.expanduser(target)).resolve()  # noqa: PTH111
-        mine = [run for run in mine if run.journal is not None and _program(run.journal.head).resolve() == file]
+        mine = [run for run in mine if run.head is not None and _program(run.head).resolve() == file]
     going = [run for run in mine if wanted.at or wanted.changed or run.state in (*runs.UNFINISHED, "unreadable")]
     if going:
         return going[-1]

@@ -49,7 +49,7 @@ def _found(wanted: str | None, where: object) -> KeptRun:
 
     if wanted is not None:
         return find(where, wanted)  # type: ignore[arg-type]
-    known = [run for run in all_runs(where) if run.journal is not None]  # type: ignore[arg-type]
-    if not known:
-        raise UsageError("no run is kept here", hint="prose run FILE begins one")
-    return known[-1]
+    for run in reversed(all_runs(where)):  # type: ignore[arg-type]
+        if run.journal is not None:
+            return run
+    raise UsageError("no run is kept here", hint="prose run FILE begins one")

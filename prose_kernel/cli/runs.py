@@ -264,7 +264,7 @@ def _facts(run: KeptRun) -> dict[str, Any]:
         "answers": run.answers,
         "bytes": run.size,
         "directory": str(run.directory),
-        "problem": str(run.problem) if run.problem is not None else None,
+        "problem": str(run.problem) if run.state == "unreadable" and run.problem is not None else None,
     }
 
 

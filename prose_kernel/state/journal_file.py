@@ -52,6 +52,8 @@ _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MOST_WAITING: Final = 1000
 """Records that wait for room on a full disk; a run that gets further is not written down any more."""
 
+_LOOK: Final = 1 << 16
+"""Bytes at each end of a journal that a list of runs reads."""
 _LOCK_ATTEMPTS: Final = 5
 _LOCK_PAUSE: Final = 0.01
 _ANSWER: Final = b'{"k":"answered"'
@@ -155,6 +157,68 @@ class JournalRead:
 
     def _counting(self) -> list[tuple[int, int]]:
         return [*self._parts[:-1], (self._parts[-1][0], self.lines)]
+
+
+@dataclass(slots=True)
+class Glance:
+    """What a list of runs shows of a journal. `texts` and `answers` are counted only in a small one."""
+
+    head: Head
+    ended: Ended | None = None
+    """How its last text ended; None: there is none, or it has not."""
+    finished: Finished | None = None
+    texts: int | None = None
+    answers: int | None = None
+
+
+def glance(path: Path) -> Glance | None:
+    """Look at the beginning and the end of a journal, whatever its size; None where only reading all of it tells."""
+    try:
+        with _opened(path) as file:
+            first, status = file.read(_LOOK), os.fstat(file.fileno())
+            whole = status.st_size <= len(first)
+            if not whole:
+                file.seek(status.st_size - _LOOK)
+                last = file.read(_LOOK)
+    except OSError:
+        return None
+    head, newline, rest = first.partition(b"\n")
+    if status.st_uid != os.getuid() or not newline or head[:_PREFIX] != b"%08x " % zlib.crc32(head[_PREFIX:]):
+        return None
+    lines = (rest if whole else last).split(b"\n")[:-1]  # what is behind the last line end was being written
+    checksum = int(head[:8], 16) if whole else None
+    try:
+        found = Glance(_head(path.parent.name, head[_PREFIX:]))
+        return found if _glanced(found, lines if whole else lines[1:], checksum) else None
+    except (UsageError, msgspec.MsgspecError, ValueError):
+        return None
+
+
+def _glanced(found: Glance, lines: list[bytes], checksum: int | None) -> bool:
+    """Take in the last lines of a journal, or all but the first; False for lines that are not as they were written."""
+    texts = answers = 0
+    whole = checksum is not None
+    for line in lines:
+        body = line[_PREFIX:]
+        written = int(line[:8], 16)
+        if checksum is not None and written != zlib.crc32(body, checksum):
+            return False
+        if body.startswith(_ANSWER):
+            answers += 1
+        elif body.startswith(_TOLD):
+            match _decoded(body):
+                case Text():
+                    texts, found.ended, found.finished = texts + 1, None, None
+                case Ended() as ended:
+                    found.ended = ended
+                case Finished() as finished:
+                    found.finished = finished
+                case _:
+                    return False
+        checksum = written
+    if whole:
+        found.texts, found.answers = texts, answers
+    return True
 
 
 def read(path: Path) -> JournalRead:

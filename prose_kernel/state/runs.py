@@ -10,7 +10,9 @@ import os
 import re
 import shutil
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -19,8 +21,9 @@ from typing import Final, Literal, NamedTuple, Protocol
 
 from prose_kernel.errors import StateError, UsageError
 from prose_kernel.permissions import plain_files
+from prose_kernel.runtime.journal_records import Head
 from prose_kernel.state import bindings, journal_file
-from prose_kernel.state.journal_file import JournalFile, JournalRead
+from prose_kernel.state.journal_file import Glance, JournalFile, JournalRead
 from prose_kernel.state.layout import RUN_ID, VVM, runs_directory
 
 State = Literal["running", "done", "failed", "interrupted", "killed", "unreadable", "unknown"]
@@ -45,40 +48,86 @@ class StoredBinding(NamedTuple):
 
 @dataclass(frozen=True)
 class KeptRun:
-    """A run that is kept. `problem` says why its journal cannot be used."""
+    """A run that is kept. Its files are looked at when they are needed, and then only as far."""
 
     id: str
     directory: Path
     place: RunPlace = field(repr=False)
-    journal: JournalRead | None = field(default=None, repr=False)
-    problem: UsageError | None = None
     ended: State | None = None
-    """How it ended, where no journal tells."""
+    """How it ended, where no journal and no log tells."""
     about: str = ""
-    """The name of its program, where no journal tells."""
+    """The name of its program, where no journal and no log tells."""
+
+    @property
+    def path(self) -> Path:
+        """The file of its journal, which may not be there."""
+        return self.directory / journal_file.NAME
+
+    @cached_property
+    def has_journal(self) -> bool:
+        return self.path.exists()
+
+    @cached_property
+    def _glance(self) -> Glance | None:
+        """Of a journal that can be used."""
+        if not self.has_journal:
+            return None
+        found = journal_file.glance(self.path)
+        if found is not None or (journal := self.journal) is None:
+            return found
+        ended = journal.texts[-1].ended if journal.texts else None
+        return Glance(journal.head, ended, journal.finished, len(journal.texts), journal.answers())
+
+    @cached_property
+    def _read(self) -> tuple[JournalRead | None, UsageError | None]:
+        if not self.has_journal:
+            return None, None
+        try:
+            return journal_file.read(self.path), None
+        except UsageError as problem:
+            return None, problem
+
+    @property
+    def journal(self) -> JournalRead | None:
+        """All of its journal, if there is one that can be used."""
+        return self._read[0]
+
+    @property
+    def problem(self) -> UsageError | None:
+        """Why its journal cannot be used."""
+        return self._read[1]
+
+    @cached_property
+    def _told(self) -> tuple[State | None, str]:
+        ended, about = _of_trace(self.directory)
+        return ended or self.ended, about or self.about
+
+    @property
+    def head(self) -> Head | None:
+        """How it began, as its journal tells."""
+        return self._glance.head if self._glance is not None else None
 
     @property
     def program(self) -> str:
-        return self.journal.head.program if self.journal is not None else self.about
+        return self.head.program if self.head is not None else self._told[1]
 
     @property
     def language(self) -> str:
-        return self.journal.head.language if self.journal is not None else ""
+        return self.head.language if self.head is not None else ""
 
     @property
     def interactive(self) -> bool:
         """Whether a person ran it cell by cell, in a notebook."""
-        return self.journal is not None and self.journal.head.interactive
+        return self.head is not None and self.head.interactive
 
     @cached_property
     def state(self) -> State:
-        if journal_file.is_written(self.directory / journal_file.NAME):
+        if self.has_journal and journal_file.is_written(self.path):
             return "running"
-        journal = self.journal
+        journal = self._glance
         if journal is None:
-            return "unreadable" if self.problem is not None else self.ended or "unknown"
-        ended = journal.texts[-1].ended if journal.texts else None
-        last = ended.status if ended is not None else "done"
+            return "unreadable" if self.has_journal else self._told[0] or "unknown"
+        last = journal.ended.status if journal.ended is not None else "done"
         if journal.finished is not None:
             return "done" if journal.finished.status == "done" else last if last != "done" else "failed"
         return "killed" if last == "done" or journal.head.notebook else last
@@ -93,12 +142,12 @@ class KeptRun:
 
     @property
     def texts(self) -> int | None:
-        """How many files and cells have begun."""
-        return len(self.journal.texts) if self.journal is not None else None
+        """How many files and cells have begun; None where that is not known without reading a long journal."""
+        return self._glance.texts if self._glance is not None else None
 
-    @cached_property
+    @property
     def answers(self) -> int | None:
-        return self.journal.answers() if self.journal is not None else None
+        return self._glance.answers if self._glance is not None else None
 
     @cached_property
     def size(self) -> int:
@@ -141,14 +190,7 @@ class Directories:
                 yield self.run(name)
 
     def run(self, run_id: str) -> KeptRun:
-        directory = self.path / run_id
-        if not (directory / journal_file.NAME).exists():
-            ended, about = _of_trace(directory)
-            return KeptRun(run_id, directory, self, ended=ended, about=about)
-        try:
-            return KeptRun(run_id, directory, self, journal_file.read(directory / journal_file.NAME))
-        except UsageError as problem:
-            return KeptRun(run_id, directory, self, problem=problem, about=_of_trace(directory)[1])
+        return KeptRun(run_id, self.path / run_id, self)
 
     def bindings(self, run: KeptRun) -> Iterator[StoredBinding]:
         for file in sorted((self.path / run.id / "bindings").glob("*.md")):
@@ -182,12 +224,15 @@ class Directories:
 
 
 def _sizes(directory: Path) -> Iterator[int]:
-    for folder, _, names in os.walk(directory):
-        for name in names:
-            try:
-                yield os.lstat(f"{folder}/{name}").st_size
-            except OSError:
-                continue
+    agenda = [str(directory)]
+    while agenda:
+        with suppress(OSError), os.scandir(agenda.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    agenda.append(entry.path)
+                else:
+                    with suppress(OSError):
+                        yield entry.stat(follow_symlinks=False).st_size
 
 
 def _of_trace(directory: Path) -> tuple[State | None, str]:
@@ -219,11 +264,20 @@ def all_runs(where: Sequence[RunPlace]) -> list[KeptRun]:
     for place in where:
         for run in place.runs():
             known = found.get(run.id)
-            if known is None or (known.journal is None and run.journal is not None):
+            if known is None or (not known.has_journal and run.has_journal):
                 found[run.id] = run
-    return sorted(
-        found.values(), key=lambda run: (run.id[:15], run.journal.head.started if run.journal else "", run.id)
-    )
+    seconds = Counter(name[:15] for name in found)
+
+    def order(run: KeptRun) -> tuple[str, str, str]:
+        second = run.id[:15]
+        return second, _started(run) if seconds[second] > 1 else "", run.id
+
+    return sorted(found.values(), key=order)
+
+
+def _started(run: KeptRun) -> str:
+    """When exactly, of several that began in one second."""
+    return run.head.started if run.head is not None else ""
 
 
 def remove(where: Sequence[RunPlace], run: KeptRun) -> None:
@@ -262,8 +316,12 @@ def find(where: Sequence[RunPlace], wanted: str) -> KeptRun:
         if RUN_ID.fullmatch(path.name) and path.is_dir():
             return Directories(path.parent).run(path.name)
         raise UsageError(f"{wanted} is no directory of a run")
+    if RUN_ID.fullmatch(wanted):
+        same = [run for place in where for run in place.runs() if run.id == wanted]
+        if same:
+            return next((run for run in same if run.has_journal), same[0])
     known = all_runs(where)
-    fitting = [run for run in known if run.id == wanted] or [run for run in known if run.id.startswith(wanted)]
+    fitting = [run for run in known if run.id.startswith(wanted)]
     if len(fitting) == 1:
         return fitting[0]
     if not fitting:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
@@ -10,6 +11,10 @@ from pathlib import Path
 import pytest
 
 from prose_kernel.cli.main import main
+from prose_kernel.permissions import plain_files
+from prose_kernel.runtime.journal_records import Answered, Asked, Ended, Finished
+from prose_kernel.state.journal_file import NAME, JournalFile, read
+from prose_kernel.state.runs import find, places
 
 RUN = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
 PROGRAM = 'let a = exec "cat word"\noutput b = "{a}!"\nlet c = exec "test -f there"\n'
@@ -184,3 +189,67 @@ def test_runs_in_postgres(prose: Prose, postgres_url: str, monkeypatch: pytest.M
     assert "c (let) = " in prose("runs", "show", str(seen[1]["run"]))
     assert prose("runs", "rm", "--all-finished", "--yes") == "removed RUN\n" * 2
     assert prose("runs") == "no run is kept here\n"
+
+
+# ---------------------------------------------------------------- many runs
+
+
+def _many(count: int, records: int = 0) -> None:
+    """Copies of the last run, the journal of the first one long."""
+    (run,) = Path(".prose/runs").iterdir()
+    for number in range(count):
+        shutil.copytree(run, run.with_name(f"20260101-000000-{number:06x}"))
+    if records:
+        journal = JournalFile(run.with_name("20260101-000000-000000") / NAME)
+        journal.continue_from(found := read(run.with_name("20260101-000000-000000") / NAME))
+        for number in range(records):
+            journal.append(Asked(f"c2/{number}/x0", "command", "digest", "x" * 100))
+            journal.append(Answered(f"c2/{number}/x0"))
+        status = found.finished.status if found.finished is not None else "done"
+        journal.append(Ended(1, status))
+        journal.append(Finished(status))
+        journal.close()
+
+
+def test_a49_a_list_reads_the_ends_of_journals_only(
+    prose: Prose, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Path("there").touch()
+    prose("run", "p.prose")
+    _many(3, records=5000)
+    opened: list[int] = []
+
+    class Counted(io.FileIO):
+        def read(self, size: int | None = -1) -> bytes:
+            found = super().read(-1 if size is None else size) or b""
+            opened[-1] += len(found)
+            return found
+
+    def reading(path: Path, most: int | None) -> io.FileIO:
+        opened.append(0)
+        return Counted(path)
+
+    monkeypatch.setattr(plain_files, "reading", reading)
+    listed = prose.data("runs")
+    assert len(opened) == len(listed) == 4 and max(opened) <= 2 * 65536
+    assert [run["state"] for run in listed] == ["done"] * 4
+    long, *others = listed
+    assert (long["cells"], long["answers"]) == (None, None)
+    assert {(run["cells"], run["answers"]) for run in others} == {(1, 2)}
+    opened.clear()
+    find(places(Path(), ".prose"), "20260101-000000-000001")
+    assert opened == []  # a whole id needs no other run
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [b'00000000 {"k":"finished"}\n', b'{"k":"finished"}\n', b"no record\n"],
+)
+@pytest.mark.parametrize("records", [0, 2000])
+def test_a49_a_line_that_somebody_appended_ends_no_run(prose: Prose, forged: bytes, records: int) -> None:
+    prose("run", "p.prose", status=1)
+    _many(1, records=records)
+    with (Path(".prose/runs/20260101-000000-000000") / NAME).open("ab") as file:
+        file.write(forged)
+    before = prose.data("runs")
+    assert [run["state"] for run in before] == [before[1]["state"]] * 2 and before[1]["state"] == "failed"
