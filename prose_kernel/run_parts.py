@@ -199,12 +199,13 @@ def watch(settings: Settings, cwd: Path, run: Path | None, warn: Callable[[str],
     if settings.telemetry_otel:
         try:
             from prose_kernel.telemetry.otel import Tracer
+            from prose_kernel.telemetry.otel_metrics import Meter
         except ImportError:
             hint = "install it with: pip install 'prose_kernel[otel]'"
             raise UsageError("OpenTelemetry is not installed", hint=hint) from None
         except ValueError as problem:  # it looks at some variables as soon as it is imported
             raise UsageError(f"a variable of OpenTelemetry cannot be used: {problem}") from None
-        recorders.append(Tracer(os.environ, warn))
+        recorders += [Tracer(os.environ, warn), Meter(os.environ)]
     if settings.telemetry_log:
         from prose_kernel.telemetry.log import LogFile
 

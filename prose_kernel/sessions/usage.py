@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 from msgspec import structs
 
-from prose_kernel.runtime import asides, budgets
+from prose_kernel.runtime import asides, budgets, tracing
 from prose_kernel.runtime.ports import (
     Finding,
     Judge,
@@ -79,9 +79,11 @@ class UsageTotals:
         self._lines: dict[tuple[str, str], Line] = {}
 
     @contextlib.contextmanager
-    def listening(self) -> Iterator[None]:
-        """What is `consumed` inside the block, in this task and those it starts, is counted here."""
+    def listening(self, at: str) -> Iterator[None]:
+        """What is `consumed` inside the block, in this task and those it starts, is counted here; those who watch the
+        run see it under the path `at`."""
         token = _listener.set(self.consumed)
+        tracing.belongs_to(at)
         try:
             yield
         finally:
@@ -182,7 +184,7 @@ class CountedSessions:
     async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
         async with budgets.limited(session=True):
             try:
-                with self._usage.listening():
+                with self._usage.listening(request.at):
                     result = await self._inner.run(request, on_progress)
             except BaseException:
                 if not budgets.waits_for_its_place():
@@ -200,25 +202,25 @@ class CountedJudge:
         self._usage = usage
 
     async def decide(self, request: JudgeRequest) -> Verdict:
-        with self._usage.listening():
+        with self._usage.listening(request.at):
             verdict = await self._inner.decide(request)
         self._usage.judgement(verdict)
         return verdict
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
-        with self._usage.listening():
+        with self._usage.listening(request.at):
             pick = await self._inner.choose(request, labels)
         self._usage.judgement(pick)
         return pick
 
     async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
-        with self._usage.listening():
+        with self._usage.listening(request.at):
             found = await self._inner.extract(request, value, path)
         self._usage.judgement(found)
         return found
 
     async def items(self, request: JudgeRequest, value: str) -> Finding:
-        with self._usage.listening():
+        with self._usage.listening(request.at):
             found = await self._inner.items(request, value)
         self._usage.judgement(found)
         return found

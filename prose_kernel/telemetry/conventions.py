@@ -48,9 +48,10 @@ def asked_with(sampling: object) -> dict[str, Attribute]:
     return {f"gen_ai.request.{name}": told[name] for name in _SAMPLING if name in told}
 
 
-def consumed(usage: Usage) -> dict[str, Attribute]:
+def consumed(usage: Usage, *, tokens: bool = True) -> dict[str, Attribute]:
+    """What was consumed; without `tokens` where spans below say them."""
     found: dict[str, Attribute] = {"prose.requests": usage.requests}
-    if usage.counted:
+    if usage.counted and tokens:
         found |= {"gen_ai.usage.input_tokens": usage.tokens_in, "gen_ai.usage.output_tokens": usage.tokens_out}
         if usage.tokens_cached:
             found["gen_ai.usage.cache_read.input_tokens"] = usage.tokens_cached

@@ -7,9 +7,12 @@ unless `content` asks for it: no prompt, answer, command line, question, or mess
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from prose_kernel.runtime import tracing
 from prose_kernel.runtime.events import (
     BranchFinished,
     CommandFinished,
@@ -34,7 +37,38 @@ from prose_kernel.telemetry.conventions import (
     tool_name,
 )
 from prose_kernel.telemetry.outline import Outline
-from prose_kernel.telemetry.spans import Span, Status
+from prose_kernel.telemetry.spans import Attribute, Kind, Span, Status
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A request to a model, or a call of a tool, that has begun (`runtime.tracing.Operation`)."""
+
+    spans: Spans
+    span: Span
+
+    @property
+    def traceparent(self) -> str:
+        return self.span.traceparent
+
+    def asked(self, *, outcome: Status, error: str = "", model: str = "", usage: Usage | None = None) -> None:
+        if model:
+            self.span.attributes["gen_ai.response.model"] = model
+        if usage is not None:
+            self.span.attributes |= consumed(usage)
+        if error and outcome == "error":
+            self.span.error = self.span.attributes["error.type"] = error
+        self.spans._finish(self.span, outcome)
+
+    def called(self, *, outcome: str, arguments: str = "", answer: str = "") -> None:
+        self.span.attributes["prose.outcome"] = outcome
+        self.spans._say(self.span, "gen_ai.tool.call.arguments", arguments)
+        self.spans._say(self.span, "gen_ai.tool.call.result", answer)
+        if outcome in ("ok", "cancelled"):
+            self.spans._finish(self.span, "ok" if outcome == "ok" else "cancelled")
+        else:
+            self.span.error = self.span.attributes["error.type"] = outcome
+            self.spans._finish(self.span, "error")
 
 
 class Spans(Outline):
@@ -87,6 +121,7 @@ class Spans(Outline):
             ("attempt", event.spawn), "attempt", f"chat {request.model or ''}".strip(), event.place, session
         )
         attempt.attributes["prose.attempt"] = number
+        self._asked[request.at] = attempt
         if request.model:
             attempt.attributes |= {"gen_ai.request.model": request.model, "prose.model": request.model}
         if request.output is not None:
@@ -98,7 +133,7 @@ class Spans(Outline):
 
     def _session_progressed(self, event: SessionProgressed) -> None:
         tool, attempt = event.tool, self._open.get(("attempt", event.spawn))
-        if tool is None or attempt is None:
+        if tool is None or attempt is None or attempt.tells:
             return
         name, now = tool_name(tool.tool), self._clock()
         span = self._begin("tool", f"execute_tool {name}", attempt, now - round(event.seconds * 1e9))
@@ -121,6 +156,8 @@ class Spans(Outline):
         if attempt is not None and result is not None:
             self._answered(attempt, result)
         status: Status = "ok" if error is None else "error"
+        if self._asked.get(event.request.at) is attempt:
+            del self._asked[event.request.at]
         self._close(("attempt", event.spawn), status, error)
         if session is not None and (result is not None or event.final):
             session.attributes["prose.attempts"] = self._attempts.pop(event.spawn, 1)
@@ -135,13 +172,13 @@ class Spans(Outline):
             if result.provider:
                 attempt.attributes["gen_ai.provider.name"] = provider_name(result.provider)
             if model := str(result.details.get("model") or ""):
-                attempt.name = f"chat {model}"
+                attempt.name = "attempt" if attempt.requests else f"chat {model}"
                 attempt.attributes |= {"gen_ai.request.model": model, "gen_ai.response.model": model}
             attempt.attributes |= asked_with(result.details.get("sampling"))
         else:
             attempt.name = "attempt"
-        if result.usage is not None and not result.replayed:
-            attempt.attributes |= consumed(result.usage)
+        if result.usage is not None and not result.replayed:  # tokens are those of its requests, where these tell
+            attempt.attributes |= consumed(result.usage, tokens=not attempt.requests)
         answer = result.text if result.text is not None else result.summary
         self._say(attempt, "gen_ai.output.messages", message("assistant", answer))
 
@@ -165,8 +202,44 @@ class Spans(Outline):
         self._say(span, "prose.reason", event.reason)
         self._close(key, "ok")
 
+    # ------------------------------------------------------------ requests and tools, as they tell of themselves
+
+    @contextlib.contextmanager
+    def text(self) -> Iterator[None]:
+        """What happens in here is one text; its cell ends with it."""
+        with tracing.watched(self), super().text():
+            yield
+
+    def request(self, at: str, provider: str, model: str) -> Operation | None:
+        """A request to a model begins (`runtime.tracing.Watch`)."""
+        attributes: dict[str, Attribute] = {"gen_ai.operation.name": "chat", "gen_ai.request.model": model}
+        found = self._operation(at, "request", f"chat {model}", attributes)
+        if found is not None:
+            found.span.attributes["gen_ai.provider.name"] = provider_name(provider)
+            assert found.span.parent is not None
+            found.span.parent.requests += 1
+        return found
+
+    def tool(self, at: str, name: str) -> Operation | None:
+        """A call of a tool begins."""
+        name = tool_name(name)
+        attributes: dict[str, Attribute] = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}
+        return self._operation(at, "tool", f"execute_tool {name}", attributes)
+
+    def _operation(self, at: str, kind: Kind, name: str, attributes: dict[str, Attribute]) -> Operation | None:
+        parent = self._asked.get(at) or self._open.get(("judgement", at))
+        if parent is None:
+            return None
+        parent.tells = True
+        span = self._begin(kind, name, parent)
+        span.attributes |= attributes
+        self._started(span)
+        return Operation(self, span)
+
     def _judged_by(self, judgement: Span, details: Mapping[str, object]) -> None:
-        """The model that was asked: only now it is known that one was."""
+        """The model that was asked, where it has not told itself: only now it is known that one was."""
+        if judgement.requests:
+            return
         model, replayed = str(details["model"]), bool(details.get("replayed"))
         span = self._begin("attempt", f"chat {model}", judgement, judgement.begin)
         span.attributes |= {"gen_ai.operation.name": "chat", "prose.replayed": replayed}

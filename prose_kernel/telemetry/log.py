@@ -1,7 +1,7 @@
 """Spans as lines of JSON in a file, for people without a collector.
 
-Two lines for each span, one when it begins and one when it ends; of statements and calls of tools the last one alone.
-Warnings and errors have a line of their own.
+Two lines for each span, one when it begins and one when it ends; of statements the last one alone. Warnings and errors
+have a line of their own. A run ends with a line of metrics: what was measured of its spans, added up.
 The file can be read by its owner alone. Several processes may write to one file: each line is one write at its end. A
 file of `LARGEST` bytes becomes `FILE.1`, in the place of the former one, and a new file begins.
 """
@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from prose_kernel.permissions import plain_files
-from prose_kernel.telemetry.spans import Note, Span, trace_and_span
+from prose_kernel.telemetry import measures
+from prose_kernel.telemetry.spans import Attribute, Note, Span, trace_and_span
 
 LARGEST: Final = 20 * 1024 * 1024
-ENDS_ALONE: Final = ("statement", "tool")
+ENDS_ALONE: Final = ("statement",)
 
 
 class LogFile:
@@ -33,6 +34,7 @@ class LogFile:
         self._largest = largest
         self._file: int | None = None
         self._given_up = False
+        self._measured: dict[tuple[str, tuple[tuple[str, Attribute], ...]], list[float]] = {}
 
     def begun(self, span: Span) -> None:
         if span.kind not in ENDS_ALONE:
@@ -53,6 +55,18 @@ class LogFile:
         if span.message:
             line["message"] = span.message
         self._write(line)
+        for measure in measures.of(span):
+            self._measured.setdefault((measure.name, tuple(measure.attributes.items())), []).append(measure.value)
+        if span.kind == "run":
+            self._write(self._line("metrics", span, span.end) | {"metrics": self._metrics()})
+            self._measured.clear()
+
+    def _metrics(self) -> list[dict[str, Any]]:
+        """Each measure with its attributes: how many values there were, and their sum."""
+        return [
+            {"name": name, "attributes": dict(attributes), "count": len(values), "sum": round(sum(values), 6)}
+            for (name, attributes), values in sorted(self._measured.items(), key=str)
+        ]
 
     def close(self) -> None:
         file, self._file = self._file, None

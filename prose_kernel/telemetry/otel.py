@@ -1,8 +1,8 @@
 """Spans for OpenTelemetry: through the tracer provider of the process, or one of our own from the `OTEL_` variables.
 
-The only module that imports the SDK, and it is imported when a run is watched. A provider that somebody has set is
-theirs: they flush and close it. One of our own exports in a thread. A collector that is away is said once, costs
-nothing but its spans, and keeps no process from ending for longer than `PATIENCE`.
+Besides `otel_metrics.py` the only module that imports the SDK; it is imported when a run is watched. A provider that
+somebody has set is theirs: they flush and close it. One of our own exports in a thread. A collector that is away is
+said once, costs nothing but its spans, and keeps no process from ending for longer than `PATIENCE`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from prose_kernel.telemetry.spans import Attribute, Note, Span, trace_and_span
 PATIENCE: Final = 3.0
 """Seconds that the last spans have to reach the collector."""
 _QUIET: Final = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.sdk._shared_internal")
-_KINDS: Final = {"attempt": trace.SpanKind.CLIENT}
+_KINDS: Final = {"attempt": trace.SpanKind.CLIENT, "request": trace.SpanKind.CLIENT}
 
 
 class Tracer:
@@ -42,7 +42,7 @@ class Tracer:
         self._own: TracerProvider | None = None
         self._exporter: Patient | None = None
         if isinstance(provider, trace.ProxyTracerProvider):  # nobody has set one
-            with _complaints(environment, warn):
+            with complaints(environment, warn):
                 if (exporter := _exporter(environment)) is not None:
                     self._exporter = Patient(exporter, warn)
                 provider = self._own = _provider(environment, self._exporter)
@@ -59,7 +59,7 @@ class Tracer:
         else:
             around = self._remote
         kind = _KINDS.get(span.kind, trace.SpanKind.INTERNAL)
-        attributes, links = _written(span.attributes), _links(span)
+        attributes, links = written(span.attributes), _links(span)
         made = self._tracer.start_span(_text(span.name), around, kind, attributes, links, start_time=span.begin)
         self._spans[id(span)] = made
         told = made.get_span_context()
@@ -69,14 +69,14 @@ class Tracer:
 
     def noted(self, span: Span, note: Note) -> None:
         if (made := self._spans.get(id(span))) is not None:
-            made.add_event(note.name, _written(note.attributes), note.at)
+            made.add_event(note.name, written(note.attributes), note.at)
 
     def ended(self, span: Span) -> None:
         made = self._spans.pop(id(span), None)
         if made is None:
             return
         made.update_name(_text(span.name))
-        made.set_attributes(_written(span.attributes))
+        made.set_attributes(written(span.attributes))
         if span.status == "error":
             made.set_status(trace.Status(trace.StatusCode.ERROR, _text(span.message or span.error) or None))
         elif span.status == "cancelled":
@@ -99,7 +99,8 @@ def _text(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _written(attributes: Mapping[str, Attribute]) -> dict[str, Attribute]:
+def written(attributes: Mapping[str, Attribute]) -> dict[str, Attribute]:
+    """Attributes in text that UTF-8 can say."""
     return {name: _text(value) if isinstance(value, str) else value for name, value in attributes.items()}
 
 
@@ -113,13 +114,18 @@ def _links(span: Span) -> list[trace.Link]:
 
 def _provider(environment: Mapping[str, str], exporter: SpanExporter | None) -> TracerProvider:
     """One of our own; nobody else in the process sees it."""
-    resource = Resource.create()
-    if not (environment.get("OTEL_SERVICE_NAME") or "service.name=" in environment.get("OTEL_RESOURCE_ATTRIBUTES", "")):
-        resource = resource.merge(Resource({SERVICE_NAME: "prose"}))
-    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    provider = TracerProvider(resource=resource(environment), shutdown_on_exit=False)
     if exporter is not None:
         provider.add_span_processor(BatchSpanProcessor(exporter))
     return provider
+
+
+def resource(environment: Mapping[str, str]) -> Resource:
+    """What the spans and metrics of our own providers are about: the variables say it, else the service is `prose`."""
+    found = Resource.create()
+    if environment.get("OTEL_SERVICE_NAME") or "service.name=" in environment.get("OTEL_RESOURCE_ATTRIBUTES", ""):
+        return found
+    return found.merge(Resource({SERVICE_NAME: "prose"}))
 
 
 def destination(environment: Mapping[str, str]) -> str:
@@ -154,7 +160,7 @@ def _wanted(environment: Mapping[str, str]) -> bool:
 
 
 @contextlib.contextmanager
-def _complaints(environment: Mapping[str, str], warn: Callable[[str], None]) -> Iterator[None]:
+def complaints(environment: Mapping[str, str], warn: Callable[[str], None]) -> Iterator[None]:
     """What the SDK logs about its variables is said in one line each, without the values of headers: they hold keys.
     Raises `UsageError` where it cannot go on."""
     logger, said = logging.getLogger("opentelemetry"), _Said()
@@ -195,9 +201,14 @@ def _exporter(environment: Mapping[str, str]) -> SpanExporter | None:
     destination(environment)
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-    for name in _QUIET:  # what they say, Patient says once
-        logging.getLogger(name).addFilter(_nothing)
+    quiet(*_QUIET)
     return OTLPSpanExporter()
+
+
+def quiet(*names: str) -> None:
+    """What these loggers say, our own warning says once."""
+    for name in names:
+        logging.getLogger(name).addFilter(_nothing)
 
 
 def _nothing(record: logging.LogRecord) -> bool:

@@ -64,6 +64,7 @@ class Outline:
         self._heard = 0  # when something of the statement that runs was last heard
         self._open: dict[object, Span] = {}
         self._attempts: dict[int, int] = {}
+        self._asked: dict[str, Span] = {}
 
     @contextlib.contextmanager
     def text(self) -> Iterator[None]:

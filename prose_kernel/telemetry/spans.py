@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal, Protocol
 
-Kind = Literal["run", "cell", "statement", "session", "attempt", "tool", "judgement", "command", "gate"]
+Kind = Literal["run", "cell", "statement", "session", "attempt", "request", "tool", "judgement", "command", "gate"]
 Status = Literal["ok", "error", "cancelled"]
 Attribute = str | bool | int | float | Sequence[str]
 
@@ -44,6 +44,9 @@ class Span:
     status: Status = "ok"
     error: str = ""
     message: str = ""
+    tells: bool = False
+    """Whether its requests and tools tell of themselves (`runtime/tracing.py`); `requests` counts those."""
+    requests: int = 0
 
     @property
     def traceparent(self) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
@@ -21,6 +22,7 @@ class Collector:
     spans: list[Span] = field(default_factory=list)
     services: set[str] = field(default_factory=set)
     received: bytes = b""
+    metrics: set[str] = field(default_factory=set)
 
     def take(self, body: bytes) -> None:
         request = ExportTraceServiceRequest()
@@ -31,6 +33,13 @@ class Collector:
                 one.value.string_value for one in resource.resource.attributes if one.key == "service.name"
             }
             self.spans += [span for scope in resource.scope_spans for span in scope.spans]
+
+    def take_metrics(self, body: bytes) -> None:
+        request = ExportMetricsServiceRequest()
+        request.ParseFromString(body)
+        self.received += body
+        for resource in request.resource_metrics:
+            self.metrics |= {metric.name for scope in resource.scope_metrics for metric in scope.metrics}
 
     def tree(self) -> list[str]:
         """The spans as `parent > name`, sorted."""
@@ -44,8 +53,13 @@ def serving() -> Iterator[Collector]:
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            assert (self.path, self.headers["Content-Type"]) == ("/v1/traces", "application/x-protobuf")
-            found.take(self.rfile.read(int(self.headers["Content-Length"])))
+            assert self.headers["Content-Type"] == "application/x-protobuf"
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            if self.path == "/v1/metrics":
+                found.take_metrics(body)
+            else:
+                assert self.path == "/v1/traces"
+                found.take(body)
             self.send_response(found.status)
             self.end_headers()
 

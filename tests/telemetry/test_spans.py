@@ -333,6 +333,7 @@ async def test_the_log_is_for_its_owner_alone(tmp_path: Path) -> None:
         ("end", "statement"),
         ("end", "cell"),
         ("end", "run"),
+        ("metrics", "run"),
     ]
 
 
@@ -441,7 +442,7 @@ def test_the_bytes_of_a_name_lose_no_spans(
     (tmp_path / "caf\udce9.prose").write_text('let a = "x"\n')
     assert main(["run", "caf\udce9.prose", "--otel", "--log", "log"]) == 0
     assert [span.name for span in collector.spans] == ["let", "cell 1", "invoke_workflow caf\\udce9.prose"]
-    assert caplog.records == [] and len(lines(tmp_path / "log")) == 5
+    assert caplog.records == [] and len(lines(tmp_path / "log")) == 6
 
 
 def test_tests_are_not_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collector: Collector) -> None:
@@ -514,13 +515,15 @@ def test_an_attempt_by_a_model_tells_its_tools_and_what_it_consumed(tmp_path: Pa
 
 async def test_names_are_those_of_the_conventions(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
     from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
+    from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
 
     import prose_kernel.telemetry
 
     (room,) = prose_kernel.telemetry.__path__
     used = {name for file in Path(room).glob("*.py") for name in re.findall(r'"(gen_ai\.[\w.]+)"', file.read_text())}
     assert len(used) > 10
-    assert used <= {value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")}
+    known = {value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")}
+    assert used <= known | {value for name, value in vars(gen_ai_metrics).items() if name.startswith("GEN_AI_")}
     await sessions(tmp_path, telemetry_otel=True)
     kinds = {span.name: span.kind for span in exporter.get_finished_spans()}
     assert {name for name, kind in kinds.items() if kind is trace.SpanKind.CLIENT} == {"attempt", "chat sonnet"}

@@ -20,7 +20,7 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.usage import RunUsage
 
 from prose_kernel.errors import BudgetSpent, ProviderTimeout
-from prose_kernel.runtime import budgets
+from prose_kernel.runtime import budgets, tracing
 from prose_kernel.runtime.budgets import Budget, Spent
 from prose_kernel.runtime.ports import Usage
 from prose_kernel.runtime.session_options import Price
@@ -101,6 +101,7 @@ class Bounds(WrapperModel):
         self._length = 0
         self._earlier = RunUsage()
         self._under_way = False
+        self._watched: tracing.Operation | None = None
 
     async def request(
         self,
@@ -112,10 +113,10 @@ class Bounds(WrapperModel):
         try:
             async with self.patience.request():
                 response = await super().request(messages, within, model_request_parameters)
-        except Exception as problem:
+        except BaseException as problem:
             self._ended(problem)
             raise
-        self._ended(used=response.usage)
+        self._ended(used=response.usage, model=response.model_name or "")
         return response
 
     @contextlib.asynccontextmanager
@@ -130,11 +131,11 @@ class Bounds(WrapperModel):
             ):
                 self.stream = stream
                 yield stream
-        except Exception as problem:
+        except BaseException as problem:
             self._ended(problem)
             raise
         said, self.stream = stream.usage, None
-        self._ended(used=said)
+        self._ended(used=said, model=stream.model_name or "")
 
     async def batch_encode(self, request: BatchRequest) -> EncodedBatchRequest:
         self._measure(request.messages, request.model_request_parameters)
@@ -155,14 +156,22 @@ class Bounds(WrapperModel):
                 raise
             settings = self._within(settings)
         self._under_way = True
+        self._watched = tracing.request(self._vendor, self.model_name)
         return settings
 
-    def _ended(self, problem: Exception | None = None, used: Any = None) -> None:
+    def _ended(self, problem: BaseException | None = None, used: Any = None, model: str = "") -> None:
         """A request has ended. One that the server has refused, or that did not reach it, has consumed nothing; of one
         that broke off nobody knows."""
         refused = isinstance(problem, ModelHTTPError) or (
             isinstance(problem, ModelConnectionError) and problem.phase in ("connect", "pool")
         )
+        if (watched := self._watched) is not None:
+            self._watched = None
+            said = self._one(used) if used is not None else None
+            outcome: tracing.Outcome = (
+                "ok" if problem is None else "error" if isinstance(problem, Exception) else "cancelled"
+            )
+            watched.asked(outcome=outcome, error=type(problem).__name__ if problem else "", model=model, usage=said)
         if problem is None or (refused and self.stream is None):
             self._under_way = False
             if budgets.current() is not None:
@@ -187,10 +196,23 @@ class Bounds(WrapperModel):
 
     def _with(self, said: Any) -> Usage:
         """What earlier requests and this one have consumed."""
-        cost = prices.cost_of(self._vendor, self.model_name, said.input_tokens, said.output_tokens, self._price)
         # not on top of `used`: that grows when the answer is whole
-        one = RunUsage(requests=1, input_tokens=said.input_tokens, output_tokens=said.output_tokens, cost=cost)
-        return usage_of(self._earlier + one, self._price)
+        return usage_of(self._earlier + self._request_of(said), self._price)
+
+    def _one(self, said: Any) -> Usage:
+        """What this request has consumed."""
+        return usage_of(self._request_of(said), self._price)
+
+    def _request_of(self, said: Any) -> RunUsage:
+        cost = prices.cost_of(self._vendor, self.model_name, said.input_tokens, said.output_tokens, self._price)
+        read = getattr(said, "cache_read_tokens", 0)
+        return RunUsage(
+            requests=1,
+            input_tokens=said.input_tokens,
+            output_tokens=said.output_tokens,
+            cache_read_tokens=read,
+            cost=cost,
+        )
 
     def _measure(self, messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> None:
         """About how many tokens the request is: conversation, tools, schemas."""

@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from prose_kernel.errors import ProviderError
 from prose_kernel.permissions.policy import TOUCHES, PermissionDesk, Policy
+from prose_kernel.runtime import tracing
 from prose_kernel.runtime.ports import FileRead, FileWrite, SessionProgress, SessionRequest, ToolUse
 from prose_kernel.runtime.session_options import Surroundings
 from prose_kernel.runtime.text import clipped, one_line, printable
@@ -173,11 +174,14 @@ class SessionWorkbench:
         """The answer of `work`, which gets its turn, is traced and told."""
         async with self._turn:
             began = time.monotonic()
-            outcome, answer = await work(name, arguments)
+            with tracing.tool(name) as watched:
+                outcome, answer = await work(name, arguments)
             traced = getattr(self._tools.get(name), "traced", str)(answer)
             detail = clipped(printable(self._access.neutral(traced)), DETAIL)
             use = ToolUse(one_line(name, 200), self._summary(name, arguments), outcome, detail)
             self._trace.append(use)
+            if watched is not None:
+                watched.called(outcome=outcome, arguments=use.summary, answer=detail)
             took = time.monotonic() - began
         self._on_progress(SessionProgress("tool", f"{use.tool} {use.summary}".rstrip(), use, took))
         return answer

@@ -13,7 +13,7 @@ import json
 import logging
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
 import httpx2
@@ -23,6 +23,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
+from prose_kernel.runtime import tracing
 from prose_kernel.runtime.services import Guard
 from prose_kernel.runtime.session_options import McpServer
 from prose_kernel.runtime.text import one_line
@@ -80,7 +81,9 @@ class Mcp:
 
     async def call(self, name: str, arguments: Mapping[str, object]) -> str:
         session = await self._open()
-        result = await self._within(session.call_tool(name, dict(arguments)), self._server.timeout)
+        parent = tracing.traceparent()
+        meta = cast("types.RequestParamsMeta", {"traceparent": parent}) if parent else None
+        result = await self._within(session.call_tool(name, dict(arguments), meta=meta), self._server.timeout)
         if not isinstance(result, types.CallToolResult):
             raise ToolFailed("the server asks for more than a tool call")
         text = self._text(result)

@@ -1,0 +1,88 @@
+"""Requests to models and calls of tools, for those who watch a run from outside (docs/watching.md).
+
+The rooms that ask models and call tools tell of each operation when it begins and when it ends. Who watches is found
+through the context of the running task, like an aside: nothing has to carry it through the ports, and an operation that
+is not watched costs one look at a variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Literal, Protocol
+
+from prose_kernel.runtime.ports import Usage
+
+Outcome = Literal["ok", "error", "cancelled"]
+
+
+class Operation(Protocol):
+    """Something that has begun. `traceparent` names it to other processes, as W3C trace context has it."""
+
+    @property
+    def traceparent(self) -> str: ...
+
+    def asked(self, *, outcome: Outcome, error: str = "", model: str = "", usage: Usage | None = None) -> None:
+        """A request to a model has ended; `model` is the one that answered."""
+        ...
+
+    def called(self, *, outcome: str, arguments: str = "", answer: str = "") -> None:
+        """A call of a tool has ended: `ok`, `refused`, `failed`, or `cancelled`."""
+        ...
+
+
+class Watch(Protocol):
+    """Who watches. `at` is the path of the session or judgement that an operation belongs to."""
+
+    def request(self, at: str, provider: str, model: str) -> Operation | None: ...
+
+    def tool(self, at: str, name: str) -> Operation | None: ...
+
+
+_watch: ContextVar[Watch | None] = ContextVar("prose_kernel_watch", default=None)
+_at: ContextVar[str] = ContextVar("prose_kernel_watched_at", default="")
+_tool: ContextVar[Operation | None] = ContextVar("prose_kernel_watched_tool", default=None)
+
+
+@contextmanager
+def watched(watch: Watch) -> Iterator[None]:
+    """What happens inside the block, in this task and those it starts, is told to `watch`."""
+    token = _watch.set(watch)
+    try:
+        yield
+    finally:
+        _watch.reset(token)
+
+
+def belongs_to(at: str) -> None:
+    """What is asked from here on in this task, and those it starts, belongs to the request with this path."""
+    _at.set(at)
+
+
+def request(provider: str, model: str) -> Operation | None:
+    """A request to a model begins."""
+    watch = _watch.get()
+    return watch.request(_at.get(), provider, model) if watch is not None else None
+
+
+@contextmanager
+def tool(name: str) -> Iterator[Operation | None]:
+    """A call of a tool, made inside the block, begins."""
+    watch = _watch.get()
+    found = watch.tool(_at.get(), name) if watch is not None else None
+    token = _tool.set(found)
+    try:
+        yield found
+    except BaseException:
+        if found is not None:
+            found.called(outcome="cancelled")
+        raise
+    finally:
+        _tool.reset(token)
+
+
+def traceparent() -> str:
+    """That of the call of a tool that is made; empty where nothing is watched."""
+    called = _tool.get()
+    return called.traceparent if called is not None else ""

@@ -1,0 +1,116 @@
+"""Metrics for OpenTelemetry, beside its spans (`otel.py`): the measures of each span that ends.
+
+They go through the meter provider of the process, or one of our own, which sends them every minute and at the end.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+from opentelemetry import metrics
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import (
+    MetricExporter,
+    MetricExportResult,
+    MetricsData,
+    PeriodicExportingMetricReader,
+)
+
+from prose_kernel._version import __version__
+from prose_kernel.telemetry import measures, otel
+from prose_kernel.telemetry.conventions import SCHEMA
+from prose_kernel.telemetry.spans import Note, Span
+
+_SECONDS: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+_TOKENS: Final = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
+
+
+class Meter:
+    """A recorder. `environment` holds the `OTEL_` variables."""
+
+    names: ClassVar[bool] = False
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        provider = metrics.get_meter_provider()
+        self._own: MeterProvider | None = None
+        if not isinstance(provider, MeterProvider) and type(provider).__name__.startswith("_Proxy"):
+            with otel.complaints(environment, _unsaid):
+                provider = self._own = _provider(environment)
+        meter = provider.get_meter("prose_kernel", __version__, schema_url=SCHEMA)
+        self._duration = meter.create_histogram(
+            measures.DURATION, "s", "GenAI operation duration.", explicit_bucket_boundaries_advisory=_SECONDS
+        )
+        self._operations = meter.create_histogram(
+            measures.OPERATIONS, "s", "What a run does.", explicit_bucket_boundaries_advisory=_SECONDS
+        )
+        self._tokens = meter.create_histogram(
+            measures.TOKENS, unit="{token}", description="Tokens used.", explicit_bucket_boundaries_advisory=_TOKENS
+        )
+        self._cost = meter.create_counter(measures.COST, unit="{USD}", description="Known cost of models.")
+
+    def begun(self, span: Span) -> None:
+        """Nothing is measured of what has not ended."""
+
+    def noted(self, span: Span, note: Note) -> None:
+        """Nor of what happens at one moment."""
+
+    def ended(self, span: Span) -> None:
+        histograms = {
+            measures.DURATION: self._duration,
+            measures.TOKENS: self._tokens,
+            measures.OPERATIONS: self._operations,
+        }
+        for measure in measures.of(span):
+            attributes = otel.written(measure.attributes)
+            if measure.name == measures.COST:
+                self._cost.add(measure.value, attributes)
+            else:
+                histograms[measure.name].record(measure.value, attributes)
+
+    def close(self) -> None:
+        if self._own is None:
+            return
+        ending = threading.Thread(target=self._own.shutdown, name="prose-metrics-end", daemon=True)
+        ending.start()
+        ending.join(otel.PATIENCE)
+
+
+def _unsaid(text: str) -> None:
+    """The tracer says it of the same variables."""
+
+
+def _provider(environment: Mapping[str, str]) -> MeterProvider:
+    wanted = environment.get("OTEL_METRICS_EXPORTER", "").strip() or "otlp"
+    readers = []
+    if wanted == "otlp" and otel.destination(environment) != "nobody":
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+
+        otel.quiet("opentelemetry.exporter.otlp.proto.http.metric_exporter", "opentelemetry.sdk.metrics")
+        readers.append(PeriodicExportingMetricReader(SilentMetrics(OTLPMetricExporter())))
+    return MeterProvider(readers, resource=otel.resource(environment), shutdown_on_exit=False)
+
+
+class SilentMetrics(MetricExporter):
+    """Exports through another exporter. Many collectors take spans and no metrics, so a failure is not an error; a
+    collector that is away is reported by the tracer."""
+
+    def __init__(self, exporter: MetricExporter) -> None:
+        super().__init__(
+            preferred_temporality=exporter._preferred_temporality,
+            preferred_aggregation=exporter._preferred_aggregation,
+        )
+        self._exporter = exporter
+
+    def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **more: Any) -> MetricExportResult:
+        try:
+            return self._exporter.export(metrics_data, timeout_millis, **more)
+        except Exception:  # an exporter may be anybody's
+            return MetricExportResult.FAILURE
+
+    def force_flush(self, timeout_millis: float = 10_000) -> bool:
+        return self._exporter.force_flush(timeout_millis)
+
+    def shutdown(self, timeout_millis: float = 30_000, **more: Any) -> None:
+        self._exporter.shutdown(timeout_millis, **more)
