@@ -99,10 +99,10 @@ _CHAIN = re.compile(
 )
 _TRUE = re.compile(rf"(?:[Tt]he\s+)?`?(?P<path>{_NAME}(?:\.{_NAME}|\[\d+\])+)`?")
 _FORMS = [
-    ("empty", re.compile(rf"(?:is|are){_NOTS}(?:(?:both|all)\s+)?(?:empty|blank)")),
+    ("empty", re.compile(rf"(?:is|are){_NOTS}(?:(?:both|all)\s+)?(?P<state>empty|blank)")),
     ("null", re.compile(rf"(?:is|are){_NOTS}(?:null|None|nil)")),
     ("empty", re.compile(r"(?P<not>(?:is|are)\s+non-?empty)")),
-    ("given", re.compile(rf"(?:is|are|was|were){_NOTS}(?:specified|given|set|provided|supplied)")),
+    ("given", re.compile(rf"(?:is|are|was|were){_NOTS}(?P<state>specified|given|set|provided|supplied)")),
     ("exit", re.compile(rf"{_DONTS}(?:both\s+)?(?P<word>succeed|pass|fail)")),
     ("exit", re.compile(rf"(?:{_ENDED}|ran)\s+(?P<word>successfully)")),
     (
@@ -218,7 +218,11 @@ def clause(text: str) -> Condition:
                 name += facts.EXIT_CODE
             other = Other(found["right"], comparison(equal_or(found["op"]))) if found.get("right") else None
             lit = found.get("lit") or ""
-            name_of = lit[1:-1] if lit[:1] == "`" and re.fullmatch(PATH, lit[1:-1]) else found.get("words") or ""
+            name_of = (
+                lit[1:-1]
+                if lit[:1] == "`" and re.fullmatch(PATH, lit[1:-1])
+                else found.get("words") or found.get("state") or ""
+            )
             return Clause(name, rule, test, (found.get("not") is not None) != sign, other, name_of, rest)
     return Unparsed(text.strip())
 

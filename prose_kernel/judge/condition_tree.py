@@ -12,6 +12,8 @@ from prose_kernel.judge.value_tests import Test, agreed, compared
 from prose_kernel.runtime.content import preview
 from prose_kernel.runtime.values import Value
 
+_A_SENTENCE = 3
+"""Words that can say something by themselves."""
 WEAK = frozenset(("word", "true", "numbers", "sign"))
 """Rules for words that may be no rule at all (`it is nice`, `more than expected`): the values tell."""
 
@@ -108,6 +110,8 @@ class Combination:
 
     def decide(self, bindings: Mapping[str, Value]) -> Ruling:
         deciding = self.word == "or"
+        if any(isinstance(operand, Unparsed) and len(operand.text.split()) < _A_SENTENCE for operand in self.operands):
+            return Ruling(None, "", "no rule reads it")  # `is 87 or so`: the rest belongs to what is before it
         guarded = any(unread(operand) for operand in self.operands)
         unknown: Ruling | None = None
         seen: list[Ruling] = []

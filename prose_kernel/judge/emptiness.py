@@ -10,7 +10,7 @@ from prose_kernel.runtime.values import ErrorValue, Value
 SENTENCE = 300  # characters of a first sentence that can say that there is nothing
 _HOLLOW = {"[]", "{}", "null", '""'}
 _DENIES = re.compile(
-    r"\b(?:no|not|none|nothing|never|neither|nobody|without|empty|zero|0|missing|absent|nil|null|cannot|unable|lacks?|"
+    r"\bn/a\b|\bn\.\s?a\.|\b(?:no|not|none|nothing|never|neither|nobody|without|empty|zero|0|missing|absent|nil|null|cannot|unable|lacks?|"
     r"sorry|unfortunately|nowhere|no one|hardly|barely|zilch|nada|zip|void|blank|vacant|unset|unknown|unspecified|"
     r"undefined|undetermined|undecided|unassigned|unavailable|unanswered|pending|placeholder|lorem|tb[acd]|todo|fixme|"
     r"lgtm|omitted|redacted|removed|deleted|skipped|"
@@ -39,7 +39,7 @@ _NOTHING = {
     "xxx",
 }
 _PLACEHOLDER = re.compile(
-    r"<[^<>\n]{1,80}>|\[[^\[\]\n\"]{1,80}\]|\{\{?[^{}\n\":]{1,80}\}?\}|\$\{[^{}\n]+\}|%\w+%|_{3,}|\bx{3,}\b|^\W+$"
+    r"<[^<>\n]{1,80}>|\[[^\[\]\n\"]{1,80}\]|\{\{?[^{}\n\":]{1,80}\}?\}|\$\{[^{}\n]+\}|%\w+%|_{3,}|\bx{3,}\b|^\W+$|^\W*\$\w+\W*$"
     r"|\bto be (?:\w+ )?(?:determined|decided|defined|announced|confirmed|discussed|completed|added|filled|written)\b"
     r"|\b(?:insert|your|enter|add|put|fill in|write|type) (?:\w+ ){0,4}here\b|\bcoming soon\b"
     r"|\bsee (?:above|below)\b|\bas above\b"

@@ -97,11 +97,12 @@ def parse(text: str) -> Condition:
     connected = any(token in ("and", "or", "(", ")") for token, _, _ in tokens)
     if (match := _EITHER.match(text)) and [t[0] for t in tokens if t[0] in ("and", "or", "(", ")")] == ["or"]:
         return _one_of_two(parse(text[match.end() :]))
-    bare = _SHARED.sub('""', text)
-    if connected and _SCOPE_WORDS.search(re.sub(LITERAL, '""', _BOTH.sub("", bare))):
+    both = _BOTH.match(text)
+    bare = _SHARED.sub('""', text[both.end() if both else 0 :])
+    if connected and _SCOPE_WORDS.search(re.sub(LITERAL, '""', bare)):
         return Unparsed(text)
-    if found := _BOTH.match(text):
-        text = text[found.end() :]
+    if both:
+        text = text[both.end() :]
         tokens = [(m.group(), m.start(), m.end()) for m in _TOKEN.finditer(text)]
     try:
         return _Parser(text, tokens).whole()

@@ -88,7 +88,8 @@ def _in_words(text: str, literal: str) -> bool | None:
     """Whether a text has a word: not if it is nowhere, whatever its case; it may mean another form of it."""
     if re.search(rf"(?<!\w){re.escape(literal)}(?!\w)", text):
         return True
-    return None if literal.casefold() in text.casefold() else False
+    stem = re.sub(r"(?<=\w{3})(?:ies|ing|ed|es|er|s|y|e)$", "", literal.casefold())
+    return None if stem in text.casefold() else False
 
 
 def _among(values: list[Value], literal: str) -> bool | None:
@@ -263,6 +264,8 @@ def _equal(found: Mapping[str, str | None]) -> Test | None:
         said, wanted = (text.casefold(), literal.casefold()) if folds else (text, literal)
         if said == wanted:
             return True
+        if _bare_version(text) == _bare_version(literal) and text != literal:
+            return None  # v1.2.3, 1.2.3 and 1.2.3.0
         left, right = facts.number(text), facts.number(literal)
         if re.fullmatch(r"[\d.,%\s]+", text + literal) and (text.lstrip("0") or "0") == (literal.lstrip("0") or "0"):
             return None  # 7 is 007 if it is a number
@@ -278,6 +281,12 @@ def _equal(found: Mapping[str, str | None]) -> Test | None:
         return None if wanted and re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", said) else False
 
     return test
+
+
+def _bare_version(text: str) -> str:
+    """A version without what may be left out; any other text as it is."""
+    match = re.fullmatch(r"[vV]?(\d+(?:\.\d+)*?)(?:\.0+)*", text)
+    return match[1] if match is not None and re.search(r"[.vV]", text) else text
 
 
 def _unless_told(test: Test) -> Test:

@@ -1,6 +1,7 @@
 """A31: conditions in free words, with values and the right answer (`data/*.jsonl`, the format of docs/calibration.md).
 
-`conditions.jsonl` was written before the rules were made for it, `held_out.jsonl` afterwards. `mechanical` items follow
+`conditions.jsonl` was written before the rules were made for it, `held_out.jsonl` and `treacherous.jsonl`, which tries to
+mislead them, afterwards. `mechanical` items follow
 from the values alone; `judgement` and `treacherous` ones do not, or only seem to. A rule that answers other than the
 label is wrong; where the label is `uncertain`, every answer is.
 """
@@ -18,7 +19,7 @@ from prose_kernel.runtime.values import ExecText, Value
 
 DATA = Path(__file__).parent / "data"
 SETS = {path.stem: calibration.load(path) for path in sorted(DATA.glob("*.jsonl"))}
-ITEMS = [item for items in SETS.values() for item in items]
+LEAST = {"conditions": 300, "held_out": 100, "treacherous": 200}
 
 
 def value_of(written: Value) -> Value:
@@ -35,13 +36,14 @@ def ruled(item: calibration.Item) -> rules.Ruling:
     return rules.decide(item.text, {name: value_of(value) for name, value in item.values.items()})
 
 
-@pytest.mark.parametrize("item", ITEMS, ids=[item.name for item in ITEMS])
-def test_a31_no_rule_decides_wrongly(item: calibration.Item) -> None:
-    ruling = ruled(item)
-    assert ruling.answer in (None, item.label), (item.text, ruling)
-
-
 @pytest.mark.parametrize("name", SETS)
+def test_a31_no_rule_decides_wrongly(name: str) -> None:
+    rulings = [(item, ruled(item)) for item in SETS[name]]
+    wrong = [(item.name, item.text, ruling) for item, ruling in rulings if ruling.answer not in (None, item.label)]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", ["conditions", "held_out"])
 def test_a31_what_is_mechanical_is_decided(name: str) -> None:
     mechanical = [item for item in SETS[name] if item.category == "mechanical"]
     opened = [item.text for item in mechanical if ruled(item).answer is None]
@@ -50,7 +52,6 @@ def test_a31_what_is_mechanical_is_decided(name: str) -> None:
 
 
 def test_a31_the_sets_are_large_enough_and_mixed() -> None:
-    assert len(SETS["conditions"]) >= 300
-    assert len(SETS["held_out"]) >= 100
-    for items in SETS.values():
-        assert {item.category for item in items} == {"mechanical", "judgement", "treacherous"}
+    assert all(len(SETS[name]) >= least for name, least in LEAST.items())
+    for name in ("conditions", "held_out"):
+        assert {item.category for item in SETS[name]} == {"mechanical", "judgement", "treacherous"}
