@@ -18,6 +18,7 @@ from prose_kernel.run_journal import Resumption, branch, point_of, resumption
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.journal_records import Head
 from prose_kernel.state import runs
+from prose_kernel.state.gates import peers
 from prose_kernel.state.layout import new_run_id
 from prose_kernel.state.runs import KeptRun
 
@@ -175,6 +176,10 @@ def _agreed(
     if options["provider"] == "dry-run":
         raise UsageError("a dry run resumes nothing", hint="leave --provider dry-run out, or dry-run the program")
     given = run_options.decisions(options["yes"], options["no"])
+    inside = peers.inside_a_run()
+    if inside and options["yes"]:
+        hint = "type the command in a terminal of your own"
+        raise UsageError("--yes: called from inside a run, which may not approve what it resumes", hint=hint)
     for name, approved in given.items():
         if head.decisions.get(name, approved) != approved:
             raise against(f"--{'yes' if approved else 'no'} {name}", f"with --{'no' if approved else 'yes'} {name}")
@@ -188,6 +193,8 @@ def _agreed(
     chosen["cassette_realtime"] = True if options["realtime"] else None
     chosen["telemetry_otel"] = True if options["otel"] else None
     chosen["telemetry_log"] = str(Path(options["log"]).absolute()) if options["log"] else None
+    if inside:  # a terminal that a command made is no person: gates close, and earlier approvals stay unconfirmed
+        chosen["gates"] = "deny"
     if options["script"]:
         chosen["script"] = str(Path(options["script"]).absolute())
     chosen["state_dir"] = Resumption(kept.journal).state_dir

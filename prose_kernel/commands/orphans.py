@@ -24,6 +24,7 @@ from typing import Final
 
 from prose_kernel.commands import system
 from prose_kernel.commands.spawn import ExitWatch
+from prose_kernel.runtime import detached
 
 _PAUSE: Final = 0.2
 """Seconds between two looks for new orphans, while something runs."""
@@ -59,11 +60,13 @@ def adopt() -> bool:
 
 
 class Orphans:
-    """Takes the statuses of orphans, in the engine's loop. `busy` tells whether something runs that may leave some."""
+    """Takes the statuses of orphans, in the engine's loop. `busy` tells whether something runs that may leave some;
+    `ends` whether the engine ends a session or group at its close. What it does not end is noted (`detached.py`)."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, busy: Callable[[], bool]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, busy: Callable[[], bool], ends: Callable[[int], bool]) -> None:
         self._loop = loop
         self._busy = busy
+        self._ends = ends
         self._children: dict[int, ExitWatch | None] = {}  # None for those that are not ours to take
         self._timer: asyncio.TimerHandle | None = None
 
@@ -90,6 +93,9 @@ class Orphans:
             if sure is None:
                 self._children[pid] = None
             elif not (sure and _take(pid)):
+                standing = system.standing(pid)
+                if standing is not None and not any(map(self._ends, standing[:2])):
+                    detached.note(pid)
                 self._children[pid] = ExitWatch(self._loop, pid, functools.partial(self._ended, pid, sure))
 
     def _ended(self, pid: int, sure: bool) -> None:

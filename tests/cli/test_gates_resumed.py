@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -321,3 +322,19 @@ def test_a10_until_then_it_is_gone(killed: Killed) -> None:
     assert gate.how == "gone"
     with pytest.raises(Exception, match="has ended: nobody waits at gate go"):
         resolve_gate(Path(".prose"), "approve", "go", clock=CLOCK, environment={}, postgres=postgres)
+
+
+@pytest.mark.parametrize("killed", ["filesystem"], indirect=True)
+def test_a33_a_run_that_is_resumed_by_a_run_is_approved_by_nobody(
+    killed: Killed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A command may kill its run and resume it, also at a terminal that it makes."""
+    forge(killed.directory, approve)
+    again = forked.Terminal("run", "--resume", cwd=Path.cwd(), env={**os.environ, "PROSE_JOB": "1"})
+    again.expect("only when its earlier approvals are confirmed")
+    again.expect(EOF)
+    monkeypatch.setenv(
+        "PROSE_JOB", "1"
+    )  # not before: the server of the forks would carry the mark, and all of its session
+    assert main(["run", "--resume", "--yes", "go"]) == 2
+    assert "called from inside a run" in capsys.readouterr().err

@@ -243,3 +243,26 @@ async def test_a34_helpers_carry_the_mark() -> None:
     assert (await said.get()).startswith(f"mark={engine.marker}:")
     await helper.stop(0)
     await asyncio.to_thread(engine.close)
+
+
+@pytest.mark.skipif(not system.LINUX, reason="only Linux has sub-reapers")
+def test_a34_what_a_command_detached_decides_no_gate_of_a_later_run(tmp_path: Path) -> None:
+    """It has outlived its run, with nothing left that tells where it comes from."""
+    Path("client.py").write_text(CLIENT)
+    program = Path("prose")  # as it is installed: a process that runs nothing else
+    program.write_text("import sys; from prose_kernel.cli.main import main; sys.exit(main())")
+    wait = "until [ -S .prose/runs/*/gates/decisions.sock ]; do sleep 0.05; done"
+    again = f"env -i {sys.executable} -I -S client.py > answer.new; mv answer.new answer"
+    Path("survivor.sh").write_text(f"echo $$ > pid; {wait}; {again}\n")
+    Path("first.prose").write_text(
+        'exec "setsid -f env -i PATH=$PATH sh survivor.sh; until [ -s pid ]; do sleep 0.02; done"\n'
+    )
+    subprocess.run([sys.executable, program, "run", "first.prose", "--state-dir", "other"], check=True, timeout=60)
+    Path("p.prose").write_text('gate go:\n  prompt: "Publish?"\n')
+    with running("--gates=wait", expects="gate go of run") as run:
+        while not Path("answer").exists():
+            assert run.poll() is None
+            time.sleep(0.02)
+        assert json.loads(Path("answer").read_text()).get("inside") is True
+        assert approve().status == "approved"
+        run.communicate(timeout=60)

@@ -6,7 +6,8 @@ process of its session was started with; a session or process group that the run
 run, or from a worker of its `--remote` on this machine. On Linux nothing that is left of a run while it lives gets out
 of its descent, because the run is a sub-reaper (`commands/orphans.py`). What a program of the user's starts on request
 of a command, or what outlives the run with a clean environment, is indistinguishable from the user's own terminal:
-docs/threat-model.md says so, and `--gates=ask` is the remedy.
+docs/threat-model.md says so, and `--gates=ask` is the remedy. What a command detached is noted for that
+(`runtime/detached.py`), in a file that it could remove.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import socket
 import struct
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
+
+from prose_kernel.runtime import detached
 
 if TYPE_CHECKING:
     import psutil
@@ -60,9 +63,14 @@ def is_marked(pid: int | None = None) -> bool:
 
     try:
         process = psutil.Process(pid)
-        return any(map(_carries_mark, _relatives(process)))
-    except psutil.Error:
+        return any(map(_carries_mark, _relatives(process))) or _was_detached(process)
+    except (psutil.Error, ProcessLookupError):
         return True
+
+
+def inside_a_run() -> bool:
+    """Whether this process was started by a run: then whoever seems to answer may be the program itself."""
+    return MARK in os.environ or is_marked()
 
 
 def descends_from(known: str) -> bool:
@@ -112,7 +120,7 @@ def refuse_insiders(pid: int, started: Callable[[int], bool]) -> None:
         if any(map(started, known)):
             raise Insider("it belongs to a command of the run")
         process.environ()  # that of a relative may be closed to us, its own may not
-        if any(map(_carries_mark, _relatives(process))):
+        if any(map(_carries_mark, _relatives(process))) or _was_detached(process):
             raise Insider("it was started by a command of a run")
         if psutil.Process(pid).create_time() != born:
             raise PeerRefused("the process that asked has ended")
@@ -133,6 +141,11 @@ def _relatives(process: psutil.Process) -> Iterator[psutil.Process]:
         with contextlib.suppress(OSError, psutil.Error):
             if pid != process.pid and os.getsid(pid) == session:
                 yield psutil.Process(pid)
+
+
+def _was_detached(process: psutil.Process) -> bool:
+    """Whether the process, an ancestor or the leader of its session was detached by a command of a run that is over."""
+    return detached.any_of((process.pid, os.getsid(process.pid), *(one.pid for one in process.parents())))
 
 
 def _carries_mark(process: psutil.Process) -> bool:

@@ -7,7 +7,6 @@ An agreement is about a text, by its digest. It is given at a terminal, in a not
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -160,4 +159,4 @@ def _from_inside() -> bool:
     """Whether this process was started by a run: then whoever seems to agree may be the program itself."""
     from prose_kernel.state.gates import peers
 
-    return peers.MARK in os.environ or peers.is_marked()
+    return peers.inside_a_run()
