@@ -93,7 +93,7 @@ class Engine:
             self._watchdog = Watchdog(self.loop, f"{self.marker}:exec", self._on_warning, self._state_dir)
             self._background = BackgroundProcesses(f"{self.marker}:exec")
             busy = lambda: bool(self._running or self._background.groups)  # noqa: E731
-            self._orphans = orphans.Orphans(self.loop, busy, self._watchdog.knows)
+            self._orphans = orphans.Orphans(self.loop, self.marker, busy, self._watchdog.knows)
             self._thread = threading.Thread(target=self._run, name="prose-commands", daemon=False)
             self._thread.start()
             self._ready = True

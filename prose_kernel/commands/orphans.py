@@ -6,9 +6,10 @@ this process has to take their exit statuses: a dead child whose status was not 
 scripts wait for that.
 
 Only the statuses of orphans are taken. They are children of the first thread, those of the engine are children of the
-engine's thread. A child in a session that is neither ours nor its own can only be an orphan. One that leads its session
-may also have been started by other code in this process, which may ask for its status at any time: it is left alone,
-except in a process that runs nothing but this package, a kernel or the command line, and there for a moment only.
+engine's thread. A child in a session that is neither ours nor its own can only be an orphan, and so can one with the
+mark of the engine's commands. One without it that leads its session may also have been started by other code in this
+process, which may ask for its status at any time: it is left alone, except in a process that runs nothing but this
+package, a kernel or the command line, and there for a moment only.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from prose_kernel.commands import system
+from prose_kernel.commands import process_table, system
 from prose_kernel.commands.spawn import ExitWatch
 from prose_kernel.runtime import detached
 
@@ -60,14 +61,18 @@ def adopt() -> bool:
 
 
 class Orphans:
-    """Takes the statuses of orphans, in the engine's loop. `busy` tells whether something runs that may leave some;
-    `ends` whether the engine ends a session or group at its close. What it does not end is noted (`detached.py`)."""
+    """Takes the statuses of orphans, in the engine's loop. `mark` is how the marker of the engine's commands begins;
+    `busy` tells whether something runs that may leave some, `ends` whether the engine ends a session or group at its
+    close. What it does not end is noted (`detached.py`)."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, busy: Callable[[], bool], ends: Callable[[int], bool]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, mark: str, busy: Callable[[], bool], ends: Callable[[int], bool]
+    ) -> None:
         self._loop = loop
+        self._mark = mark
         self._busy = busy
         self._ends = ends
-        self._children: dict[int, ExitWatch | None] = {}  # None for those that are not ours to take
+        self._children: dict[int, ExitWatch] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self) -> None:
@@ -78,7 +83,7 @@ class Orphans:
     def _tick(self) -> None:
         self._timer = None
         self.look()
-        if self._busy() or any(self._children.values()):
+        if self._busy() or self._children:
             self.watch()
 
     def look(self) -> None:
@@ -89,10 +94,8 @@ class Orphans:
         for pid in self._children.keys() - now:
             self._forget(pid)
         for pid in now - self._children.keys():
-            sure = _is_orphan(pid)
-            if sure is None:
-                self._children[pid] = None
-            elif not (sure and _take(pid)):
+            sure = self._is_orphan(pid)
+            if sure is not None and not (sure and _take(pid)):
                 standing = system.standing(pid)
                 if standing is not None and not any(map(self._ends, standing[:2])):
                     detached.note(pid)
@@ -109,6 +112,18 @@ class Orphans:
         if (watch := self._children.pop(pid, None)) is not None:
             watch.stop()
 
+    def _is_orphan(self, pid: int) -> bool | None:
+        """Whether a child of the first thread is surely an orphan; None for one that is left alone."""
+        try:
+            session = os.getsid(pid)
+            if session == os.getsid(0) or pid in _own:
+                return None
+        except ProcessLookupError:
+            return None
+        if session != pid or process_table.carries_prefix(pid, self._mark):
+            return True
+        return False if _alone() else None
+
     def close(self) -> None:
         """Take the statuses that are there, and watch no more."""
         self.look()
@@ -116,19 +131,6 @@ class Orphans:
             self._timer.cancel()
         for pid in tuple(self._children):
             self._forget(pid)
-
-
-def _is_orphan(pid: int) -> bool | None:
-    """Whether a child of the first thread is surely an orphan; None for one that is left alone."""
-    try:
-        session = os.getsid(pid)
-        if session == os.getsid(0) or pid in _own:
-            return None
-    except ProcessLookupError:
-        return None
-    if session != pid:
-        return True
-    return False if _alone() else None
 
 
 @functools.cache

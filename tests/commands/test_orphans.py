@@ -28,6 +28,8 @@ async def test_a34_an_orphan_is_a_child_of_the_run(run: Runner, tmp_path: Path) 
 
 
 async def test_a34_an_orphan_that_ended_is_gone(run: Runner) -> None:
+    await run("setsid -f sh -c 'echo $$ > pid; sleep 0.5'; until [ -s pid ]; do sleep 0.02; done; sleep 0.3")
+    assert (await run(GONE, timeout=20)).stdout == "gone\n"
     await run("sleep 0.3 & echo $! > pid")
     assert (await run(GONE, timeout=20)).stdout == "gone\n"
     assert (await run("(sleep 0.1 & echo $! > pid); sleep 0.2; " + GONE, timeout=20)).stdout == "gone\n"
