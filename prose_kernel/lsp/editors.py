@@ -110,7 +110,7 @@ def jupyter_specification(manager: object) -> dict[str, Any]:
     return {
         "prose-lsp": {
             "version": 2,
-            "argv": [sys.executable, "-c", _COMMAND, "lsp"],
+            "argv": [sys.executable, "-P", "-c", _COMMAND, "lsp"],
             "languages": [language.magic for language in languages.LANGUAGES.values()],
             "mime_types": [f"text/x-{language.magic}" for language in languages.LANGUAGES.values()],
             "display_name": "prose lsp",

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from prose_kernel.permissions.function_files import pinned
+from prose_kernel.permissions.function_files import imported
 
 _NAMES: Final = frozenset(
     (
@@ -59,8 +59,9 @@ def loads_code(path: str, workspace: str) -> str | None:
 def named_code(directory: str) -> frozenset[str]:
     """Return the files, resolved and case-folded, that are loaded because of others in a directory and below.
 
-    Those that evaluations name for assertions, the modules that `prose_tools.py` imports, and the targets of links with
-    the name of a file with code. Hidden directories are left out; at most 5,000 are searched, the upper ones first.
+    Those that evaluations name for assertions, those that an import of `prose_tools.py` may find, there or not, and the
+    targets of links with the name of a file with code. Hidden directories are left out; at most 5,000 are searched, the
+    upper ones first.
     """
     found: set[str] = set()
     for entry in entries(directory):
@@ -68,7 +69,7 @@ def named_code(directory: str) -> frozenset[str]:
         if folded.endswith(".eval.toml"):
             named: Iterable[str] = [match[2] for match in _ASSERTION.finditer(_text(entry.path))]
         elif folded == "prose_tools.py":
-            named = pinned(Path(where), entry.name)
+            named = imported(Path(where), entry.name)
         elif is_loaded(folded) and entry.is_symlink():
             named = (entry.name,)
         else:

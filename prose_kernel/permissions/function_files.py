@@ -23,16 +23,28 @@ def pinned(directory: Path, file: str) -> Mapping[str, str]:
     Imports are followed as they are written, also inside functions; a module that is imported by a computed name is not
     found. A text that is no Python is pinned all the same.
     """
-    found: dict[str, str] = {}
+    found, _ = _followed(directory, file)
+    return {name: hashlib.sha256(text).hexdigest() for name, text in found.items()}
+
+
+def imported(directory: Path, file: str) -> frozenset[str]:
+    """Return the names of all files, there or not, from which the imports of the same files may be answered."""
+    return _followed(directory, file)[1]
+
+
+def _followed(directory: Path, file: str) -> tuple[dict[str, bytes], frozenset[str]]:
+    found: dict[str, bytes] = {}
     waiting = [(file, "")]
+    seen = {file}
     while waiting and len(found) < _MOST:
         name, package = waiting.pop()
-        text = None if name in found else _read(directory / name)
+        text = _read(directory / name)
         if text is not None:
-            found[name] = hashlib.sha256(text).hexdigest()
-            for module in _imports(text, package):
-                waiting += _places(module)
-    return found
+            found[name] = text
+            places = {place for module in _imports(text, package) for place in _places(module)}
+            waiting += [place for place in sorted(places) if place[0] not in seen]
+            seen |= {name for name, _ in places}
+    return found, frozenset(seen)
 
 
 def _read(path: Path) -> bytes | None:

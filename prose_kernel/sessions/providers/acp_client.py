@@ -185,9 +185,10 @@ class Conversation:
         kinds = {option.id: option.kind for option in options}
         if ruling.answer != "allow":
             reported.refused = ruling.why
-            self._audit(reported.call, ruling.why)
         elif chosen is None or not kinds[chosen].startswith("allow"):
             reported.refused = "the agent offers no way to allow it this once"
+        if reported.refused is not None:
+            self._audit(reported.call, reported.refused)
         if chosen is None:
             return schema.RequestPermissionResponse(outcome=schema.DeniedOutcome(outcome="cancelled"))
         return schema.RequestPermissionResponse(outcome=schema.AllowedOutcome(outcome="selected", option_id=chosen))

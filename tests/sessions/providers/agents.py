@@ -53,6 +53,7 @@ class Bench:
     mark: str
     host: dict[str, Rule] = field(default_factory=dict)
     progress: list[SessionProgress] = field(default_factory=list)
+    audit: list[tuple[str, Mapping[str, object]]] = field(default_factory=list)
 
     async def run(self, *todo: str, **more: object) -> SessionResult:
         return await self.sessions.run(request(*todo, **more), self.progress.append)
@@ -105,18 +106,19 @@ async def agent(
     argv = command or (sys.executable, "-m", "stubs.acp_agent", *settings)
     where = Surroundings(cwd=str(cwd), environment=dict(os.environ))
     host: dict[str, Rule] = {}
+    audit: list[tuple[str, Mapping[str, object]]] = []
     sessions = AcpSessions(
         "stub",
         AgentCommand(argv, env=env, aliases=aliases, **options),  # type: ignore[arg-type]
         policy_of=lambda asked: Policy.of(asked.permissions, host, where.cwd),
-        desk=PermissionDesk(person, SystemClock()),
+        desk=PermissionDesk(person, SystemClock(), audit=lambda event, told: audit.append((event, told))),
         where=where,
         limit=limit,
         guard=Helpers(engine),
         terminals=terminals,
         patience=patience or (SHORT if any("cancel" in each for each in settings) else PATIENCE),
     )
-    bench = Bench(sessions, engine, cwd, person, mark, host)
+    bench = Bench(sessions, engine, cwd, person, mark, host, audit=audit)
     try:
         yield bench
     finally:

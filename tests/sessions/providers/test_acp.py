@@ -227,10 +227,13 @@ RM = 'ask execute {"command": "rm -rf build"}'
 async def test_what_the_agent_asks_is_answered_by_the_rules(
     bench: Bench, asked: str, rules: dict[str, object], answer: str
 ) -> None:
+    bench.audit.clear()
     result = await bench.run(asked, permissions=rules)
     assert result.text == f"answer: {answer} "
     assert bench.person.transcript == []
     assert [use.outcome for use in result.trace] == ["ok" if answer.startswith("yes") else "refused"]
+    refused = [] if answer.startswith("yes") else ["tool.call.denied"]  # A39
+    assert [event for event, _ in bench.audit] == refused
 
 
 async def test_the_rules_of_the_host_count_where_the_program_says_nothing(bench: Bench) -> None:
