@@ -15,6 +15,7 @@ def main() -> None:
         "machines.py",
         "kernel.py",
         "models.py",
+        "workflows.py",
         "typed_answers.py",
         "replay.py",
         "journal.py",

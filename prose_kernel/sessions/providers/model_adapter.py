@@ -46,7 +46,7 @@ from prose_kernel.sessions.providers.model_errors import At, provider_error
 from prose_kernel.sessions.providers.model_http import client, too_long
 from prose_kernel.sessions.providers.model_output import Ways, is_refused
 from prose_kernel.sessions.providers.model_settings import Beginnings, refuse_idle, settings_of
-from prose_kernel.sessions.providers.model_talk import begun, talk, text_of
+from prose_kernel.sessions.providers.model_talk import begun, talk, text_of, worded
 from prose_kernel.sessions.usage import consumed
 
 if TYPE_CHECKING:
@@ -143,8 +143,9 @@ class ServerLink:
         """The response that ends the conversation. A way of asking for a typed answer that the server refuses is
         followed by the next one, in the same attempt."""
         settings = settings_of(model, self._server, asked)
-        ways, first = self._ways.of(model, asked), len(said)
+        ways, first, plain = self._ways.of(model, asked), len(said), said[0]
         for output in ways:
+            said[0] = worded(plain, asked.words if self._ways.says(output) else "")
             try:
                 async with self._batched(bounded, asked) as way:
                     last = await talk(
@@ -164,6 +165,8 @@ class ServerLink:
                 if output != ways[0]:
                     self._ways.worked(asked.model, output)
                 return last
+            finally:
+                said[0] = plain  # what another server goes on from
         raise AssertionError("there is always a way")
 
     def _patience(self, asked: Conversation, *, silent: bool = False) -> Patience:

@@ -34,11 +34,12 @@ class Conversation:
     The tools in `denied` are not offered; a call of one goes to `call` all the same, which answers what would grant it.
     `options` are those of the model's alias. `settings` are other keys of an agent: those that servers know
     (`temperature` and the like) are sent. `output` is the JSON Schema of the answer: servers that can be held to one
-    are, the message asks for it in any case. `context` goes before the message: what further conversations may begin
-    with too; `attached` goes between the two. `opens` is waited for before each request.
-    `timed`: the session has a `timeout:` of its own. `history` is what was said by
-    now: a conversation that fails leaves it there, and one that begins with it goes on, maybe with another model.
-    `wrong` are answers of earlier attempts that did not fit `output`, each with what was wrong with it.
+    are, the others get `words` after the message, which ask for it. `context` goes before the message: what further
+    conversations may begin with too; `attached` goes between the two. `opens` is waited for before each request.
+    `timed`: the session has a `timeout:` of its own.
+    `history` is what was said by now: a conversation that fails leaves it there, and one that begins with it goes on,
+    maybe with another model. `wrong` are answers of earlier attempts that did not fit `output`, each with what was
+    wrong with it.
     """
 
     model: str
@@ -56,6 +57,7 @@ class Conversation:
     timed: bool = False
     history: list[Any] = field(default_factory=list)
     context: tuple[str, ...] = ()
+    words: str = ""
     wrong: tuple[tuple[str, str], ...] = ()
 
 

@@ -15,7 +15,8 @@ from prose_kernel.sessions.providers.model_calls import Conversation
 
 Way = Literal["native", "tool", "words"]
 """`native`: the server holds the model to the schema (`response_format`, `output_format`); `tool`: the answer is a call
-of a tool with this schema; `words`: the message says what is wanted, as it does in any case."""
+of a tool with this schema; `words`: the message says what is wanted. It does so in any case on servers that may ignore
+the other two."""
 
 ANSWER: Final = "answer"
 """The name of the schema, and of the tool."""
@@ -46,6 +47,11 @@ class Ways:
     def _native(self, model: Model[Any]) -> bool:
         stated = self._server.judge_output in ("native", None)
         return stated and bool(model.profile.get("supports_json_schema_output"))
+
+    def says(self, way: Way) -> bool:
+        """Whether the message has to say what is wanted; where the schema surely arrives, that costs tokens."""
+        sure = self._server.base_url is None or self._server.judge_output == "native"
+        return way == "words" or not sure
 
     def worked(self, model: str, way: Way) -> None:
         """The ways before this one were refused."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from pydantic_ai.direct import model_request_stream
@@ -49,6 +50,16 @@ def begun(asked: Conversation, prompt: str | Sequence[UserContent], instructions
         said.append(ModelResponse(parts=[TextPart(answer or "(no text)")]))
         said.append(ModelRequest(parts=[UserPromptPart(corrected(problem))], instructions=instructions))
     return said
+
+
+def worded(first: ModelMessage, words: str) -> ModelMessage:
+    """The first request of a conversation, with these words about the answer at its end."""
+    prompt = first.parts[0] if isinstance(first, ModelRequest) else None
+    if not words or not isinstance(first, ModelRequest) or not isinstance(prompt, UserPromptPart):
+        return first
+    content = prompt.content
+    with_words = f"{content}\n\n{words}" if isinstance(content, str) else [*content, words]
+    return replace(first, parts=[replace(prompt, content=with_words), *first.parts[1:]])
 
 
 async def talk(

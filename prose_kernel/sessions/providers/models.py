@@ -113,6 +113,7 @@ class _Attempt:
             timed=request.timeout is not None,
             history=self._history[tools],
             context=said.context,
+            words=said.words,
             wrong=request.wrong,
         )
         show = AnswerStream(lambda piece: self._on_progress(SessionProgress("text", piece)))
@@ -153,11 +154,13 @@ class _Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """A message as a server gets it: the system text, the contexts, which go before the rest, and the rest."""
+    """A message as a server gets it: the system text, the contexts, which go before the rest, the rest, and the words
+    that ask for a typed answer."""
 
     system: str
     context: tuple[str, ...]
     message: str
+    words: str
 
     @classmethod
     def of(cls, assembled: Assembled) -> Spoken:
@@ -165,4 +168,5 @@ class Spoken:
             return Assembled(tuple(part for part in assembled.parts if (part.section in names) != but)).text
 
         contexts = tuple(part.text for part in assembled.parts if part.section == "context")
-        return cls(text("system", "rules"), contexts, text("system", "rules", "context", but=True))
+        message = text("system", "rules", "context", "answer", but=True)
+        return cls(text("system", "rules"), contexts, message, text("answer"))
