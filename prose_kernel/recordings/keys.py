@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import structs
+
 from prose_kernel.errors import PermissionDenied
 from prose_kernel.permissions import plain_files
 from prose_kernel.permissions.policy import Policy, touches
 from prose_kernel.recordings.records import canonical, key_of
 from prose_kernel.recordings.redaction import Redaction
 from prose_kernel.runtime.content import Material, images_in, material, readable
-from prose_kernel.runtime.ports import ContextItem, Given, JudgeRequest, SessionRequest
+from prose_kernel.runtime.ports import LAST_RESULT, ContextItem, Given, JudgeRequest, SessionRequest
 from prose_kernel.runtime.secret_patterns import holds_private_key
 from prose_kernel.runtime.session_options import Rule, Surroundings
 from prose_kernel.runtime.text import NAME
@@ -118,6 +120,11 @@ class Identity:
         """The same question as it was keyed before version 0.2; None where nothing has changed."""
         if request.subject is not None:
             return None
+        if LAST_RESULT in request.bindings:  # it was not sent before
+            named = {name: value for name, value in request.bindings.items() if name != LAST_RESULT}
+            sent = self.judgement("decide", structs.replace(request, bindings=named))
+            former = {name: value for name, value in req.items() if name not in ("bindings", "previews")}
+            return former | {name: sent[name] for name in ("bindings", "previews") if name in sent}
         if "bindings" not in req or any(name in request.bindings for name in NAME.findall(request.text)):
             return None
         same = self.redaction.identity

@@ -311,13 +311,17 @@ class HeldText:
 
 
 class Recent:
-    """The last finished steps as one line of control has seen them: what a judge is told."""
+    """The last finished steps as one line of control has seen them: what a judge is told.
 
-    __slots__ = ("_own", "_steps")
+    `result` is what the last session or command gave that has no name, as long as nothing was bound after it.
+    """
+
+    __slots__ = ("_own", "_steps", "result")
 
     def __init__(self, before: Recent | None = None) -> None:
         self._steps: deque[str] = deque(before._steps if before is not None else (), maxlen=RECENT)
         self._own = 0
+        self.result: Value = before.result if before is not None else None
 
     def note(self, step: str) -> None:
         self._steps.append(step)

@@ -462,12 +462,17 @@ class Answers(Protocol):
 # ---------------------------------------------------------------- judge
 
 
+LAST_RESULT = "the last result"
+"""What a value without a name is called for a judge; no program can name it."""
+
+
 class JudgeRequest(Struct, frozen=True):
     """A question to the judge with its context (openprose.md 3.4).
 
-    `bindings` maps every visible name to its value. `text` is the question with the values inserted; `inserted` are
-    those values by their placeholder (`{draft}`), and `written` is the question with the placeholders: a model is asked
-    that, and gets the values as material, so that no value can pass for a question.
+    `bindings` maps every visible name to its value; if the question names none, `LAST_RESULT` is what a session or
+    command gave that has no name and is newer than all of them. `text` is the question with the values inserted;
+    `inserted` are those values by their placeholder (`{draft}`), and `written` is the question with the
+    placeholders: a model is asked that, and gets the values as material, so that no value can pass for a question.
 
     With a `subject` it is a criterion of VVM (docs/reference/vvm.md 4.6): the judge is shown this one value, as text,
     and nothing else of the program.

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 from machine.fakes import World, lines, value_of
 
+from prose_kernel.runtime.content import material
 from prose_kernel.runtime.events import ArmChosen, Judged, OptionChosen
+from prose_kernel.runtime.ports import LAST_RESULT, Verdict
+from prose_kernel.runtime.values import ExecText, Reference
 
 CHOOSE = ["let x = 0", "if {c}:", "  x = 1", "else:", "  x = 2"]
 
@@ -173,3 +176,18 @@ async def test_values_of_if_and_choice() -> None:
 async def test_assert() -> None:
     error = await World().fail(lines("assert 1 == 1", "assert 1 == 2:", '  "they differ"'))
     assert (error.type, error.code, error.message) == ("ThrowError", "E207", "they differ")
+
+
+async def test_a31_a_condition_without_a_name_sees_the_last_result_that_has_none() -> None:
+    words = "everything is fine now"
+    w = World(sessions_say={"Look": "All four are up."}, judge_says={words: Verdict(True, "model")})
+    ask = f"if **{words}**:\n  let x = 1"
+    named = "if **the early one is fine**:\n  let x = 1"
+    w.judge_says["the early one is fine"] = Verdict(True, "model")
+    await w.run(lines('let early = "a"', 'session "Look"', ask, named, 'let late = "b"', ask, 'exec "make"', ask))
+    seen = [request.bindings.get(LAST_RESULT) for request in w.judge.requests]
+    first, about, after, command = seen
+    assert isinstance(first, Reference) and first.read() == "All four are up."
+    assert next(iter(material(w.judge.requests[0]).whole)) == LAST_RESULT
+    assert (about, after) == (None, None)  # it names a binding; something was bound since
+    assert isinstance(command, ExecText) and command.text == "make\n"

@@ -15,6 +15,7 @@ from prose_kernel.recordings import records
 from prose_kernel.recordings.keys import Identity, key_of
 from prose_kernel.recordings.redaction import Redaction
 from prose_kernel.runtime.ports import (
+    LAST_RESULT,
     AgentMemory,
     BlockScope,
     CommandResult,
@@ -207,3 +208,11 @@ def test_a_judgement_is_known_by_its_question_and_what_it_is_shown() -> None:
     assert key_for("it is good", draft="one") != key_for("it is good", draft="two")
     asked = JudgeRequest("draft is good", "c1/j0", bindings={"draft": "one"}, recent=("a",), loop_index=3)
     assert key_of(made.judgement("decide", asked)) == base
+
+
+def test_a31_a_question_that_was_recorded_without_the_last_result_is_found() -> None:
+    made = identity()
+    before = JudgeRequest("everything is fine now", "j", bindings={"a": "1"})
+    now = structs.replace(before, bindings={"a": "1", LAST_RESULT: "All four are up."})
+    assert made.judgement("decide", now) != made.judgement("decide", before)
+    assert made.former_judgement(made.judgement("decide", now), now) == made.judgement("decide", before)

@@ -46,7 +46,9 @@ class SpawnCode(Code):
         raise NotImplementedError
 
     async def _run(self, s: ProgramContext) -> Value:
-        return await self.spawn(s, None)
+        value = await self.spawn(s, None)
+        s.recent.result = value
+        return value
 
 
 # ---------------------------------------------------------------- binding
@@ -60,6 +62,7 @@ def bind(
     """Give a name of a table its value; declares it when it is new there."""
     if s.host.preview is not None:
         value = s.host.preview.bound(s, name, value, node)
+    s.recent.result = None
     slot = layer.table.get(name)
     previous = slot is not None
     cell = s.run.progress.cell

@@ -18,7 +18,8 @@ from prose_kernel.runtime import structured_text as readings
 from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.events import JudgeAsked, Judged
 from prose_kernel.runtime.execution_context import located
-from prose_kernel.runtime.ports import Finding, JudgeRequest, Pick, Verdict
+from prose_kernel.runtime.ports import LAST_RESULT, Finding, JudgeRequest, Pick, Verdict
+from prose_kernel.runtime.text import NAME
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Reference, Value, inserted_text
 
@@ -82,11 +83,14 @@ def _request(s: ProgramContext, text: str, asking: Asking | None = None, node: t
     if s.host.heard[JudgeAsked]:
         s.emit(JudgeAsked(s.place(node or s.statement), text, at))
     written, inserted = _taken_apart(node, text) if node is not None else ("", ())
+    bindings = visible(s.temps, s.layer)
+    if s.recent.result is not None and not any(name in bindings for name in NAME.findall(text)):
+        bindings[LAST_RESULT] = s.recent.result
     request = JudgeRequest(
         text,
         at,
         s.run.name,
-        visible(s.temps, s.layer),
+        bindings,
         s.recent.steps,
         asking.loop,
         asking.index,
