@@ -39,7 +39,7 @@ from prose_kernel.runtime.journal_records import (
     Record,
     Text,
 )
-from prose_kernel.runtime.ports import Clock, CommandResult, Finding, GateDecision, SessionResult
+from prose_kernel.runtime.ports import Clock, CommandResult, Finding, GateDecision, GateRequest, SessionResult
 from prose_kernel.runtime.scheduler import Scheduler, Suspension, Turn
 
 if TYPE_CHECKING:
@@ -194,8 +194,10 @@ class Journal:
             if answered is not None:
                 self._hand_back(request, answered)
                 value = self._value(answered, kind, described)
-                if isinstance(value, GateDecision) and value.status == "approved":
-                    self._passes(described, answered)
+                if isinstance(value, GateDecision) and isinstance(request, GateRequest):
+                    if value.status == "approved":
+                        self._passes(described, answered)
+                    s.host.ports.gates.replayed(request, value)
                 return value
             failed = parked.known and self._under_way == "fail" and described.key != self._again
             if failed and (failure := _failure(kind)) is not None:

@@ -634,6 +634,10 @@ class Gates(Protocol):
         """
         ...
 
+    def replayed(self, request: GateRequest, decision: GateDecision) -> None:
+        """The journal has answered this request: what was given beforehand for it is used up."""
+        ...
+
 
 # ---------------------------------------------------------------- programs
 

@@ -575,3 +575,14 @@ def test_a_failed_cell_of_a_notebook_goes_on(place: Place) -> None:
     seen = place.prose("run", "n.ipynb", "--resume")
     assert (seen.status, seen.out) == (0, "b: 1\n")
     assert place.ran == ["a"]
+
+
+def test_a33_a_decision_for_the_next_gate_is_used_up_by_the_one_that_is_replayed(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = 'gate go:\n  prompt: "Go?"\n'
+    _notebook(place.path / "n.ipynb", f"%gate approve go\n{gate}", DIES.format("a"), f'{gate}exec "echo b >> ran"')
+    assert place.killed("run", "n.ipynb").status == -signal.SIGKILL
+    monkeypatch.setenv("PROSE_GATES_RESUME", "replay")
+    assert place.prose("run", "--resume").status == 3
+    assert place.ran == ["a"]

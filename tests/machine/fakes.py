@@ -235,6 +235,9 @@ class FakeGates:
         self.requests: list[GateRequest] = []
         self.closed: list[str] = []
 
+    def replayed(self, request: GateRequest, decision: GateDecision) -> None:
+        """There is nothing given beforehand."""
+
     async def decide(self, request: GateRequest) -> GateDecision:
         self.requests.append(request)
         said = self.world.gates_say.get(request.name, "approved")

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 from gate_people import RUN, Person, request
 
@@ -20,6 +21,7 @@ from prose_kernel.commands import Engine, system
 from prose_kernel.commands.helpers import Helpers
 from prose_kernel.errors import GateRefused
 from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.state.gates import peers
 from prose_kernel.state.gates.decisions import Resolution, pending_gates, resolve_gate
 from prose_kernel.state.gates.file_records import FileRecords
 from prose_kernel.state.gates.gatekeeper import Gatekeeper
@@ -266,3 +268,16 @@ def test_a34_what_a_command_detached_decides_no_gate_of_a_later_run(tmp_path: Pa
         assert json.loads(Path("answer").read_text()).get("inside") is True
         assert approve().status == "approved"
         run.communicate(timeout=60)
+
+
+def test_a34_a_line_of_ancestors_that_breaks_off_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An ancestor that ends while the line is followed hides what is above it."""
+    with subprocess.Popen(["sleep", "60"], env={}, start_new_session=True) as process:
+        try:
+            with pytest.raises(peers.Insider):
+                peers.refuse_insiders(process.pid, lambda number: False)
+            monkeypatch.setattr(psutil.Process, "parents", lambda self: [])
+            with pytest.raises(peers.PeerRefused):
+                peers.refuse_insiders(process.pid, lambda number: False)
+        finally:
+            process.kill()

@@ -71,6 +71,11 @@ class Prior:
             raise UsageError(why)
         self._next.setdefault(name, deque()).append(answer)
 
+    def use_up(self, name: str) -> None:
+        """An instance that was decided before has taken its decision."""
+        if waiting := self._next.get(name):
+            waiting.popleft()
+
     def take(self, name: str) -> Answer | None:
         """The decision for an instance that opens now; one for the next instance is used up by it."""
         if waiting := self._next.get(name):

@@ -151,6 +151,11 @@ class Gatekeeper:
                 return _Open(left.record, deadline, left.decision)
             return await self._taken_over(left.record)
 
+    def replayed(self, request: GateRequest, decision: GateDecision) -> None:
+        """A decision that was given for the next instance of a gate was given for this one."""
+        if decision.source == "option":
+            self.prior.use_up(request.name)
+
     async def took_over(self, approvals: Sequence[Approval], how: str) -> None:
         """Log approvals of an earlier process that were confirmed (`how`) and count again. Raises `StateError`."""
         if not approvals:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import psutil
 
 MARK = "PROSE_JOB"
+_ATTEMPTS = 3
 _SO_PEERPIDFD = 77  # Linux 6.5; the socket module does not name it yet
 
 
@@ -78,7 +79,7 @@ def descends_from(known: str) -> bool:
     import psutil
 
     try:
-        return any(identity(ancestor.pid) == known for ancestor in psutil.Process().parents())
+        return any(identity(ancestor.pid) == known for ancestor in _ancestors(psutil.Process()))
     except psutil.Error:
         return True
 
@@ -114,9 +115,10 @@ def refuse_insiders(pid: int, started: Callable[[int], bool]) -> None:
     try:
         process = psutil.Process(pid)
         born = process.create_time()
-        if any(ancestor.pid == os.getpid() for ancestor in (process, *process.parents())):
+        ancestors = _ancestors(process)
+        if any(ancestor.pid == os.getpid() for ancestor in (process, *ancestors)):
             raise Insider("it was started by the run itself")
-        known = (os.getsid(pid), os.getpgid(pid), *(ancestor.pid for ancestor in process.parents()))
+        known = (os.getsid(pid), os.getpgid(pid), *(ancestor.pid for ancestor in ancestors))
         if any(map(started, known)):
             raise Insider("it belongs to a command of the run")
         process.environ()  # that of a relative may be closed to us, its own may not
@@ -130,12 +132,25 @@ def refuse_insiders(pid: int, started: Callable[[int], bool]) -> None:
         raise PeerRefused("the process that asked has ended") from None
 
 
+def _ancestors(process: psutil.Process) -> list[psutil.Process]:
+    """The ancestors, up to the first process of the system. Raises `psutil.NoSuchProcess` for a line that breaks off:
+    an ancestor that ends while it is followed would hide the run above it, and a process can bring that about."""
+    import psutil
+
+    for _ in range(_ATTEMPTS):
+        found: list[psutil.Process] = process.parents()
+        top = found[-1] if found else process
+        if top.ppid() == 0:
+            return found
+    raise psutil.NoSuchProcess(process.pid)
+
+
 def _relatives(process: psutil.Process) -> Iterator[psutil.Process]:
     """The process, its ancestors, and all others of its session."""
     import psutil
 
     yield process
-    yield from process.parents()
+    yield from _ancestors(process)
     session = os.getsid(process.pid)
     for pid in psutil.pids():
         with contextlib.suppress(OSError, psutil.Error):
@@ -145,7 +160,7 @@ def _relatives(process: psutil.Process) -> Iterator[psutil.Process]:
 
 def _was_detached(process: psutil.Process) -> bool:
     """Whether the process, an ancestor or the leader of its session was detached by a command of a run that is over."""
-    return detached.any_of((process.pid, os.getsid(process.pid), *(one.pid for one in process.parents())))
+    return detached.any_of((process.pid, os.getsid(process.pid), *(one.pid for one in _ancestors(process))))
 
 
 def _carries_mark(process: psutil.Process) -> bool:
