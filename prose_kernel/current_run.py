@@ -407,10 +407,18 @@ class CurrentRun:
             directory / NAME,
             durable=durable,
             on_lost=self._journal_lost,
-            out_of_git=None if self.home is not None else around.project / ".vvm",
+            out_of_git=self._out_of_git(),
             at_once=self.kept is not None and self.kept.database is not None and not self.kept.database.inside,
         )
         return RunJournal.begin(file, host, self._head(directory.name))
+
+    def _out_of_git(self) -> Path | None:
+        """The directory that git ignores: ours alone, never one that the settings name."""
+        from prose_kernel.state.layout import STATE
+
+        if self.home is None:
+            return self.around.project / ".vvm"
+        return self.home.state_dir if self.home.state_dir.name == STATE else None
 
     def _head(self, run_id: str) -> Head:
         around, start = self.around, self.around.start

@@ -228,3 +228,21 @@ def _pieces(*texts: str | bytes) -> Iterator[bytes]:
         for start in range(0, len(text), _PIECE):
             piece = text[start : start + _PIECE]
             yield piece if isinstance(piece, bytes) else piece.encode("utf-8", "replace")
+
+
+# ---------------------------------------------------------------- out of version control
+
+
+def keep_out_of_git(directory: str) -> None:
+    """Make a directory of state with a `.gitignore` of its own, which excludes all of it. Raises `OSError`."""
+    os.makedirs(directory, exist_ok=True)  # noqa: PTH103
+    name, unfinished = f"{directory}/.gitignore", f"{directory}/.gitignore.tmp"
+    if not os.path.lexists(name):
+        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        with os.fdopen(descriptor, "w") as file:
+            file.write("*\n")
+        try:
+            os.rename(unfinished, name)  # noqa: PTH104
+        except FileNotFoundError:  # another process has done so with the same file
+            if not os.path.lexists(name):
+                raise

@@ -125,7 +125,7 @@ class DigestMemories:
     def _make(self, binding: MemoryBinding, directory: str) -> None:
         try:
             if binding.scope == "project":
-                places.keep_out_of_git(os.path.join(os.path.realpath(self._where.cwd), ".vvm"))  # noqa: PTH118
+                plain_files.keep_out_of_git(os.path.join(os.path.realpath(self._where.cwd), ".vvm"))  # noqa: PTH118
             os.makedirs(directory, exist_ok=True)  # noqa: PTH103
         except (OSError, RecursionError) as error:
             why = places.reason(error) if isinstance(error, OSError) else "its path is too deep"

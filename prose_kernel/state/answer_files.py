@@ -18,8 +18,7 @@ from typing import Final, Literal
 
 from prose_kernel.errors import RunError, StateError
 from prose_kernel.permissions import plain_files
-from prose_kernel.permissions.plain_files import append, write_whole
-from prose_kernel.permissions.safe_files import keep_out_of_git
+from prose_kernel.permissions.plain_files import append, keep_out_of_git, write_whole
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.ports import Clock, Target
 from prose_kernel.runtime.secret_patterns import secret_in

@@ -478,7 +478,7 @@ class JournalFile:
 
     def _open(self) -> None:
         if self._out_of_git is not None:
-            from prose_kernel.permissions.safe_files import keep_out_of_git
+            from prose_kernel.permissions.plain_files import keep_out_of_git
 
             keep_out_of_git(str(self._out_of_git))
         self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ from typing import Final
 
 from prose_kernel.runtime.ports import Clock, Key
 
+STATE: Final = ".prose"
 VVM: Final = ".vvm"
 """The directory that holds the files of agents' answers."""
 

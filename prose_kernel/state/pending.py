@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Final
 
 from prose_kernel.errors import StateError, StoreFailed
-from prose_kernel.permissions.plain_files import append, write_whole
+from prose_kernel.permissions.plain_files import append, keep_out_of_git, write_whole
 from prose_kernel.runtime.ports import Binding
 from prose_kernel.runtime.values import ExecText
 from prose_kernel.state import bindings
+from prose_kernel.state.layout import STATE
 
 _NO_MORE_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _SPILL: Final = 256 * 1024
@@ -106,6 +107,8 @@ class PendingWrites:
         if self._exists or self.unavailable is not None:
             return self._exists
         try:
+            if (state := self._directory.parent.parent).name == STATE:
+                keep_out_of_git(str(state))
             self._directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             self.unavailable = _reason(error)
@@ -176,10 +179,13 @@ class PendingWrites:
         return problems
 
     def _write_log(self, path: Path) -> None:
+        from prose_kernel.runtime.secret_patterns import hidden_of_process
+
         with self._swap:
-            data = bytes(self._logs[path])
-        if not data:
-            return
+            log = self._logs[path]
+            if not log:
+                return
+            log[:] = data = hidden_of_process()(log.decode("utf-8", "replace")).encode("utf-8", "replace")
         anew = self._begun_anew is not None and path not in self._begun_anew
         written = append(path, data, anew=anew)
         with self._swap:

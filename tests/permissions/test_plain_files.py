@@ -243,3 +243,32 @@ def test_a36_what_the_shell_has_opened_is_read(here: Path) -> None:
     ):
         done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False)
         assert (done.returncode, "one" in done.stdout) == (0, True), (line, done.stderr)
+
+
+def test_a38_git_ignores_the_state_directory_and_no_file_of_a_run_holds_a_secret_of_the_environment(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program's own values are its bindings and its journal; what is written about them holds no secret."""
+    secrets = {
+        "MY_API_KEY": "qX7-plumage-4491-tundra",
+        "GH_TOKEN": "ghp_" + "aB3dE6gH9jK2" * 3,
+        "OPENPROSE_POSTGRES_URL": "postgresql://me:Tr0ub4dor-and-three@localhost:1/x",
+    }
+    for name, value in secrets.items():
+        monkeypatch.setenv(name, value)
+    (here / "p.prose").write_text(
+        'exec "true $MY_API_KEY"\ntry:\n  exec "echo $GH_TOKEN >&2; exit 3"\ncatch:\n  exec "true"\n'
+        'let key = exec "echo $MY_API_KEY"\nsession "Say hello with {key}"\noutput said = "done"\n'
+    )
+    (here / "s.yaml").write_text('"*": hello\n')
+    assert main(["run", "p.prose", "--provider", "scripted", "--script", "s.yaml"]) == 0
+    assert (here / ".prose" / ".gitignore").read_text() == "*\n"
+    parts = ["qX7-plumage-4491-tundra", secrets["GH_TOKEN"], "Tr0ub4dor-and-three"]
+    files = [path for path in (here / ".prose").rglob("*") if path.is_file()]
+    assert any(path.name == "state.md" for path in files)
+    for path in files:
+        if path.name == "journal.jsonl" or path.parent.name == "bindings":
+            assert path.name != "journal.jsonl" or path.stat().st_mode & 0o777 == 0o600
+            continue
+        held = [part for part in parts if part in path.read_text(errors="replace")]
+        assert not held, path

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from prose_kernel.permissions import safe_files
+from prose_kernel.permissions import plain_files
 
 
 def test_two_processes_may_make_a_directory_of_state_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,7 +18,7 @@ def test_two_processes_may_make_a_directory_of_state_at_once(tmp_path: Path, mon
         rename(unfinished, name)
 
     monkeypatch.setattr(os, "rename", another_one_was_faster)
-    safe_files.keep_out_of_git(str(tmp_path / ".vvm"))
+    plain_files.keep_out_of_git(str(tmp_path / ".vvm"))
     assert [(path.name, path.read_text()) for path in (tmp_path / ".vvm").iterdir()] == [(".gitignore", "*\n")]
 
 
@@ -28,4 +28,4 @@ def test_a_file_that_was_taken_away_is_an_error(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(os, "rename", take_away)
     with pytest.raises(FileNotFoundError):
-        safe_files.keep_out_of_git(str(tmp_path / ".vvm"))
+        plain_files.keep_out_of_git(str(tmp_path / ".vvm"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -10,11 +11,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from prose_kernel.commands.tasks import secrets
 from prose_kernel.errors import UsageError
 from prose_kernel.recordings.cassette_store import CassetteStore
-from prose_kernel.recordings.redaction import Redaction, looks_secret
+from prose_kernel.recordings.redaction import Redaction
 from prose_kernel.runtime.clock import SystemClock
-from prose_kernel.runtime.secret_patterns import holds_private_key
+from prose_kernel.runtime.secret_patterns import holds_private_key, looks_secret, secret_in
 from prose_kernel.runtime.session_options import CassetteOptions, Surroundings
 
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA1234567890abcdefGHIJ\nabcd+/==\n-----END RSA PRIVATE KEY-----"
@@ -180,3 +182,78 @@ def test_half_a_character_in_an_answer_is_recorded_as_a_replacement_and_is_no_se
     recorded = (tmp_path / "cassettes" / "session.jsonl").read_text().splitlines()[-1]
     assert json.loads(recorded)["out"]["answer"] == "yes \ufffd"
     assert warnings == []
+
+
+# ---------------------------------------------------------------- A38: one list of patterns
+
+
+def _made(head: str, size: int, letters: str = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7") -> str:
+    """A token that is none: put together here, so that no scanner of repositories takes it for a real one."""
+    return head + (letters * (size // len(letters) + 1))[:size]
+
+
+PUBLISHED = {
+    "aws": [_made("AKIA", 16, "A1B2C3D4"), "aws_secret_access_key = " + _made("", 40), '"SecretAccessKey": "' + _made("", 40) + '"'],
+    "azure": ["AccountKey=" + _made("", 86) + "==", _made("abc8Q~", 34), "https://x.blob/y?sv=1&sig=" + _made("", 43) + "%3D"],
+    "google": [_made("AIza", 35), _made("ya29.", 60), _made("GOCSPX-", 28), _made("1//0", 60)],
+    "github": [_made("ghp_", 36), _made("gho_", 36), _made("github_pat_", 60)],
+    "gitlab": [_made("glpat-", 20), _made("gldt-", 20), _made("glrt-", 20)],
+    "slack": [_made("xoxb-", 40), _made("xapp-", 40), "https://hooks.slack.com/services/T0/B0/" + _made("", 24)],
+    "stripe": [_made("sk_live_", 24), _made("rk_test_", 24), _made("whsec_", 32)],
+    "twilio": [_made("SK", 32, "0123456789abcdef")],
+    "sendgrid": [_made("SG.", 22) + "." + _made("", 43)],
+    "digitalocean": [_made("dop_v1_", 64, "0123456789abcdef")],
+    "vault": [_made("hvs.", 90), _made("s.", 24)],
+    "telegram": [_made("123456789:AA", 33)],
+    "discord": [_made("M", 23) + "." + _made("", 6) + "." + _made("", 38), "https://discord.com/api/webhooks/12345/" + _made("", 68)],
+    "npm": [_made("npm_", 36)],
+    "pypi": [_made("pypi-AgE", 80)],
+    "huggingface": [_made("hf_", 34)],
+    "openai": [_made("sk-", 48), _made("sk-proj-", 100)],
+    "anthropic": [_made("sk-ant-api03-", 95)],
+    "url": ["postgresql://me:pa55w0rd!@db.example:5432/x", "redis://:hunter2@cache", "https://user:t0p%40x@example.org/a"],
+    "authorization": [
+        "Authorization: Basic dXNlcjpwYXNzd29yZA==", '{"authorization": "Token abc123def456"}', "AUTHORIZATION=Bearer abc123def456",
+    ],
+    "bearer": ["curl -H 'X-Auth: bearer " + _made("", 40) + "'"],
+}  # fmt: skip
+SECRET_PART = re.compile(r"pa55w0rd|hunter2|t0p%40x|dXNlcjpwYXNzd29yZA|abc123def456|[a-zA-Z0-9]{14}")
+
+
+@pytest.mark.parametrize("vendor", PUBLISHED)
+def test_a38_published_formats_are_found_wherever_texts_are_written(vendor: str) -> None:
+    for token in PUBLISHED[vendor]:
+        for shown in (
+            token,
+            f"see {token} here",
+            f'{{"a": "{token}"}}' if '"' not in token else token,
+            f"a\n{token}\nb",
+        ):
+            kept = Redaction({}).text(shown)
+            secret = SECRET_PART.findall(token)[-1]
+            assert "«secret:" in kept and secret not in kept, (shown, kept)
+            assert secrets.redacted(shown) != shown, shown  # what commands show
+            assert secret_in(shown) is not None, shown  # what is kept from memories
+
+
+def test_a38_a_password_in_a_url_is_secret_whatever_the_variable_is_called() -> None:
+    redaction = Redaction(
+        {"OPENPROSE_POSTGRES_URL": "postgresql://me:Tr0ub4dor%21@db/x", "MY_DB": "redis://:swordfish9@h"}
+    )
+    assert redaction.text("password=Tr0ub4dor! or Tr0ub4dor%21") == (
+        "password=«env:OPENPROSE_POSTGRES_URL» or «env:OPENPROSE_POSTGRES_URL»"
+    )
+    assert redaction.text("swordfish9") == "«env:MY_DB»"
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        "Authorization: required for all of /api", "authorization is a bearer of news", "a bearer token is needed",
+        "http://localhost:8888/lab?token=x", "see https://example.org:8080/a@b and me@example.org", "SK and SG.",
+        "the ratio 3:4@home", "git@github.com:me/x.git", "v1.2.3 of M.abc", "this.is.fine", "s.replace(x)", "signed=1&sig=short",
+        "https://docs.rs/axum/latest/axum/?search=a:b", "std::vector<int>::iterator", "10:AA", "sk-learn and sklearn",
+    ],
+)  # fmt: skip
+def test_a38_ordinary_text_stays(shown: str) -> None:
+    assert Redaction({}).text(shown) == shown

@@ -12,13 +12,14 @@ from scaling import assert_linear
 
 from prose_kernel.commands.exec_tool import audit
 from prose_kernel.commands.tasks import secrets
-from prose_kernel.judge import facts
+from prose_kernel.judge import emptiness, facts
 from prose_kernel.machine.vvm import memory_patches, values
 from prose_kernel.machine.vvm.agent_calls import summary_of
 from prose_kernel.presentation import safety
-from prose_kernel.recordings.redaction import Redaction, looks_secret
+from prose_kernel.recordings.redaction import Redaction
 from prose_kernel.runtime import secret_patterns, structured_text, text
 from prose_kernel.runtime.ports import SessionResult
+from prose_kernel.runtime.secret_patterns import looks_secret
 from prose_kernel.sessions import request
 from prose_kernel.sessions.providers import model_errors
 
@@ -52,7 +53,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "json of VVM": values.json_view,
     "summary of VVM": lambda given: summary_of(SessionResult(given, reply=given)),
     "confirmation": request.confirmation,
-    "empty": facts.empty,
+    "empty": emptiness.empty,
     "number": facts.number,
     "items": lambda given: facts.count(given, "items"),
     "what a server said": lambda given: model_errors._clean(given, model_errors.At("stub", key="k" * 8)),
