@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from prose_kernel.language.typed_answers import Schema, without_null
 from prose_kernel.runtime.json_text import json_text
@@ -74,7 +75,9 @@ def _validator() -> Any:
     """The class that compares an answer with a schema. A `pattern` has a second for an answer: `re` would need years
     for some, and nothing could interrupt it."""
     import regex
-    from jsonschema import Draft202012Validator, ValidationError  # only where an answer is typed
+
+    draft = _draft()
+    from jsonschema import ValidationError
     from jsonschema.validators import extend
 
     def pattern(_: Any, wanted: str, answer: object, __: Schema) -> Iterator[ValidationError]:
@@ -86,16 +89,34 @@ def _validator() -> Any:
         except regex.error:  # `re`, which has checked the schema, reads a few patterns in another way
             yield ValidationError(f"whether it matches {wanted!r} cannot be found out")
 
-    return extend(Draft202012Validator, {"pattern": pattern})
+    return extend(draft, {"pattern": pattern})
+
+
+@cache
+def _draft() -> Any:
+    """The class of JSON Schema 2020-12; imported only where an answer is typed.
+
+    A `format` is no part of what an answer must be, but jsonschema (from 4.25 on) compiles the grammars of addresses
+    when it is imported beside `rfc3987_syntax`, which takes longer than a second: it does without that package here.
+    """
+    hidden = "rfc3987_syntax" not in sys.modules
+    if hidden:
+        sys.modules["rfc3987_syntax"] = cast("Any", None)  # to the import system: there is no such package
+    try:
+        from jsonschema import Draft202012Validator
+    finally:
+        if hidden:
+            del sys.modules["rfc3987_syntax"]
+    return Draft202012Validator
 
 
 def require_schema(schema: Schema) -> None:
     """Raise `ValueError` for what is no JSON Schema."""
-    from jsonschema import Draft202012Validator
+    draft = _draft()
     from jsonschema.exceptions import SchemaError
 
     try:
-        Draft202012Validator.check_schema(dict(schema))
+        draft.check_schema(dict(schema))
     except SchemaError as problem:
         raise ValueError(f"not a JSON Schema: {_clipped(problem.message)}") from None
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -493,3 +496,15 @@ def test_a_condition_about_a_field_needs_no_judge(
     answer = '{"score": 8, "verdict": "reject", "places": [], "ok": true}'
     assert run(tmp_path, monkeypatch, program, "--judge", "off", Review=answer) == 0, capsys.readouterr().err
     assert f"done: {int(holds)}" in capsys.readouterr().out
+
+
+def test_a49_the_first_typed_answer_loads_no_grammars(tmp_path: Path) -> None:
+    """A later jsonschema compiles grammars when it is imported beside `rfc3987_syntax`: here both are stand-ins."""
+    (tmp_path / "rfc3987_syntax.py").write_text("")
+    (tmp_path / "jsonschema").mkdir()
+    text = "try:\n  import rfc3987_syntax as found\nexcept ImportError:\n  found = None\nclass Draft202012Validator:\n  pass\n"
+    (tmp_path / "jsonschema" / "__init__.py").write_text(text)
+    check = "from prose_kernel.runtime import typed_answers as t; t._draft(); import jsonschema, rfc3987_syntax; print(jsonschema.found)"
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"}
+    done = subprocess.run([sys.executable, "-c", check], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "None\n"
