@@ -81,13 +81,23 @@ def _plain(entry: Entry) -> dict[str, Any]:
     return records.plain(entry.raw)
 
 
+def _whole(entry: Entry) -> str:
+    """A record to read; one whose parts are not what they must be is a line that says so."""
+    from prose_kernel.cli import cassette_view
+
+    try:
+        return cassette_view.whole(_plain(entry), entry.line)
+    except (TypeError, ValueError, LookupError, AttributeError):
+        return f"## {entry.record.t} {entry.record.at} (line {entry.line})\n\nThis record cannot be decoded.\n"
+
+
 def _print(found: CassetteFile, entries: Sequence[Entry], full: bool) -> None:
     from prose_kernel.cli import cassette_view
 
     if full:
         click.echo(f"# {visible(found.name)}\n")
         for entry in entries:
-            click.echo(visible(cassette_view.whole(_plain(entry), entry.line)))
+            click.echo(visible(_whole(entry)))
         return
     click.echo(f"{visible(found.name)}: {len(entries)} record{'' if len(entries) == 1 else 's'}")
     for row in cassette_view.table([(entry.line, _plain(entry)) for entry in entries]):

@@ -140,6 +140,17 @@ def test_show_tells_what_makes_no_sense(program: Path, capsys: pytest.CaptureFix
     )
 
 
+@pytest.mark.parametrize("part", ["writes", "trace"])
+def test_a49_a_record_that_cannot_be_decoded_is_one_line(part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    HERE.parent.mkdir(exist_ok=True)
+    good, bad = record("c1/1/s0", "Good?", "Yes."), record("c2/1/s0", "Bad?", "No.")
+    bad["out"][part] = 5  # type: ignore[index]
+    HERE.write_text("".join(json.dumps(one) + "\n" for one in ({"t": "head", "v": 1}, bad, good)))
+    assert main(["cassette", "show", "--full"]) == 0
+    shown = capsys.readouterr().out
+    assert "## session c2/1/s0 (line 2)" in shown and "No." not in shown and "> Yes." in shown
+
+
 def test_without_recordings_there_is_nothing_to_show(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cassette", "show"]) == 2
     assert "no recordings here" in capsys.readouterr().err

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -120,3 +122,16 @@ def test_a19_records_that_cannot_be_read_hide_nothing_else(
     assert "running" in said(capsys, "show", "one", "1")
     assert "Internal error" not in said(capsys, "show", "broken", "1", status=1)
     assert "Internal error" not in said(capsys, "stop", "broken", "1", status=1)
+
+
+@pytest.mark.parametrize("damaged", [b"", b"{\xff", b"null"])
+def test_a49_a_damaged_record_hides_no_other(
+    place: Path, kernels: list[Kernel], capsys: pytest.CaptureFixture[str], damaged: bytes
+) -> None:
+    kernels.append(Kernel(place, "sleep 600", "sleep 601"))
+    kernels[0].kill()
+    with closing(sqlite3.connect(place / "runs" / "one" / "tasks" / "tasks.sqlite")) as store, store:
+        store.execute("update tasks set record = cast(? as text) where number = 1", (damaged,))
+    everything = said(capsys, "list", "--all").splitlines()
+    assert "damaged" in everything[0] and "sleep 601" in everything[1]
+    assert "sleep 601" in said(capsys, "show", "2")

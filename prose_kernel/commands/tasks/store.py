@@ -82,6 +82,7 @@ class Store:
             path = self.directory / _FILE
             os.close(plain_files.descriptor(path, os.O_RDWR | os.O_CREAT, 0o600))
             connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=2)
+        connection.text_factory = _text
         if not self._readonly:
             connection.execute("pragma journal_mode=wal").fetchone()
             connection.execute("pragma synchronous=normal")
@@ -272,6 +273,11 @@ def _owner_lock(directory: Path) -> FileLock:
     lock = FileLock(directory / _LOCK, mode=0o600, thread_local=False)
     lock.acquire(timeout=_LOCK_PATIENCE, poll_interval=0.01)
     return lock
+
+
+def _text(data: bytes) -> str:
+    """A text of the database; damage in one must not hide the rows around it."""
+    return data.decode("utf-8", "replace")
 
 
 def _words(problem: Exception) -> str:
