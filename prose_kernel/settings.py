@@ -127,7 +127,8 @@ class Settings:
     - `tasks_environment`: names of variables that are passed to agents' commands although they look like secrets.
     - `exec_enabled`: whether agents with an `execute:` permission get the tool `Exec`, which runs programs for them.
     - `exec_memory`: bytes of address space of one such program; Node and Java need 4 GiB.
-    - `exec_home`: the home directory of such programs: the kernel's (`inherit`), or an empty one (`private`).
+    - `exec_home`: the environment of such programs: HOME=/tmp and a fixed PATH (`tmp`), the kernel's values
+      (`inherit`), or those with an empty home directory for each agent (`private`).
     - `exec_network`: whether a program is refused if the network is denied and that cannot be enforced (`strict`),
       or runs with the protection available (`best-effort`).
     - `exec_lists`: the same for file lists: `strict`, or `permissive`.
@@ -212,7 +213,7 @@ class Settings:
     tasks_environment: tuple[str, ...] = ()
     exec_enabled: bool = False
     exec_memory: int = 512 * 1024 * 1024
-    exec_home: Literal["inherit", "private"] = "inherit"
+    exec_home: Literal["tmp", "inherit", "private"] = "tmp"
     exec_network: Literal["strict", "best-effort"] = "strict"
     exec_lists: Literal["strict", "permissive"] = "strict"
     exec_bubblewrap: bool = False

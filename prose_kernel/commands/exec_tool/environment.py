@@ -6,6 +6,7 @@ import fnmatch
 import os
 import pwd
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 REFUSED = (  # noqa: SIM905 - as a list it is five times as long
     "LD_* DYLD_* GCONV_PATH LOCPATH BASH_ENV ENV BASH_FUNC_* SHELLOPTS BASHOPTS IFS PS4 PROMPT_COMMAND "
@@ -34,6 +35,7 @@ REFUSED = (  # noqa: SIM905 - as a list it is five times as long
 ).split()
 """Names that an agent may not set: they would make a harmless program load or start code that the agent chose."""
 
+TMP: Final = "/tmp"  # noqa: S108 - a value of HOME, in which nothing is made
 _FALLBACKS = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "LANG": "C.UTF-8",
@@ -49,7 +51,10 @@ def refused_name(name: str, further: Iterable[str] = ()) -> bool:
 
 
 def build(kernel: Mapping[str, str], given: Mapping[str, str], home: str | None = None) -> dict[bytes, bytes]:
-    """The safe list with the kernel's values, then what the caller gives. `home` replaces the kernel's `HOME`."""
+    """The environment of a program (docs/reference/exec-and-tasks.md 3.5): the names of the safe list, then what the
+    caller gives. With `TMP` as `home` their values are fixed, else those of `kernel`; `home` replaces its `HOME`."""
+    if home == TMP:
+        kernel = {"USER": kernel.get("USER", "")}
     values = {name: kernel.get(name) or fallback for name, fallback in _FALLBACKS.items()}
     values["USER"] = kernel.get("USER") or _user(os.geteuid())
     values["HOME"] = home or kernel.get("HOME") or _home(os.geteuid())

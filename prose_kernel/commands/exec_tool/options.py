@@ -16,7 +16,8 @@ class ExecOptions:
     - `memory_bytes`: the address space of one process. Node and Java need 4 GiB.
     - `cpu_seconds`: CPU time of one process; None: as many seconds as the call may take.
     - `file_bytes`, `open_files`: the largest file that may be written, and how many may be open.
-    - `home`: the kernel's home directory, or a `private` empty one for each agent.
+    - `home`: `tmp`: HOME=/tmp and a fixed PATH; `inherit`: the kernel's values; `private`: those, and for each agent an
+      empty home directory.
     - `allow_exec_from_writable`: lets an agent run programs that lie where it may write.
     - `network`: with `best-effort` a program runs under `network: deny` also where only TCP, or nothing, can be denied.
     - `lists`: `permissive` lets a program run although its lists of files cannot be enforced here.
@@ -29,7 +30,7 @@ class ExecOptions:
     cpu_seconds: int | None = None
     file_bytes: int = 64 * MEBIBYTE
     open_files: int = 256
-    home: Literal["inherit", "private"] = "inherit"
+    home: Literal["tmp", "inherit", "private"] = "tmp"
     allow_exec_from_writable: bool = False
     network: Literal["strict", "best-effort"] = "strict"
     lists: Literal["strict", "permissive"] = "strict"

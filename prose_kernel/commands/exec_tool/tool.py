@@ -68,7 +68,7 @@ class ExecTool:
         return checked, sandbox_plan.plan(call.record, self._options, self._found(), checked, home), home
 
     async def _run(self, call: Call, arguments: Arguments, checked: Checked, plan: Plan, home: str | None) -> Ended:
-        env = environment.build(self._kernel(), arguments.env, home)
+        env = environment.build(self._kernel(), arguments.env, environment.TMP if self._options.home == "tmp" else home)
         job = launch(self._engine, arguments, checked, plan, self._options, env)
         call.dispatched({"program": checked.program.path, "cwd": checked.cwd.path})
         run = Run(self._engine, job, arguments.max_output_bytes)

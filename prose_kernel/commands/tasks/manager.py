@@ -105,7 +105,7 @@ class Manager:
 
         `live` is told of the output until then, with `watched` as long as it runs. `extra` is added to the environment.
         """
-        call = read_call(fields, operator=caller.session is None)
+        call = read_call(fields)
         shell, identity = self._identity(call, caller)
         if call.duplicate_policy == "reuse_running" and (same := self._same(identity, caller)) is not None:
             return already_running(same)

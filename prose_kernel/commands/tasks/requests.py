@@ -75,18 +75,12 @@ class CommandCall:
         return self.max_output_tokens * CHARACTERS_PER_TOKEN
 
 
-def read_call(fields: Mapping[str, object], *, operator: bool) -> CommandCall:
+def read_call(fields: Mapping[str, object]) -> CommandCall:
     """The call that the fields mean. Raises `TaskRefused`; nothing has been started then."""
     _check_names(fields)
     given = {name: value for name, value in fields.items() if value is not None}
     if _flag(given, "tty"):
         raise TaskRefused("unsupported", "tty: commands have no terminal in this version", hint="leave tty out")
-    if "continue_on_result" in given and not operator:
-        raise TaskRefused(
-            "invalid_input",
-            "continue_on_result is not for agents",
-            hint="wait with TaskOutput(task_id, block: true) where the result is needed",
-        )
     return CommandCall(
         cmd=_command(given),
         workdir=_text(given, "workdir"),

@@ -67,7 +67,7 @@ class _Guard:
         words = self._policy.words
         rules = {"read": words("read"), "write": words("write"), "network": await self._network_rule()}
         binds = any(kind in stated and words(kind) != "allow" for kind in ("read", "write"))
-        return TaskCaller(session=self.caller.session, rules=rules, lists_bind=binds)
+        return TaskCaller(session=self.caller.session, continues=self._request.agent, rules=rules, lists_bind=binds)
 
     async def _network_rule(self) -> str:
         """`allow` or `deny`: a shell cannot be kept to some hosts, so patterns refuse it. The person is asked once."""
@@ -101,6 +101,7 @@ class ExecCommand:
                 "yield_time_ms": {**_NUMBER, "description": "how long to wait for its end, 0 to 600000; default 10000"},
                 "max_output_tokens": {**_NUMBER, "description": "how much output to return; default 8000"},
                 "summary": {**_TEXT, "description": "what it is for, in a few words"},
+                "continue_on_result": {**_FLAG, "description": "whether a task's result is for your next step, later"},
                 "shell": {**_TEXT, "description": "another shell"},
                 "login": {**_FLAG, "description": "whether the shell reads the profile; default false"},
                 "duplicate_policy": {
@@ -155,7 +156,7 @@ class TaskList(_TaskTool):
 
     spec = ToolSpec(
         "TaskList",
-        "List the active tasks that your exec_command calls left, newest first.",
+        "List the active tasks that your exec_command calls left, newest first, with a summary of their output.",
         {"type": "object", "properties": {"limit": {**_NUMBER, "description": "1 to 100; default 20"}}},
     )
 
@@ -166,7 +167,10 @@ class TaskList(_TaskTool):
         head = f"{listing.total_active} active task{'s' if listing.total_active != 1 else ''}"
         if listing.returned < listing.total_active:
             head += f", the newest {listing.returned}"
-        lines = [f"{task.task_id}  {task.status}  {task.workdir}  $ {task.cmd_display}" for task in listing.tasks]
+        lines = [
+            f"{task.task_id}  {task.status}  {task.workdir}  $ {task.cmd_display}  ({task.output_summary})"
+            for task in listing.tasks
+        ]
         return "\n".join([f"{head}:", *lines])
 
 

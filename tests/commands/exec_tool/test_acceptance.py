@@ -277,7 +277,15 @@ async def test_acceptance_19_the_environment_is_built_from_nothing(bench: Bench)
     answer = result(await bench("/usr/bin/env", env={"MY_OWN": "mine", "TERM": "vt100"}))
     seen = dict(line.split("=", 1) for line in str(answer["stdout"]).splitlines())
     assert set(seen) == {"PATH", "HOME", "LANG", "LC_ALL", "USER", "TERM", "SHELL", "MY_OWN"}
-    assert (seen["MY_OWN"], seen["TERM"], seen["PATH"]) == ("mine", "vt100", bench.environment["PATH"])
+    assert (seen["MY_OWN"], seen["TERM"]) == ("mine", "vt100")
+    assert (seen["PATH"], seen["HOME"]) == ("/usr/local/bin:/usr/bin:/bin", "/tmp")  # A49
+
+
+async def test_a49_the_environment_may_be_the_kernels(bench: Bench) -> None:
+    bench.use(home="inherit")
+    bench.environment.update({"HOME": "/usr", "LANG": "de_DE.UTF-8"})
+    seen = dict(line.split("=", 1) for line in str(result(await bench("/usr/bin/env"))["stdout"]).splitlines())
+    assert (seen["HOME"], seen["LANG"], seen["PATH"]) == ("/usr", "de_DE.UTF-8", bench.environment["PATH"])
 
 
 async def test_acceptance_19_fallbacks(bench: Bench) -> None:

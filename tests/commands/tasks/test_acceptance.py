@@ -367,10 +367,12 @@ async def test_13_one_follow_up_and_it_is_data(desk: Desk) -> None:
     assert await desk.service.follow_ups() == ()
 
 
-async def test_13_agents_cannot_ask_for_a_continuation(desk: Desk) -> None:
-    with pytest.raises(TaskRefused) as refused:
-        await desk.start("true", AGENT, continue_on_result=True)
-    assert refused.value.kind == "invalid_input"
+async def test_13_a49_agents_can_ask_for_a_continuation(desk: Desk) -> None:
+    receipt = await desk.start("sleep 0.1; exit 3", AGENT, continue_on_result=True, yield_time_ms=0)
+    assert isinstance(receipt, CommandPromoted)
+    await desk.end(receipt.task_id)
+    (waiting,) = await desk.service.follow_ups()
+    assert (waiting.task_id, waiting.session, waiting.provenance) == (receipt.task_id, AGENT.session, "runtime")
 
 
 async def test_14_no_view_holds_a_process_id(desk: Desk) -> None:

@@ -35,7 +35,7 @@ from prose_kernel.errors import TaskRefused
 
 
 def test_the_defaults() -> None:
-    call = read_call({"cmd": "make"}, operator=False)
+    call = read_call({"cmd": "make"})
     assert (call.yield_time_ms, call.budget, call.login, call.duplicate_policy) == (
         10_000,
         32_000,
@@ -49,7 +49,7 @@ def test_the_defaults() -> None:
     [(0, 8_000), (None, 8_000), (1, 1), (64_000, 64_000), (64_001, 64_000), ("100", 100), (10**12, 64_000)],
 )
 def test_a_budget_is_a_wish(given: object, expected: int) -> None:
-    assert read_call({"cmd": "x", "max_output_tokens": given}, operator=False).max_output_tokens == expected
+    assert read_call({"cmd": "x", "max_output_tokens": given}).max_output_tokens == expected
 
 
 @pytest.mark.parametrize(
@@ -79,14 +79,14 @@ def test_a_budget_is_a_wish(given: object, expected: int) -> None:
 )
 def test_wrong_fields_are_refused(fields: dict[str, object]) -> None:
     with pytest.raises(TaskRefused) as refused:
-        read_call(fields, operator=False)
+        read_call(fields)
     assert refused.value.kind == "invalid_input"
     assert not refused.value.retryable
 
 
 def test_a_terminal_is_unsupported() -> None:
     with pytest.raises(TaskRefused) as refused:
-        read_call({"cmd": "top", "tty": "true"}, operator=True)
+        read_call({"cmd": "top", "tty": "true"})
     assert refused.value.kind == "unsupported"
 
 
@@ -98,7 +98,7 @@ def test_a_terminal_is_unsupported() -> None:
 )
 def test_odd_fields_never_break_it(fields: dict[str, object]) -> None:
     try:
-        read_call(fields, operator=False)
+        read_call(fields)
     except TaskRefused as refused:
         json.dumps([refused.kind, refused.message, refused.hint, refused.details])
 
