@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel import errors
 from prose_kernel.errors import (
+    BudgetSpent,
     CassetteMiss,
     NoProvider,
     PermissionDenied,
@@ -25,6 +26,7 @@ from prose_kernel.runtime.ports import (
     SessionResult,
     Sessions,
     ToolUse,
+    Usage,
 )
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.session_attempts import TIME_IS_UP
@@ -82,6 +84,7 @@ class RecordedSessions:
 
                     if (changed := attempt.changed(found[2])) is not None:
                         self._stale(attempt, found[2], changed)
+                    await self._ended_then(attempt, *found)
                     result = await self._replay(attempt, *found, on_progress)
                     budgets.recorded(usage_of(found[2].record))
                     return result
@@ -156,6 +159,23 @@ class RecordedSessions:
 
         await Replayed(request, policy, shelf.where.cwd, shelf.redaction, source).apply(answer.writes, may_write)
 
+    async def _ended_then(self, attempt: _Attempt, take: Take, how: How, entry: Entry) -> None:
+        """Where a budget has ended this attempt when it was recorded, it does again: raises `BudgetSpent`, or
+        `CassetteMiss` where there is more to spend now."""
+        from prose_kernel.recordings import records
+
+        if entry.record.t != "error":
+            return
+        failure = records.part(entry.record.out, records.Failure)
+        if failure.kind != BudgetSpent.__name__:
+            return
+        await budgets.placed()
+        error = budgets.ended_then(failure.hint or "", failure.message, records.usage_of(entry.record))
+        if error is None:
+            raise attempt.missed()
+        attempt.shelf.use(take, how, attempt.request.at, entry)
+        raise error
+
     # ------------------------------------------------------------ calling and recording
 
     async def _call(self, attempt: _Attempt, inner: Sessions, on_progress: OnProgress) -> SessionResult:
@@ -167,6 +187,13 @@ class RecordedSessions:
         except asyncio.CancelledError as cancelled:
             if TIME_IS_UP in cancelled.args:
                 attempt.record_timeout(shelf.clock.monotonic() - begun)
+            elif (request := budgets.current()) is not None and (spent := request.ended()) is not None:
+                attempt.record_budget(spent, request.counted, shelf.clock.monotonic() - begun)
+            raise
+        except BudgetSpent as spent:
+            request = budgets.current()
+            if request is not None and request.ended_by is None:
+                attempt.record_budget(spent, request.counted, shelf.clock.monotonic() - begun)
             raise
         except NOT_RECORDED:
             raise
@@ -276,6 +303,15 @@ class _Attempt:
         )
         self.note(self.request.at)
         await self.shelf.add("error", self.request.at, self.req, out, self._meta(seconds), self.number)
+
+    def record_budget(self, spent: BudgetSpent, used: budgets.Spent, seconds: float) -> None:
+        """A budget has ended the attempt, or refused it when it had its place."""
+        from prose_kernel.recordings.records import Failure, builtins, usage_facts
+
+        facts = usage_facts(Usage(1, used.tokens, 0, used.usd))
+        out = builtins(Failure(BudgetSpent.__name__, spent.message, False, spent.budget))
+        self.note(self.request.at)
+        self.shelf.add_at_once("error", self.request.at, self.req, out, self._meta(seconds, usage=facts), self.number)
 
     def record_timeout(self, seconds: float) -> None:
         from prose_kernel.recordings.records import Failure, builtins

@@ -73,7 +73,6 @@ class Spent:
         parts = [f"{self.sessions:,} session{'s' * (self.sessions != 1)}"] if self.sessions else []
         parts += [f"{self.tokens:,} tokens"] if self.tokens else []
         parts += [f"{self.usd:.4f} usd"] if self.usd else []
-        parts += [f"{self.unpriced:,} answers without a known price"] if self.unpriced and not self.usd else []
         return ", ".join(parts) or "nothing"
 
 
@@ -102,6 +101,8 @@ class Budget:
     _placed: dict[Request, None] = field(default_factory=dict)
     _queue: list[asyncio.Future[None]] = field(default_factory=list)
     _refused: bool = False
+    was_spent: bool = False
+    """Whether it was spent when the answers that are replayed were recorded."""
 
     @contextmanager
     def open(self) -> Iterator[Budget]:
@@ -144,12 +145,12 @@ class Budget:
             (self.seconds, limits.seconds),
             (self.spent.sessions, limits.sessions),
         )
-        return max(used / limit for used, limit in pairs if limit is not None)
+        return max((1.0 if self.was_spent else 0.0, *(used / limit for used, limit in pairs if limit is not None)))
 
     @property
     def over(self) -> bool:
         """Whether what runs has to end: the last session that is allowed may."""
-        return 0 in (self.left("usd"), self.left("tokens"), self.time_left)
+        return self.was_spent or 0 in (self.left("usd"), self.left("tokens"), self.time_left)
 
     def left(self, what: Counted) -> float | None:
         """How much may still be consumed; None without such a limit."""
@@ -221,6 +222,7 @@ class Budget:
     def begin_again(self, limits: Limits) -> None:
         """Other limits; what was consumed stays."""
         self.limits, self._noticed, self._unknown, self._refused = limits, False, "", False
+        self.was_spent = False
 
     def notices(self) -> Iterator[tuple[str, str]]:
         """The warnings that are due, code and text; each comes once."""
@@ -268,7 +270,7 @@ class Request:
     """A request while it is asked: the budgets that it counts for, and what to call its place. `so_far` is what it has
     consumed, as far as its provider tells that before the end; `ended_by` the budget that has ended it. `held` is what
     its current request to a model is likely to consume; None while it makes none. `asked` is what the program has
-    asked, which ends when the program has the answer."""
+    asked, which ends when the program has the answer. `counted` is what its failed attempts have consumed."""
 
     budgets: tuple[Budget, ...]
     place: Callable[[], str]
@@ -278,6 +280,8 @@ class Request:
     held: Spent | None = None
     asked: Request | None = None
     session: bool = False
+    counted: Spent = field(default_factory=Spent)
+    error: BudgetSpent | None = None
 
     def tell(self, usage: Usage) -> None:
         """Its provider says what it has consumed by now. It is ended, and others are, when that is too much."""
@@ -292,6 +296,12 @@ class Request:
         if self.deadline is not None and self.ended_by is None:
             self.ended_by = budget
             self.deadline.reschedule(asyncio.get_running_loop().time())
+
+    def ended(self) -> BudgetSpent | None:
+        """The error of the budget that has ended it, always the same one; None where none has."""
+        if self.error is None and self.ended_by is not None:
+            self.error = self.ended_by.error()
+        return self.error
 
     async def refuse(self) -> None:
         """Raises `BudgetSpent` when a budget is spent: of sessions, when those that are under way have ended."""
@@ -329,6 +339,9 @@ def consumed(usage: Usage | None, *, session: bool = False, by: str = "") -> Non
         return
     place = request.place()
     request.so_far = Spent()
+    if usage is not None:
+        request.counted.tokens += usage.tokens_in + usage.tokens_out
+        request.counted.usd += usage.cost or 0.0
     for budget in request.budgets:
         budget.count(place, usage, session=session, by=by)
         if budget.over:
@@ -342,6 +355,23 @@ def recorded(usage: Usage) -> None:
     aside = asides.current()
     if aside is not None:
         aside.notes["recorded"] = structs.asdict(usage)
+
+
+def ended_then(key: str, message: str, used: Usage) -> BudgetSpent | None:
+    """The error of a budget that has ended this request when it was recorded: what it had consumed then is counted.
+    None where that budget is not spent now."""
+    request = _request.get()
+    budget = next((one for one in request.budgets if one.key == key), None) if request is not None else None
+    if budget is None:
+        return None
+    recorded(used)
+    if f"({budget.limits.text})" in message:  # others were under way then, and had spent the rest
+        budget.was_spent = True
+    if not budget.over:
+        return None
+    error = budget.error()
+    error.message, error.args = message, (message,)
+    return error
 
 
 def again(notes: Mapping[str, Any]) -> None:
@@ -409,9 +439,9 @@ async def _ending(request: Request, times: Iterable[tuple[float | None, Budget]]
                 for timer in timers:
                     timer.cancel()
     except TimeoutError:
-        if request.ended_by is None:
+        if (error := request.ended()) is None:
             raise
-        raise request.ended_by.error() from None
+        raise error from None
     finally:
         request.deadline = None  # whoever has a tale to tell of it comes too late
         _request.set(outer)
@@ -435,13 +465,15 @@ async def _until(ready: Callable[[], bool], budgets: Sequence[Budget]) -> None:
                 budget._queue.remove(turn)
 
 
-async def placed() -> None:
+async def placed(*, reserves: bool = False) -> None:
     """The session that is asked gets its place: it is counted from here on. A provider whose sessions wait for places
-    calls this when one has got its own. Raises `BudgetSpent`."""
+    calls this when one has got its own; with `reserves` it calls `reserve` next, and under a budget of money or tokens
+    the session is counted there. Raises `BudgetSpent`."""
     request = _request.get()
     if request is not None and request.session:
         await request.refuse()
-        _count_session(request)
+        if not reserves or all(one.limits.usd is None and one.limits.tokens is None for one in request.budgets):
+            _count_session(request)
 
 
 def waits_for_its_place() -> bool:
@@ -474,6 +506,9 @@ async def reserve(needs: Spent | None = None) -> None:
     for budget in request.budgets:
         if budget.over:
             raise budget.error()
+    if request.session:
+        await request.refuse()
+        _count_session(request)
     request.held = needs or Spent()
 
 

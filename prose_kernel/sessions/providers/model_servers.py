@@ -81,7 +81,7 @@ class ModelServers:
                     if not meant.options.batch:  # a batch is one call, and may hold any number of requests
                         await places.enter_async_context(throttle.slot(patience, elsewhere=not last))
                         await places.enter_async_context(self._limit)
-                    await budgets.placed()
+                    await budgets.placed(reserves=not meant.options.batch)
                     self._refuse_unpriced(meant)
                     begun = True
                     link = await way.open(meant.model)
@@ -93,7 +93,10 @@ class ModelServers:
                 if not isinstance(problem, AWAY) or (begun and not problem.retryable):
                     raise
                 if last:
-                    raise (problem if begun or asked is None else asked) from None
+                    ended = problem if begun or asked is None else asked
+                    if all(self._way(one)[1].closed_for > LONGEST for one in chain):
+                        ended.retryable = False
+                    raise ended from None
                 failed.append(f"{meant.name} {meant.model}: {problem}")
                 asked = problem if begun else asked
                 other = order[at + 1]

@@ -222,3 +222,33 @@ async def test_a49_any_name_of_a_model_is_legal_and_one_without_a_meaning_is_tol
     strict = of_stub(stub, tmp_path, profile="strict")
     assert [one.code for one in strict.compile(text).diagnostics] == ["E008", "E008"]
     await strict.close()
+
+
+@pytest.mark.parametrize(("budget", "exact"), [("10 sessions", True), ("150 tokens", False), ("200 tokens", False)])
+async def test_a24_a_replay_ends_where_the_budget_did(
+    stub: StubServer, tmp_path: Path, budget: str, exact: bool
+) -> None:
+    """Also where it ended sessions that were under way, of which no answer is recorded."""
+    text = f'let got = []\ntry:\n  {TWENTY.rstrip()}\n    session "Issue {{i}} of the project"\ncatch as e:\n  got = [e.code, e.message]\noutput n = got\n'
+    found = []
+    for mode in ("auto", "replay", "replay"):
+        more = {"providers": {"gateway": plain(stub)}, "cassette_mode": mode, "cassette": "c"}
+        here = of_stub(stub, tmp_path, budget=budget, **more)
+        await here.execute(text, "p.prose")
+        found.append(here.outputs()["n"][0])
+        await here.close()
+        if mode == "auto":
+            asked = stub.stats.requests
+    assert stub.stats.requests == asked
+    assert [one[0] for one in found] == ["E221"] * 3
+    assert found[1] == found[2]
+    assert not exact or found[0] == found[1]
+
+
+async def test_a43_a_server_that_asks_for_a_day_is_not_retried(stub: StubServer, tmp_path: Path) -> None:
+    async with Live(stub, "chat", "err-429", tmp_path, clock=FakeClock()) as live:
+        throttle = live.servers._way(live.servers.chain("gateway", None, "err-429")[0])[1]
+        throttle._busy(86_400.0, 0)
+        with pytest.raises(ProviderError) as refused:
+            await live.run()
+    assert (refused.value.retryable, stub.stats.requests) == (False, 0)
