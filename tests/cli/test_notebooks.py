@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
 import yaml
+from jupyter_client.manager import KernelManager
 
 from prose_kernel.cli.main import main
 
@@ -61,3 +64,29 @@ def test_every_exercise_stands_in_its_notebook_under_a_name_of_its_own() -> None
             assert f'"%check {name}"' in book
             names.append(name)
     assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("name", ["vvm_tour", "course/03_control", "course/08_people"])
+def test_a27_no_notebook_stops_for_a_person(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a front end that can ask, without a model: those that once did, or teach what happens if one does."""
+    for variable in [one for one in os.environ if one.startswith("PROSE_") or one.endswith("_API_KEY")]:
+        monkeypatch.delenv(variable)
+    shutil.copytree(NOTEBOOKS, tmp_path / "notebooks", ignore=shutil.ignore_patterns(".*"))
+    path = tmp_path / "notebooks" / f"{name}.ipynb"
+    book = nbformat.read(path, 4)
+    manager = KernelManager(kernel_name=book.metadata.kernelspec.name)
+    manager.start_kernel(cwd=str(path.parent))
+    client = manager.client()
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=60)
+        cells = [cell.source for cell in book.cells if cell.cell_type == "code"]
+        asked = [client.execute(source, allow_stdin=True, stop_on_error=False) for source in cells]
+        answered: set[str] = set()
+        while asked[-1] not in answered:
+            answered.add(client.get_shell_msg(timeout=30)["parent_header"].get("msg_id", ""))
+            assert client.stdin_channel.msg_ready() is False
+        assert answered.issuperset(asked)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
