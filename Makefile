@@ -41,7 +41,7 @@ demo: .make/demo
 	$(BIN)/python notebooks/show.py "$(DEMO)" build
 
 lab: .make/lab
-	$(BIN)/jupyter lab --notebook-dir=notebooks
+	$(BIN)/jupyter lab --notebook-dir=notebooks $(if $(filter 0,$(shell id -u)),--allow-root)
 
 lint: .make/lint
 	$(BIN)/ruff check .

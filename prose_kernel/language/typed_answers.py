@@ -241,6 +241,14 @@ def without_null(part: Schema) -> Schema:
     return part
 
 
+def may_be_null(part: object) -> bool:
+    """Whether null fits a part."""
+    if not isinstance(part, Mapping):
+        return False
+    kinds = part.get("type")
+    return (isinstance(kinds, list) and "null" in kinds) or {"type": "null"} in part.get("anyOf", ())
+
+
 def fields_of(part: Schema) -> tuple[str, ...] | None:
     """The names that an object of this schema can have; None where that is open, or it is no object."""
     if part.get("type") != "object" or part.get("additionalProperties") is not False:

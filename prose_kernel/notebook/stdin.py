@@ -246,5 +246,16 @@ def described(form: Form) -> dict[str, object]:
             "verbatim": field.verbatim,
             "end": field.end,
         },
+        "parts": [
+            {
+                "name": part.name,
+                "kind": part.kind,
+                "about": visible(part.about),
+                "options": list(part.options),
+                "required": part.required,
+                "value": part.value,
+            }
+            for part in form.parts
+        ],
         "seconds": None if form.left is None else max(0.0, round(form.left(), 1)),
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from prose_kernel.runtime.services import Asker
@@ -40,10 +40,27 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """One field of an answer that is an object; the form answers with JSON, its values as text.
+
+    `kind` is `line`, `text` (several lines), `list` (one item a line), `json` or `choice`, which has `options`. `value`
+    is there at first.
+    """
+
+    name: str
+    kind: Literal["line", "text", "list", "json", "choice"]
+    about: str = ""
+    options: tuple[str, ...] = ()
+    required: bool = True
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Form:
     """One question. `kind` is `gate`, `input`, `session`, `judge`, `permission` or `program`; `text` is what is asked,
-    and `note` what else counts. `markdown` tells how to show the text; with `above` it stands above the question
-    already, and is only for those who do not see that. `left` gives the seconds until nobody needs the answer."""
+    and `note` what else counts. `parts` are the fields of an answer that is an object, instead of one `field`.
+    `markdown` tells how to show the text; with `above` the text is above the question already, and is only for those
+    who do not see that. `left` gives the seconds until the answer is not needed any more."""
 
     kind: str
     title: str
@@ -54,6 +71,7 @@ class Form:
     markdown: bool = False
     above: bool = False
     left: Callable[[], float] | None = None
+    parts: tuple[Part, ...] = ()
 
 
 async def ask(asker: Asker, prompt: str, form: Form) -> str:

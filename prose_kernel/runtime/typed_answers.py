@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, Final, cast
 
-from prose_kernel.language.typed_answers import Schema, without_null
+from prose_kernel.language.typed_answers import Schema, may_be_null, without_null
 from prose_kernel.runtime.json_text import json_text
 from prose_kernel.runtime.structured_text import json_in
 
@@ -51,6 +51,8 @@ def taken(text: str | None, schema: Schema, *, typed_by_hand: bool = False) -> s
     data = json_in(text)
     if data is None and typed_by_hand:
         data = _from_lines(text, schema)
+    if typed_by_hand and isinstance(data, dict):
+        data = from_words(data, schema)
     if not isinstance(data, dict):
         raise WrongAnswer("it is a JSON array, not an object" if isinstance(data, list) else "it is not a JSON object")
     data = _filled(data, schema)
@@ -142,16 +144,9 @@ def _filled(data: Any, schema: Schema) -> Any:
         return data
     found = {name: _filled(value, without_null(properties.get(name, {}))) for name, value in data.items()}
     for name, part in properties.items():
-        if name not in found and _may_be_null(part):
+        if name not in found and may_be_null(part):
             found[name] = None
     return found
-
-
-def _may_be_null(part: object) -> bool:
-    if not isinstance(part, Mapping):
-        return False
-    kinds = part.get("type")
-    return (isinstance(kinds, list) and "null" in kinds) or {"type": "null"} in part.get("anyOf", ())
 
 
 def _from_lines(text: str, schema: Schema) -> dict[str, object] | None:
@@ -172,7 +167,7 @@ def _from_lines(text: str, schema: Schema) -> dict[str, object] | None:
 def from_words(data: object, part: Schema) -> object:
     """Data whose texts may stand for numbers, booleans or null, as in YAML, as the schema wants them."""
     if isinstance(data, str):
-        return None if data in _NULLS and _may_be_null(part) else _typed(data, without_null(part))
+        return None if data in _NULLS and may_be_null(part) else _typed(data, without_null(part))
     part = without_null(part)
     if isinstance(data, Mapping):
         properties = part.get("properties", {})

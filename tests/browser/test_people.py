@@ -115,6 +115,7 @@ def test_a29_what_a_cell_has_shown_is_there_again_after_a_reload(lab: Lab) -> No
         notebook.shows(0, text)
     notebook.shows(1, "second")
     notebook.finish(1)
+    expect(notebook.cell(0).locator(".prose-question")).to_have_count(0)
     text = notebook.text(0)
     order = ["before", "kept", "first: approved", "between", "publish: approved", "after", "done"]
     assert [text.count(word) for word in order] == [1] * len(order)
@@ -123,3 +124,27 @@ def test_a29_what_a_cell_has_shown_is_there_again_after_a_reload(lab: Lab) -> No
     lab.page.reload()
     notebook.ready()
     assert notebook.text(0) == text
+
+
+def test_a49_a_typed_answer_is_given_in_fields(lab: Lab) -> None:
+    code = '%provider human\nlet r = session "Review:\\n- it"\n  output: { verdict: "yes" or "no", score: integer, list: [text] }'
+    notebook = lab.notebook(code, "output next = r.score + 1")
+    notebook.start(0)
+    form = notebook.question(0, "session")
+    form.get_by_role("button", name="Submit").click()
+    expect(form).to_contain_text("verdict is missing")
+    form.get_by_text("no", exact=True).click()
+    form.get_by_label("score").fill("three")
+    form.get_by_label("list").fill("a\nb")
+    form.get_by_role("button", name="Submit").click()
+    again = notebook.cell(0).locator(".prose-question:has-text('That does not fit'):not(:has(button:disabled))")
+    expect(again.get_by_label("score")).to_have_value("three")
+    expect(again.get_by_label("list")).to_have_value("a\nb")
+    expect(again.get_by_role("radio", name="no")).to_be_checked()
+    again.get_by_label("score").fill("3")
+    again.get_by_role("button", name="Submit").click()
+    notebook.finish(0)
+    expect(notebook.cell(0).locator(".prose-question")).to_have_count(0)
+    assert notebook.text(0).count("Review:") == 1 and '"score": 3, "list": ["a", "b"]' in notebook.text(0)
+    notebook.run(1)
+    notebook.shows(1, "4")

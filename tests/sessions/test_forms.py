@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -136,3 +137,58 @@ async def test_a_session() -> None:
 
 async def test_text_without_text_is_asked_again() -> None:
     assert (await said(ScriptedPerson(":text\n ", "words"))).text == "words"
+
+
+# ---------------------------------------------------------------- typed answers
+
+FIELDS = {
+    "type": "object",
+    "properties": {
+        "verdict": {"type": "string", "enum": ["approve", "reject"]},
+        "score": {"type": "integer"},
+        "ok": {"type": "boolean"},
+        "note": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "places": {"type": "array", "items": {"type": "string"}},
+        "deep": {"type": "array", "items": {"type": "object"}},
+    },
+    "required": ["verdict", "score", "ok", "note", "places", "deep"],
+}
+
+
+class Writer(Clicker):
+    """Submits one set of fields after the other."""
+
+    def __init__(self, *answers: dict[str, object]) -> None:
+        super().__init__("Submit", "", *["Submit"] * len(answers))
+        self.answers = list(answers)
+
+    def answered(self, form: Form, button: Button) -> str:
+        return json.dumps(self.answers.pop(0))
+
+
+async def test_a49_a_typed_answer_has_a_field_each_and_keeps_what_was_typed() -> None:
+    given = {"verdict": "approve", "score": "x", "ok": "yes", "note": "", "places": ["a", "b"], "deep": '[{"a": 1}]'}
+    front = Writer(given, given | {"score": "3"})
+    request = SessionRequest("session", "Review\nit", "c1/s0", output=FIELDS)
+    result = await HumanSessions(front).run(request, lambda _: None)
+    assert json.loads(result.text or "") == {
+        "verdict": "approve", "score": 3, "ok": True, "note": None, "places": ["a", "b"], "deep": [{"a": 1}],
+    }  # fmt: skip
+    first, second = front.forms
+    assert [(part.name, part.kind, part.options) for part in first.parts] == [
+        ("verdict", "choice", ("approve", "reject")),
+        ("score", "line", ()),
+        ("ok", "choice", ("yes", "no")),
+        ("note", "text", ()),
+        ("places", "list", ()),
+        ("deep", "json", ()),
+    ]
+    assert [part.value for part in second.parts] == ["approve", "x", "yes", "", "a\nb", '[{"a": 1}]']
+    assert second.note.startswith("That does not fit: `score`") and first.note == ""
+
+
+async def test_a49_the_task_of_a_session_is_shown_once_with_its_line_breaks() -> None:
+    front = Clicker("Submit", "an answer")
+    await HumanSessions(front).run(SessionRequest("session", "Write\na haiku", "c1/s0"), lambda _: None)
+    assert front.forms[0].above  # the form shows it to those only who do not see what is above
+    assert sum("Write\na haiku" in text for text in front.shown) == 1

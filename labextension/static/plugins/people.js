@@ -19,7 +19,16 @@ const STYLE = `
 .prose-question-field { display: block; box-sizing: border-box; width: 100%; margin-top: 4px; padding: 4px 6px;
   border: 1px solid var(--jp-border-color1); border-radius: 2px; background: var(--jp-input-background);
   color: var(--jp-content-font-color0); font-family: var(--jp-code-font-family); font-size: var(--jp-code-font-size); }
+.prose-question label > span { color: var(--jp-ui-font-color2); }
+.prose-question-choice { display: flex; flex-wrap: wrap; gap: 6px; margin-top: 4px; }
+.prose-question-choice label { margin: 0; padding: 3px 12px; border: 1px solid var(--jp-border-color1); border-radius: 2px;
+  background: var(--jp-layout-color2); cursor: pointer; }
+.prose-question-choice label:has(:checked) { border-color: var(--jp-brand-color1); background: var(--jp-layout-color1);
+  box-shadow: inset 0 0 0 1px var(--jp-brand-color1); }
+.prose-question-choice label:has(:focus-visible) { outline: 2px solid var(--jp-brand-color1); outline-offset: 1px; }
+.prose-question-choice input { margin: 0 6px 0 0; }
 textarea.prose-question-field { min-height: 6em; resize: vertical; }
+textarea.prose-question-field[rows="2"] { min-height: 3em; }
 .prose-question-buttons { display: flex; flex-wrap: wrap; gap: 6px; margin-top: 8px; align-items: center; }
 .prose-question-buttons button { padding: 4px 14px; border: 1px solid var(--jp-border-color1); border-radius: 2px;
   background: var(--jp-layout-color2); color: var(--jp-ui-font-color0); font: inherit; cursor: pointer; }
@@ -52,6 +61,7 @@ const saves = (event) => (event.ctrlKey || event.metaKey) && event.key === 's';
 /* What the person did, as the line that they would have typed. */
 export const answerOf = (question, button, text) => {
   const { field } = question;
+  if (question.parts && question.parts.length) return button.answer || text;
   if (!field || button.joins === null) return button.answer;
   if (button.answer) {
     const line = text.trim().replace(/\s*\n\s*/g, ' ');
@@ -60,6 +70,17 @@ export const answerOf = (question, button, text) => {
   const command = field.verbatim && text.split('\n').some((line) => /^\s*(?::|\.\.?\s*$)/.test(line));
   return (command ? `${field.verbatim}\n` : '') + text + field.end;
 };
+
+/* The answer that the fields of a form make: JSON, in which all values are texts or lists of texts. */
+export const objectOf = (parts) =>
+  JSON.stringify(
+    Object.fromEntries(
+      parts.map(({ part, get }) => {
+        const value = get();
+        return [part.name, part.kind === 'list' ? value.split('\n').filter((line) => line.trim()) : value];
+      }),
+    ),
+  );
 
 /* The time that is left, in words that are short and need not be right to the second. */
 export const left = (seconds) => {
@@ -170,7 +191,8 @@ const formClass = (Widget, signs, rendermime) =>
       this.clock.setAttribute('role', 'timer');
       if (question.seconds !== null) this.note.append(question.note ? ' · ' : '', this.clock);
       if (this.note.childNodes.length) node.append(this.note);
-      if (question.field) this.addField(id);
+      if (question.parts && question.parts.length) this.addParts(id);
+      else if (question.field) this.addField(id);
       else node.append(element('input', { type: 'hidden' }));
       this.buttons = element('div', { className: 'prose-question-buttons' });
       this.buttons.append(...question.buttons.map((button) => this.button(button)));
@@ -199,6 +221,38 @@ const formClass = (Widget, signs, rendermime) =>
       this.field = Object.assign(made, { className: 'prose-question-field', id: `${id}-field`, required });
       this.node.append(element('label', { htmlFor: made.id, textContent: label }), made);
       if (several) this.node.append(element('input', { type: 'hidden' }));
+    }
+
+    /* A field for each field of the answer; those with few possible values are buttons. */
+    addParts(id) {
+      this.node.addEventListener('input', () => (this.said.textContent = ''));
+      this.parts = this.question.parts.map((part, number) => {
+        const name = `${id}-part-${number}`;
+        const label = element('label', { htmlFor: name }, part.name, element('span', { textContent: ` ${part.about}` }));
+        this.node.append(label);
+        if (part.kind === 'choice') return this.addChoice(part, name);
+        const line = part.kind === 'line';
+        const made = line ? element('input', { type: 'text', autocomplete: 'off' }) : element('textarea', { rows: 2 });
+        Object.assign(made, { className: 'prose-question-field', id: name, value: part.value });
+        if (part.kind === 'list') made.placeholder = 'one a line';
+        this.node.append(made);
+        return { part, node: made, get: () => made.value };
+      });
+      this.node.append(element('input', { type: 'hidden' }));
+      this.field = this.parts[0].node;
+    }
+
+    addChoice(part, name) {
+      const group = element('div', { className: 'prose-question-choice', id: name });
+      group.setAttribute('role', 'radiogroup');
+      group.setAttribute('aria-label', part.name);
+      const choices = part.options.map((option) => {
+        const radio = element('input', { type: 'radio', name, value: option, checked: option === part.value });
+        group.append(element('label', {}, radio, option));
+        return radio;
+      });
+      this.node.append(group);
+      return { part, node: choices[0], get: () => (choices.find((radio) => radio.checked) || { value: '' }).value };
     }
 
     button(button) {
@@ -263,12 +317,16 @@ const formClass = (Widget, signs, rendermime) =>
 
     handleEvent(event) {
       if (!saves(event)) event.stopPropagation();
-      if (event.key !== 'Enter' || event.isComposing || event.target !== this.field) return;
-      const several = this.field.tagName === 'TEXTAREA';
+      if (event.key !== 'Enter' || event.isComposing || !this.ownField(event.target)) return;
+      const several = event.target.tagName === 'TEXTAREA';
       if (several ? !(event.ctrlKey || event.metaKey) : event.shiftKey) return;
       event.preventDefault();
       const main = this.question.buttons.find((button) => button.main);
       if (main) this.answer(main);
+    }
+
+    ownField(node) {
+      return this.parts ? this.node.contains(node) && node.matches('input, textarea') : node === this.field;
     }
 
     enable(on) {
@@ -278,7 +336,13 @@ const formClass = (Widget, signs, rendermime) =>
     /* Send what was chosen, once. */
     answer(button) {
       if (this.over) return;
-      const text = this.field ? this.field.value : '';
+      const text = this.parts ? objectOf(this.parts) : this.field ? this.field.value : '';
+      const missing = button.main && this.parts && this.parts.find(({ part, get }) => part.required && !get().trim());
+      if (missing) {
+        this.said.textContent = `${missing.part.name} is missing.`;
+        missing.node.focus();
+        return;
+      }
       if (this.field && this.field.required && button.main && !text.trim()) {
         this.said.textContent = 'Write an answer first.';
         this.field.focus();
@@ -297,7 +361,7 @@ const formClass = (Widget, signs, rendermime) =>
       this.rest();
       const notebook = this.node.contains(document.activeElement) && this.node.closest('.jp-Notebook');
       this.enable(false);
-      if (this.field) this.field.disabled = true;
+      this.node.querySelectorAll('input, textarea').forEach((field) => (field.disabled = true));
       if (notebook) notebook.focus(); // the keys are the notebook's again
       this.said.textContent = why;
     }

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Final, Literal
 
 from prose_kernel.errors import NobodyToAsk, ProviderError, SessionCancelled
-from prose_kernel.language.typed_answers import Schema, words_of
+from prose_kernel.language.typed_answers import Schema, may_be_null, without_null, words_of
 from prose_kernel.runtime import budgets, forms
 from prose_kernel.runtime.asker import serial
-from prose_kernel.runtime.forms import Button, Field, Form
+from prose_kernel.runtime.forms import Button, Field, Form, Part
+from prose_kernel.runtime.json_text import json_text
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
 from prose_kernel.runtime.services import Asker
+from prose_kernel.runtime.structured_text import json_in
 from prose_kernel.runtime.text import printable
 from prose_kernel.runtime.typed_answers import WrongAnswer, taken
 from prose_kernel.sessions.providers import nobody
@@ -23,6 +27,8 @@ TEXT = ":text"
 FIELDS = "Give one line `field: value` for each field (`:more` opens several lines), or JSON."
 MORE = "Several lines: end with a line that is only `.`"
 PROMPT = "> "
+_MOST_PARTS: Final = 40
+"""Fields of a typed answer that get a field of their own in a form."""
 LONGEST = 4000
 """Characters of one section that are shown at first; `:show` shows all of it."""
 
@@ -56,11 +62,12 @@ class HumanSessions:
     async def _converse(self, request: SessionRequest) -> SessionResult:
         self._show(request)
         form = _form(request)
+        wrong = ""
         several: list[str] | None = None
         while True:
             lines: list[str] = [] if several is None else several
             # a front end with a larger box may give several lines at once
-            said = await forms.ask(self._asker, PROMPT, form)
+            said = await forms.ask(self._asker, PROMPT, replace(form, note=wrong))
             first, newline, text = said.partition("\n")
             if newline and first == TEXT and several is None:
                 if text.strip() and self._fits(request, text):
@@ -91,20 +98,29 @@ class HumanSessions:
                         await self._quit()
                     case _:
                         lines.append(_unescaped(line))
+            if form.parts or several is None:
+                form = _with_values(form, said)
             answers = several is None and any(line.strip() for line in lines)
-            if answers and self._fits(request, "\n".join(lines)):
-                return _answered(request, lines)
+            if answers:
+                if not (wrong := self._wrong(request, "\n".join(lines))):
+                    return _answered(request, lines)
+                self._asker.show(printable(f"{wrong}. {FIELDS}"))
 
     def _fits(self, request: SessionRequest, text: str) -> bool:
         """Whether this can be the answer; a person is told at once what is wrong with a typed one, and asked again."""
+        if wrong := self._wrong(request, text):
+            self._asker.show(printable(f"{wrong}. {FIELDS}"))
+        return not wrong
+
+    def _wrong(self, request: SessionRequest, text: str) -> str:
+        """Why this cannot be the answer; "" where it can."""
         if request.output is None:
-            return True
+            return ""
         try:
             taken(text, request.output, typed_by_hand=True)
         except WrongAnswer as problem:
-            self._asker.show(printable(f"That does not fit: {problem}. {FIELDS}"))
-            return False
-        return True
+            return f"That does not fit: {problem}"
+        return ""
 
     def _show(self, request: SessionRequest, *, whole: bool = False) -> None:
         self._asker.show(printable(to_answer(request, whole=whole)))
@@ -126,13 +142,56 @@ _BUTTONS = (
 
 
 def _form(request: SessionRequest) -> Form:
-    field = Field("Your answer", several=True, required=True, verbatim=TEXT)
+    parts = _parts(request.output) if request.output is not None else ()
+    field = None if parts else Field("Your answer", several=True, required=True, verbatim=TEXT)
     task = request.task.strip("\n")
-    return Form("session", asked(request), _BUTTONS, field, task, markdown=True, above="\n" not in task)
+    return Form("session", asked(request), _BUTTONS, field, task, markdown=True, above=True, parts=parts)
+
+
+def _parts(schema: Schema) -> tuple[Part, ...]:
+    """A field of the form for each field of a typed answer; none where these are not known."""
+    properties = schema.get("properties", {})
+    if not 0 < len(properties) <= _MOST_PARTS or not all(isinstance(part, dict) for part in properties.values()):
+        return ()
+    needed = schema.get("required", ())
+    return tuple(_part(name, part, name in needed) for name, part in properties.items())
+
+
+def _part(name: str, schema: Schema, needed: bool) -> Part:
+    inner, about = without_null(schema), words_of(schema)
+    required = needed and not may_be_null(schema)
+    options = inner.get("enum", ())
+    kind = inner.get("type")
+    if options and all(isinstance(option, str) for option in options):
+        return Part(name, "choice", about, tuple(options), required)
+    if kind == "boolean":
+        return Part(name, "choice", about, ("yes", "no"), required)
+    if kind == "array" and without_null(inner.get("items") or {}).get("type") == "string":
+        return Part(name, "list", about, required=False)
+    kinds: dict[object, Literal["text", "line"]] = {"string": "text", "number": "line", "integer": "line"}
+    return Part(name, kinds.get(kind, "json"), about, required=required and kind != "string")
+
+
+def _with_values(form: Form, said: str) -> Form:
+    """The form with what the person has given already, for another try."""
+    given = json_in(said)
+    if not isinstance(given, dict):
+        return form
+
+    def text(value: object) -> str:
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+            return "\n".join(value)
+        return value if isinstance(value, str) else json_text(value)
+
+    filled = (replace(part, value=text(given[part.name])) if part.name in given else part for part in form.parts)
+    return replace(form, parts=tuple(filled))
 
 
 def _answered(request: SessionRequest, lines: list[str]) -> SessionResult:
-    return answered("\n".join(lines), provider="human", origin="human", request=request)
+    text = "\n".join(lines)
+    if request.output is not None and text.lstrip().startswith("{"):
+        text = taken(text, request.output, typed_by_hand=True)  # a form gives all values as text
+    return answered(text, provider="human", origin="human", request=request)
 
 
 def _unescaped(line: str) -> str:
