@@ -77,7 +77,7 @@ def _told(ended: Ended, name: str) -> str:
     if ended.error is None:
         return "interrupted"
     if isinstance(ended.error, RunError):
-        return report.run_error_text(ended.error, name, shown_stderr=ended.stderr_shown)
+        return report.run_error_text(ended.error, shown_stderr=ended.stderr_shown)
     return report.usage_text(ended.error)
 
 

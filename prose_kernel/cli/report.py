@@ -158,18 +158,17 @@ def run_error_json(error: RunError) -> dict[str, object]:
     return body
 
 
-def run_error_text(error: RunError, program: str, shown_stderr: bool = False) -> str:
+def run_error_text(error: RunError, shown_stderr: bool = False) -> str:
     """An uncaught error for people: head line, source line, caret, call stack, and a command's last words.
 
-    `program` is the name of the root program; another source is named in the head line. `shown_stderr` tells that the
-    command's stderr has been passed through already.
+    The head line is that of a notebook. `shown_stderr` tells that the command's stderr has been passed through already.
     """
     where = error.location
     if where is None:
-        text = f"Error: {error.message} [{error.code}]" + (f"\nhint: {error.hint}" if error.hint else "")
+        text = f"{error.type}: {error.message} [{error.code}]" + (f"\nhint: {error.hint}" if error.hint else "")
     else:
-        place = "" if where.source == program else f" of {where.source}"
-        head = f"Error at line {where.line}, column {where.column}{place}: {error.message} [{error.code}]"
+        place = f" of {where.source}" if where.source != "cell" else ""
+        head = f"{error.type} at line {where.line}, column {where.column}{place}: {error.message} [{error.code}]"
         text = head + caret(where.text, where.column, error.hint)
     text += "".join(f"\n  {line}" for line in _folded(error.call_stack))
     return text + ("" if shown_stderr else _last_words(error))

@@ -260,7 +260,7 @@ def _report(request: Request, ended: Ended, screen: Screen) -> int:
 
 def _error_text(request: Request, ended: Ended, error: ProseError) -> str:
     if isinstance(error, RunError):
-        text = report.run_error_text(error, request.name, shown_stderr=ended.stderr_shown)
+        text = report.run_error_text(error, shown_stderr=ended.stderr_shown)
         return text + _where(request, ended)
     place = "" if ended.text_name == request.name else f"In {ended.text_name}:\n"
     return place + report.usage_text(error) + _where(request, ended)

@@ -294,7 +294,7 @@ class _Observed(ProgramRun):
     def _error(self, ended: Ended) -> str:
         assert ended.error is not None
         if isinstance(ended.error, RunError):
-            return report.run_error_text(ended.error, self.request.name, shown_stderr=ended.stderr_shown)
+            return report.run_error_text(ended.error, shown_stderr=ended.stderr_shown)
         return report.usage_text(ended.error)
 
 

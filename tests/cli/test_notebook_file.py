@@ -56,7 +56,7 @@ def test_a_cell_may_define_again_what_an_earlier_one_did(capfd: pytest.CaptureFi
 def test_an_error_names_its_cell(capfd: pytest.CaptureFixture[str]) -> None:
     write(Path("b.ipynb"), PROSE, 'exec "touch ran"', '\nexec "exit 3"', 'exec "touch never"')
     assert main(["run", "b.ipynb"]) == 1
-    assert capfd.readouterr().err.startswith("Error at line 2, column 1 of cell 2: ")
+    assert capfd.readouterr().err.startswith("ExecError at line 2, column 1 of cell 2: ")
     assert (Path("ran").exists(), Path("never").exists()) == (True, False)
 
 

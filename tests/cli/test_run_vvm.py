@@ -118,7 +118,7 @@ def test_errors_before_the_start_run_nothing(capsys: pytest.CaptureFixture[str])
 def test_a_raise_fails_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     Path("v.vvm").write_text('a = 1\nexport a\ndef f():\n  raise "on purpose"\nf()\n')
     assert main(["run", "v.vvm"]) == 1
-    assert capsys.readouterr().err.startswith("Error at line 4, column 3: on purpose [R220]\n")
+    assert capsys.readouterr().err.startswith("thrown at line 4, column 3 of v.vvm: on purpose [R220]\n")
     assert main(["run", "v.vvm", "--format", "json"]) == 1
     error = result(capsys)["error"]
     assert isinstance(error, dict)
@@ -277,10 +277,10 @@ def test_cells_of_both_languages_are_one_run(kernel: str, cells: list[str], capf
 def test_an_error_names_its_cell_and_line(capfd: pytest.CaptureFixture[str]) -> None:
     write("b.ipynb", "vvm", "a = 1", '\nraise "no"')
     assert main(["run", "b.ipynb"]) == 1
-    assert capfd.readouterr().err.startswith("Error at line 2, column 1 of cell 2: no [R220]")
+    assert capfd.readouterr().err.startswith("thrown at line 2, column 1 of cell 2: no [R220]")
     write("b.ipynb", "prose", 'exec "true"', '%%vvm\nraise "no"')
     assert main(["run", "b.ipynb"]) == 1
-    assert capfd.readouterr().err.startswith("Error at line 2, column 1 of cell 2: no [R220]")
+    assert capfd.readouterr().err.startswith("thrown at line 2, column 1 of cell 2: no [R220]")
 
 
 def test_a_cell_runs_a_file_of_the_other_language(capfd: pytest.CaptureFixture[str]) -> None:

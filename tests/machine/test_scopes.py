@@ -124,3 +124,10 @@ async def test_bindings_tell_where_they_come_from() -> None:
 
 async def test_names_with_hyphens() -> None:
     assert await value_of(lines("let a-b = 3", "let x = a-b - 1")) == 2
+
+
+async def test_a49_a_frame_of_the_call_stack_shows_its_arguments_shortened() -> None:
+    error = await World().fail(lines("block f(a, b, c):", "  let y = 1 + nowhere", f'do f(1, "{"x" * 90}", [1, 2])'))
+    (line,) = error.call_stack
+    assert line.startswith('in block f(1, "xxx') and line.endswith(") #1, called at line 3 of main.prose")
+    assert "list of 2" in line and len(line) < 130

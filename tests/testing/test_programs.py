@@ -99,7 +99,7 @@ def test_failures_and_exit_statuses_are_part_of_a_snapshot(capsys: pytest.Captur
     assert prose("test", "--update", "p.prose") == 0
     text = Path("p.prose" + SUFFIX).read_text()
     assert "Exit status: 1\n" in text
-    assert "Error at line 2, column 1: exec failed with exit code 6 [E203]" in text
+    assert "ExecError at line 2, column 1 of p.prose: exec failed with exit code 6 [E203]" in text
     assert "/" not in text.replace("```", "")  # no directory, no time, no run id
     assert prose("test") == 0
     program('let x = 1\nexec "echo no >&2; exit 7"\n')

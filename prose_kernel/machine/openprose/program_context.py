@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
-from prose_kernel.errors import StateError
+from prose_kernel.errors import ProseError, StateError
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.keywords import NOT_STRICT
 from prose_kernel.language.source import Source
@@ -19,10 +19,12 @@ from prose_kernel.machine.openprose.program_text import (
     statement_text,
     whole_lines,
 )
+from prose_kernel.runtime.content import preview
 from prose_kernel.runtime.events import Place
 from prose_kernel.runtime.execution_context import ExecutionContext, Host, Node, Run, located
 from prose_kernel.runtime.ports import Binding, Key, Store
 from prose_kernel.runtime.shared_names import Agent, Function
+from prose_kernel.runtime.text import clipped
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value
 
 if TYPE_CHECKING:
@@ -207,15 +209,29 @@ class ProgramContext(ExecutionContext):
 
     def stack_lines(self) -> tuple[str, ...]:
         """One line for each block on the way here, innermost first; a long recursion is shortened in the middle."""
-        lines = [
-            f"in block {frame.block} #{frame.execution_id}, called at line {frame.caller.location.line}"
-            f" of {frame.caller.location.source}"
-            for frame in self.frame.stack()
-            if frame.caller is not None
-        ]
-        if len(lines) > 20:
-            lines[10:-10] = [f"... {len(lines) - 20} more ..."]
-        return tuple(lines)
+        frames = [frame for frame in self.frame.stack() if frame.caller is not None]
+        if len(frames) <= 20:
+            return tuple(map(_stack_line, frames))
+        ends = [*map(_stack_line, frames[:10]), *map(_stack_line, frames[-10:])]
+        return (*ends[:10], f"... {len(frames) - 20} more ...", *ends[10:])
+
+
+_ARGUMENTS: Final = 80
+"""Characters of the arguments of a frame that an error shows."""
+
+
+def _stack_line(frame: Frame) -> str:
+    """A frame of the call stack with its arguments, shortened."""
+    given = clipped(", ".join(map(_argument, frame.arguments)), _ARGUMENTS)
+    where = f", called at line {frame.caller.location.line} of {frame.caller.location.source}" if frame.caller else ""
+    return f"in block {frame.block}{f'({given})' if given else ''} #{frame.execution_id}{where}"
+
+
+def _argument(value: Value) -> str:
+    try:
+        return preview(value)
+    except (ProseError, OSError):
+        return "(cannot be read)"
 
 
 def _has_places(value: Value) -> bool:
