@@ -98,7 +98,7 @@ class EarlierApprovals:
         """Have every approval confirmed: by `given` (`--yes`, `--no`), by the person in one question (`how` is the
         place where they are asked, None when they cannot be), or by the setting (`believe`).
 
-        Raises `GateRejected` for what nobody confirms, and `UsageError` for a gate that `--no` names.
+        Raises `GateRejected` if they are not confirmed, and `UsageError` for a gate that `--no` names.
         """
         if self.confirmed is not None or not self.all:
             return
@@ -157,7 +157,7 @@ class EarlierApprovals:
 
 
 def earlier_approvals(how: Resumption) -> EarlierApprovals:
-    """The approvals that a run was given by earlier processes, and that nobody has confirmed in this one."""
+    """The approvals that a run was given by earlier processes, and that were not confirmed in this one."""
     head = how.head
     ids = tuple(run_id.encode() for run_id in (head.run, *head.branch_of))
     here = approved_here(head.run)

@@ -26,8 +26,8 @@ else:
 
 _BATCH = 0.02
 _LOOKS = 5
-"""Looks in which a group that is not empty may show nobody: a process that forks and ends, or becomes another program,
-while the table is read is not seen in it."""
+"""Looks at the table in which a group that is not empty may show no process: one that forks and ends, or becomes
+another program, while the table is read is not seen in it."""
 
 _PARENT = 1.0
 """Seconds between two looks whether the kernel lives, where no descriptor tells."""
@@ -76,7 +76,7 @@ class Groups:
         return scopes
 
     def _members(self, table: list[process_table.Member]) -> dict[int, Known]:
-        """The groups in which somebody is seen.
+        """The groups in which a process is seen.
 
         The number of a running group is its own: the kernel would have taken its leader's status only later.
         """
