@@ -19,7 +19,7 @@ GONE = "while kill -0 $(cat pid) 2>/dev/null; do sleep 0.05; done; echo gone"
 
 
 async def test_a34_an_orphan_is_a_child_of_the_run(run: Runner, tmp_path: Path) -> None:
-    await run("setsid -f sh -c 'echo $$ > pid; sleep 4809'; until [ -s pid ]; do sleep 0.02; done")
+    await run("setsid -f sh -c 'echo $$ > pid; exec sleep 4809'; until [ -s pid ]; do sleep 0.02; done")
     pid = int((tmp_path / "pid").read_text())
     try:
         assert system.standing(pid)[3] == os.getpid()  # type: ignore[index]
