@@ -6,8 +6,8 @@
 - the thirty issues again with a first server that is dead (always 503), and a second one.
 
 Requests and tokens are counted by the stub (tests/stubs/tokens.py), for both sides in the same way; `cached` are tokens
-that a server would have found in its cache. Seconds are the median of several runs in turn. `python
-benchmarks/workflows.py [--quick] [--json]`.
+that a server would have found in its cache. Texts are streamed on both sides. Seconds are the median of several runs
+in turn. `python benchmarks/workflows.py [--quick] [--json]`.
 """
 
 from __future__ import annotations
@@ -135,13 +135,19 @@ def agent(url: str, model: str, output: Any = str, prompt: str = GUIDE, *, dead:
     return Agent(made, output_type=output, instructions=prompt)
 
 
+async def streamed(writer: Any, prompt: str) -> str:
+    """The answer, which is shown as it comes."""
+    async with writer.run_stream(prompt) as said:
+        return "".join([text async for text in said.stream_text(delta=True, debounce_by=None)])
+
+
 def chained(model: str) -> Work:
     async def run(url: str) -> object:
         writer = agent(url, model)
-        draft = (await writer.run("Write a page about the lighthouse.")).output
-        notes = (await writer.run(f"What is weak in this page?\n\n{draft}")).output
+        draft = await streamed(writer, "Write a page about the lighthouse.")
+        notes = await streamed(writer, f"What is weak in this page?\n\n{draft}")
         again = "Write the page again, with the notes in mind."
-        return await writer.run(f"{again}\n\nDraft:\n{draft}\n\nNotes:\n{notes}")
+        return await streamed(writer, f"{again}\n\nDraft:\n{draft}\n\nNotes:\n{notes}")
 
     return run
 
@@ -170,7 +176,7 @@ def sorted_issues(model: str, *, dead: bool = False) -> Work:
 def questions(model: str) -> Work:
     async def run(url: str) -> object:
         reader = agent(url, model)
-        return [await reader.run(f"{DOCUMENT}\n\n{question}") for question in QUESTIONS]
+        return [await streamed(reader, f"{DOCUMENT}\n\n{question}") for question in QUESTIONS]
 
     return run
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
     from prose_kernel.runtime.services import Asker
     from prose_kernel.session_services import SessionServices
+    from prose_kernel.sessions.providers.model_servers import SharedWays
     from prose_kernel.state.answer_files import AnswerFiles
     from prose_kernel.state.gates.gatekeeper import Gatekeeper
     from prose_kernel.state.home import RunHome
@@ -55,7 +56,7 @@ class Start:
     package: its sessions work in `cwd`. `notebook_path` is the notebook's own, where it is known. `origin` is the
     registry name or URL of a program that is fetched; `trust` what was agreed to beforehand about programs from
     elsewhere. `language` is that of a text which says nothing else; without it, that of the program file. `at` stands
-    before all paths of the run, and `recordings` are those that it shares with others.
+    before all paths of the run, and `recordings` and `ways` to model servers are those that it shares with others.
     """
 
     cwd: Path
@@ -71,6 +72,7 @@ class Start:
     language: Language | None = None
     at: str = ""
     recordings: SharedCassettes | None = None
+    ways: SharedWays | None = None
 
 
 @dataclass(slots=True)
@@ -332,6 +334,7 @@ class CurrentRun:
             functions=around.functions,
             warn=around.warnings.append,
             recordings=around.start.recordings,
+            ways=around.start.ways,
             records=not around.leaves_nothing or settings.records_by_choice,
         )
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.ports import Clock
     from prose_kernel.runtime.services import Asker
     from prose_kernel.session_services import SessionServices
+    from prose_kernel.sessions.providers.model_servers import SharedWays
     from prose_kernel.settings import Settings
     from prose_kernel.state.answer_files import AnswerFiles
     from prose_kernel.state.database.schema import Database
@@ -351,6 +352,7 @@ def session_services(
     functions: Path | None,
     warn: Callable[[str], None],
     recordings: SharedCassettes | None = None,
+    ways: SharedWays | None = None,
     records: bool = True,
 ) -> SessionServices:
     """Who answers sessions, judges and records. `project` is the directory in which sessions work, `before` what these
@@ -386,6 +388,7 @@ def session_services(
         functions=functions,
         note=_note(audit_log(settings, home.directory, clock, warn)) if home is not None else None,
         recordings=recordings,
+        ways=ways,
     )
 
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from prose_kernel.session_description import Description
+    from prose_kernel.sessions.providers.model_servers import SharedWays
     from prose_kernel.sessions.providers.scripted import Script
     from prose_kernel.sessions.tools.own.pool import OwnTools
 
@@ -178,6 +179,7 @@ def connect(
     functions: Path | None = None,
     note: Note | None = None,
     recordings: SharedCassettes | None = None,
+    ways: SharedWays | None = None,
 ) -> SessionServices:
     """Make the services for these options.
 
@@ -189,7 +191,7 @@ def connect(
     for an invalid script; then nothing has changed.
     """
     connecting = _Connecting(asker, options, where, clock, interrupt)
-    connecting.shared = recordings
+    connecting.shared, connecting.ways = recordings, ways
     if before is None and is_answered is not None:
         connecting.memories.is_answered = is_answered
     return connecting.services(guard, terminals, more_tools, before, functions, note)
@@ -208,6 +210,7 @@ class _Connecting:
     ) -> None:
         self.person = serial(asker)
         self.shared: SharedCassettes | None = None
+        self.ways: SharedWays | None = None
         self.options = options or SessionOptions()
         self.where = where or Surroundings(".")
         self.clock = clock or SystemClock()
@@ -249,6 +252,8 @@ class _Connecting:
             terminals,
             more_tools,
             self._own_tools(guard, functions, note, before),
+            streams=self.shared is None,
+            ways=self.ways,
         )
         self.desk = desk
         if before is not None:

@@ -24,6 +24,7 @@ from prose_kernel.runtime.events import Event, Judged, SessionFinished, SessionS
 from prose_kernel.runtime.ports import Usage
 from prose_kernel.runtime.text import one_line
 from prose_kernel.runtime.values import Value, full_text
+from prose_kernel.sessions.providers.model_servers import SharedWays
 from prose_kernel.workspace import Start, Workspace, stay
 
 NAMES: Final = (EXPECTED, "case", "result")
@@ -126,6 +127,7 @@ class Around:
     directory: Path
     assertions: Assertions
     recordings: SharedCassettes
+    ways: SharedWays
     meters: dict[str, Meter]
     budget: Budget | None
     decisions: Mapping[str, bool]
@@ -181,6 +183,7 @@ class ItemRun:
             language=prepared.language,
             at=item.at,
             recordings=around.recordings,
+            ways=around.ways,
         )
         asker = Quiet()
         workspace = self._workspace = Workspace(prepared.settings, start, asker=asker, listeners=[self._meter])

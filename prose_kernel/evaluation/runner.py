@@ -31,6 +31,7 @@ from prose_kernel.recordings.library import SharedCassettes
 from prose_kernel.recordings.matching import scope
 from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.sessions.providers.model_servers import SharedWays
 from prose_kernel.settings import Settings, budget_limits
 from prose_kernel.workspace import Start, Workspace
 
@@ -202,7 +203,7 @@ class Evaluation:
             if (meter := meters.get(scope(at))) is not None:
                 meter.recorded(meta.usage, meta.ms / 1000)
 
-        recordings = SharedCassettes(used)
+        recordings, ways = SharedCassettes(used), SharedWays()
         budget = self._budget()
         spec = self.spec
         decisions = {**dict.fromkeys(spec.yes, True), **dict.fromkeys(spec.no, False)}
@@ -210,6 +211,7 @@ class Evaluation:
             self._directory,
             self._assertions,
             recordings,
+            ways,
             meters,
             budget,
             decisions,
@@ -238,6 +240,7 @@ class Evaluation:
         finally:
             self.used = recordings.used()
             recordings.end()
+            await ways.close()
             told = sorted(around.warnings)
             more = [f"… and {len(told) - WARNINGS:,} more warnings"] if len(told) > WARNINGS else []
             self.notes += [*told[:WARNINGS], *more]

@@ -17,7 +17,7 @@ from prose_kernel.sessions.providers.choice import Choice
 if TYPE_CHECKING:
     from prose_kernel.sessions.providers.acp import AcpSessions
     from prose_kernel.sessions.providers.model_judge import ModelJudge
-    from prose_kernel.sessions.providers.model_servers import ModelServers
+    from prose_kernel.sessions.providers.model_servers import ModelServers, SharedWays
     from prose_kernel.sessions.providers.models import ModelSessions
     from prose_kernel.sessions.tools.own.pool import OwnTools
     from prose_kernel.sessions.tools.tool import Tool
@@ -29,7 +29,7 @@ MoreTools = Callable[[SessionRequest, Policy, PermissionDesk], "Sequence[Tool]"]
 
 @dataclass(frozen=True, slots=True)
 class ProviderContext:
-    """What live providers work with."""
+    """What live providers work with. `streams`: somebody may watch replies come."""
 
     options: SessionOptions
     where: Surroundings
@@ -39,6 +39,8 @@ class ProviderContext:
     terminals: Terminals | None = None
     more_tools: MoreTools | None = None
     own_tools: OwnTools | None = None
+    streams: bool = True
+    ways: SharedWays | None = None
 
     def policy(self, request: SessionRequest) -> Policy:
         """Return the rules of a session. Raises `PermissionDenied` for an invalid pattern."""
@@ -155,6 +157,7 @@ class LiveProviders:
             workbench=means.workbench,
             rounds=means.options.tool_rounds,
             own_tools=means.found,
+            streams=means.streams,
         )
 
     def _model_judge(self, choice: Choice, model: str | None) -> ModelJudge:
@@ -168,7 +171,7 @@ class LiveProviders:
             from prose_kernel.sessions.providers.model_servers import ModelServers
 
             means = self._means
-            self._servers = ModelServers(means.options, means.where, means.clock)
+            self._servers = ModelServers(means.options, means.where, means.clock, means.ways)
         return self._servers
 
     def _agent(self, name: str) -> AcpSessions:

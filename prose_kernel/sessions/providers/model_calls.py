@@ -36,7 +36,8 @@ class Conversation:
     (`temperature` and the like) are sent. `output` is the JSON Schema of the answer: servers that can be held to one
     are, the others get `words` after the message, which ask for it. `context` goes before the message: what further
     conversations may begin with too; `attached` goes between the two. `opens` is waited for before each request.
-    `timed`: the session has a `timeout:` of its own.
+    `timed`: the session has a `timeout:` of its own. `streams`: somebody watches the text come; a whole reply costs
+    half the work.
     `history` is what was said by now: a conversation that fails leaves it there, and one that begins with it goes on,
     maybe with another model. `wrong` are answers of earlier attempts that did not fit `output`, each with what was
     wrong with it.
@@ -58,6 +59,7 @@ class Conversation:
     history: list[Any] = field(default_factory=list)
     context: tuple[str, ...] = ()
     words: str = ""
+    streams: bool = True
     wrong: tuple[tuple[str, str], ...] = ()
 
 
@@ -109,6 +111,11 @@ class Way:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening = asyncio.Lock()
         self._prepared: set[str] = set()
+
+    def leads_to(self, name: str, server: ModelServer, where: Surroundings) -> bool:
+        """Whether it is the way to this server, with these keys and for this workspace."""
+        same = (self._where.cwd, self._where.environment) == (where.cwd, where.environment)
+        return same and (self.name, self.server) == (name, server)
 
     async def open(self, model: str) -> Link:
         """The link, ready for this model; what takes long is done in a thread.

@@ -12,7 +12,7 @@ from functools import partial
 from prose_kernel.errors import ProviderError
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.ports import Clock
-from prose_kernel.runtime.session_options import SessionOptions, Surroundings
+from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Surroundings
 from prose_kernel.sessions.providers import vendors
 from prose_kernel.sessions.providers.model_calls import AT_ONCE, Link, Reply, Way
 from prose_kernel.sessions.providers.throttle import AWAY, LONGEST, Throttle
@@ -38,16 +38,39 @@ class Answered:
         return {"model": self.reply.model, **({"instead_of": list(self.failed)} if self.failed else {})}
 
 
+class SharedWays:
+    """The connections that the runs of an evaluation share: opening one costs more than a request. Close it after all
+    of them have ended."""
+
+    def __init__(self) -> None:
+        self._ways: list[Way] = []
+
+    def way(self, name: str, server: ModelServer, where: Surroundings) -> Way:
+        """The way to this server with these keys."""
+        for way in self._ways:
+            if way.leads_to(name, server, where):
+                return way
+        self._ways.append(Way(name, server, where))
+        return self._ways[-1]
+
+    async def close(self) -> None:
+        ways, self._ways = self._ways, []
+        await asyncio.gather(*(way.close() for way in ways))
+
+
 class ModelServers:
     """All model servers of one run. Nothing is imported or connected before it is used.
 
     `max_parallel` of the options bounds what is live at once, at all servers together.
     """
 
-    def __init__(self, options: SessionOptions, where: Surroundings, clock: Clock) -> None:
+    def __init__(
+        self, options: SessionOptions, where: Surroundings, clock: Clock, shared: SharedWays | None = None
+    ) -> None:
         self._options = options
         self._where = where
         self._clock = clock
+        self._shared = shared
         self._most = options.max_parallel or AT_ONCE
         self._limit = asyncio.Semaphore(self._most)
         self._ways: dict[str, tuple[Way, Throttle]] = {}
@@ -131,11 +154,13 @@ class ModelServers:
 
     def _way(self, meant: Meant) -> tuple[Way, Throttle]:
         if meant.name not in self._ways:
-            way = Way(meant.name, meant.server, self._where)
+            shared = self._shared
+            way = (shared.way if shared is not None else Way)(meant.name, meant.server, self._where)
             self._ways[meant.name] = way, Throttle(meant.name, self._most, self._clock)
         return self._ways[meant.name]
 
     async def close(self) -> None:
         """Close the connections. A second call does nothing."""
         ways, self._ways = self._ways, {}
-        await asyncio.gather(*(way.close() for way, _ in ways.values()))
+        if self._shared is None:
+            await asyncio.gather(*(way.close() for way, _ in ways.values()))

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from pydantic_ai.direct import model_request_stream
+from pydantic_ai.direct import model_request, model_request_stream
 from pydantic_ai.exceptions import ContentFilterError, IncompleteToolCall, UsageLimitExceeded
 from pydantic_ai.messages import (
     ModelMessage,
@@ -83,6 +83,8 @@ async def talk(
     instructions = next((one.instructions for one in said if isinstance(one, ModelRequest)), None)
 
     async def request(messages: list[ModelMessage]) -> ModelResponse:
+        if not asked.streams:
+            return await model_request(model, messages, model_settings=settings, model_request_parameters=told)
         async with model_request_stream(
             model, messages, model_settings=settings, model_request_parameters=told
         ) as stream:

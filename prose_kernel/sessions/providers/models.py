@@ -33,6 +33,7 @@ class ModelSessions:
     `model` is the model of sessions that name no alias: an alias, or the server's own name of a model; None is the
     server's default. `workbench` makes the tools of one attempt. Contexts are in the message, and the reply is the
     answer. `rounds` bounds the requests of one session.
+    With `streams` off nobody watches replies come: they come whole.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class ModelSessions:
         workbench: MakeWorkbench,
         rounds: int = 50,
         own_tools: FindTools | None = None,
+        streams: bool = True,
     ) -> None:
         self._servers = servers
         self._name = server_name
@@ -51,11 +53,12 @@ class ModelSessions:
         self._workbench = workbench
         self._rounds = rounds
         self._own_tools = own_tools
+        self._streams = streams
 
     async def run(self, request: SessionRequest, on_progress: OnProgress) -> SessionResult:
         """The model's answer. Raises `ProviderError`; cancelling the call cancels the request at the server."""
         chain = self._servers.chain(self._name, request.model, self._model)
-        attempt = _Attempt(request, on_progress, self._workbench, self._own_tools, self._rounds)
+        attempt = _Attempt(request, on_progress, self._workbench, self._own_tools, self._rounds, self._streams)
         answer = await self._servers.ask(chain, attempt.converse, attempt.note)
         return attempt.result(answer)
 
@@ -73,12 +76,14 @@ class _Attempt:
         workbench: MakeWorkbench,
         own_tools: FindTools | None,
         rounds: int,
+        streams: bool,
     ) -> None:
         self._request = request
         self._on_progress = on_progress
         self._workbench = workbench
         self._own_tools = own_tools
         self._rounds = rounds
+        self._streams = streams
         self._bench: SessionWorkbench | None = None
         self._attached: tuple[Attachment, ...] = ()
         self._history: dict[bool, list[Any]] = {True: [], False: []}
@@ -114,6 +119,7 @@ class _Attempt:
             history=self._history[tools],
             context=said.context,
             words=said.words,
+            streams=self._streams,
             wrong=request.wrong,
         )
         show = AnswerStream(lambda piece: self._on_progress(SessionProgress("text", piece)))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from evaluation.evaluations import evaluate, write
 from sessions.people import ScriptedPerson
 from stubs.model_server import StubServer
 from stubs.tokens import Cost, cost
@@ -92,3 +93,17 @@ async def test_a42_a_schema_is_sent_once_to_a_server_that_surely_takes_it(
     await run(stub, tmp_path, text, "json-0", judge_output="native" if sure else None)
     assert stub.last is not None
     assert json.dumps(stub.last.body).count("zebra") == times
+
+
+def test_a42_the_cases_of_an_evaluation_share_connections_and_stream_nothing(stub: StubServer, tmp_path: Path) -> None:
+    (tmp_path / "prose.toml").write_text(
+        f'[providers.stub]\nkind = "openai"\nbase_url = "{stub.openai_url}"\nkey = ""\nmodel = "ok-0"\n'
+    )
+    spec = write(
+        tmp_path, '[[assert]]\nrule = "answer is not empty"\n', [{"id": n, "question": "?"} for n in range(20)]
+    )
+    overrides = {"provider": "stub", "cassette_mode": "off"}
+    summary = evaluate(spec, parallel=4, overrides=overrides)
+    assert [one.status for one in summary.results] == ["passed"] * 20
+    assert stub.stats.requests == 20 and stub.stats.connections <= 4
+    assert not any(last.body.get("stream") for last in stub.seen)
