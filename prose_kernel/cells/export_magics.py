@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from typing import TYPE_CHECKING
 
 from prose_kernel.cells.registry import Call, below, magic, read_program, use
@@ -44,8 +45,9 @@ async def export(call: Call) -> None:
                 {"text/markdown": markdown, "text/plain": "\n\n".join((visible(text), *map(visible, made.remarks)))}
             )
         )
-    write(call, name, made.text, made.language, force="--force" in call.words)
-    command = " ".join(("prose run", *made.options, name))
+    text_of_file = made.text.replace(" FILE\n", f" {shlex.quote(name)}\n", 1) if made.options else made.text
+    write(call, name, text_of_file, made.language, force="--force" in call.words)
+    command = " ".join(("prose run", *made.options, shlex.quote(name)))
     markdown, plain = (
         "\n\n".join((f"{code(name)} is written: {code(command)} runs it.", *map(text, made.remarks)))
         for code, text in ((inline_code, inline_text), (visible, visible))

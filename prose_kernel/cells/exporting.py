@@ -168,11 +168,11 @@ class _Program:
         if word in ("cd", "cwd") and rest and (changes := language.change_directory(shlex.split(rest)[0])):
             return f"{shown}\n{changes}"
         if word == "gate" and len(decided := rest.split()) >= 2 and decided[0] in ("approve", "reject"):
-            self.options.append(f"{'--yes' if decided[0] == 'approve' else '--no'} {decided[1]}")
+            self.options.append(f"{'--yes' if decided[0] == 'approve' else '--no'} {shlex.quote(decided[1])}")
         elif word == "cassette" and rest:
             self.options += _cassette(rest)
         elif word in _OPTIONS and rest:
-            self.options.append(f"{_OPTIONS[word]} {rest}")
+            self.options += _option(word, rest)
         elif word in ("restore", "back"):
             raise UsageError(f"{name}: %{word} brings back another state of the run, which a program cannot")
         elif word not in _LOOKS and word not in _SETTINGS:
@@ -208,12 +208,24 @@ class _Program:
                 )
 
 
+def _option(word: str, rest: str) -> Iterator[str]:
+    """What a magic becomes for a shell."""
+    words = shlex.split(rest)
+    if word == "provider" and words[:1] == ["scripted"] and len(words) == 2:
+        yield f"--provider scripted --script {shlex.quote(words[1])}"
+    elif word == "input":  # as the magic reads it
+        value = words[0].partition("=")[2] if len(words) == 1 else rest.partition("=")[2].strip()
+        yield f"--input {rest.partition('=')[0].strip()}={shlex.quote(value)}"
+    else:
+        yield " ".join((_OPTIONS[word], *map(shlex.quote, words)))
+
+
 def _cassette(rest: str) -> Iterator[str]:
     words = shlex.split(rest)
     while words:
         word = words.pop(0)
         if word in ("--mode", "--stale") and words:
-            yield f"--cassette-{word[2:]} {words.pop(0)}"
+            yield f"--cassette-{word[2:]} {shlex.quote(words.pop(0))}"
         elif not word.startswith("-"):
             yield f"--cassette {shlex.quote(word)}"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -340,3 +342,17 @@ def test_a_program_runs_the_same_as_a_notebook(
         result = json.loads(capfd.readouterr().out.splitlines()[-1])
         results.append((status, result["outputs"], result["bindings"]))
     assert json.loads(json.dumps(results[0]).replace("/program/", "/notebook/")) == json.loads(json.dumps(results[1]))
+
+
+def test_a49_exported_commands_run_in_a_shell(tmp_path: Path) -> None:
+    """Names and values with blanks and quotes are quoted, and a script is an option of its own."""
+    magics = "%input topic=two \"words\"\n%provider scripted 'my replies.yaml'\n%cassette rec --mode auto\n"
+    program = 'input topic: "What?"\nlet a = session "Say {topic}"\noutput said = a\n'
+    made = as_program([Part(magics + program, "cell 1")], OPENPROSE, no_file)
+    (tmp_path / "my program.prose").write_text(made.text)
+    (tmp_path / "my replies.yaml").write_text('"Say two \\"words\\"": "it works"\n')
+    command = made.text.partition("\n")[0].removeprefix("# prose run ").replace(" FILE", " 'my program.prose'")
+    script = f"{sys.executable} -c 'from prose_kernel.cli.main import main; raise SystemExit(main())' run {command}"
+    done = subprocess.run(["sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "said: it works" in done.stdout
