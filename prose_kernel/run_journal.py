@@ -144,7 +144,8 @@ def point_of(journal: JournalRead, at: str) -> int:
 
 def branch(journal: JournalRead, before: int, run_id: str, started: datetime, text: str | None = None) -> JournalRead:
     """Begin another run with the records of this one before the one with that number; `text` takes the place of that
-    of the last file or cell. It lies beside the other one; large values are copied, all else comes with the replay.
+    of the last file or cell. It lies beside the other one; large values and answers that the journal refers to are
+    copied, all else comes with the replay.
 
     Raises `UsageError` when it cannot be written.
     """
@@ -164,8 +165,9 @@ def branch(journal: JournalRead, before: int, run_id: str, started: datetime, te
         records[last] = structs.replace(cast("Text", records[last]), text=text)
     file = JournalFile(directory.with_name(run_id) / NAME)
     try:
-        if (directory / "attachments").is_dir():
-            shutil.copytree(directory / "attachments", directory.with_name(run_id) / "attachments", dirs_exist_ok=True)
+        for name in ("attachments", *(("bindings",) if directory.parent.parent.name == VVM else ())):
+            if (directory / name).is_dir():
+                shutil.copytree(directory / name, directory.with_name(run_id) / name, dirs_exist_ok=True)
         file.copy([new, *records])
     except OSError as error:
         reason = (error.strerror or "it did not work").lower()

@@ -20,6 +20,7 @@ from msgspec import structs
 from prose_kernel import languages
 from prose_kernel.errors import ResumeMismatch, RunError
 from prose_kernel.language.source import Source
+from prose_kernel.permissions import plain_files
 from prose_kernel.run_journal import RunJournal
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.events import Event
@@ -145,7 +146,7 @@ class _Replaying:
             clock=SystemClock(),
             memories=nobody,
             files=nobody,
-            answers=_Answers(head.run) if in_files else None,
+            answers=_Answers(head.run, self._found.path.parent / "bindings") if in_files else None,
         )
         machine = language.machine()(
             ports,
@@ -324,10 +325,11 @@ class _Races:
 
 
 class _Answers:
-    """The `Answers` port: the files of agents' answers, in memory."""
+    """The `Answers` port: the files of agents' answers, in memory and as the run has left them."""
 
-    def __init__(self, run_id: str) -> None:
+    def __init__(self, run_id: str, directory: Path) -> None:
         self.readable = f".vvm/runs/{run_id}/bindings"
+        self._directory = directory
         self._texts: dict[str, str] = {}
 
     def target(self, number: int) -> Target:
@@ -338,7 +340,12 @@ class _Answers:
         self._texts.pop(target.name, None)
 
     def read(self, target: Target) -> str | None:
-        return self._texts.get(target.name)
+        if target.name in self._texts:
+            return self._texts[target.name]
+        try:
+            return plain_files.read_text(self._directory / f"{target.name}.md", errors="replace")
+        except (OSError, ValueError):
+            return None
 
     def write(self, target: Target, text: str) -> None:
         self._texts[target.name] = text

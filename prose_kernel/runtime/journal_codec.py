@@ -58,6 +58,8 @@ class Described(msgspec.Struct, frozen=True):
     parts: tuple[object, ...] = ()
     gate: str = ""
     record: str = ""
+    brief: str = ""
+    """In the place of a text that is not to be written down."""
 
     def digest(self, without: Sequence[bytes]) -> str:
         """Of all that decides the answer, `without` the ids of the run and of those that it branched from."""
@@ -68,6 +70,8 @@ class Described(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> str:
+        if self.brief:
+            return self.brief
         return self.said if len(self.said) <= _SHOWN else f"{self.said[: _SHOWN - 1]}…"
 
 
@@ -86,7 +90,10 @@ def describe(request: Request, also: Sequence[str] = ()) -> Described:
             memory = (request.memory.scope, request.memory.resume) if request.memory is not None else None
             who = (request.kind, request.system, request.agent, request.label, request.model)
             rest = (context, request.skills, dict(request.permissions), memory, request.timeout, given, request.prelude)
-            return Described(_numbered(request.at, request.attempt), "session", request.task, (*who, *rest))
+            brief = f"@{request.agent}" if request.kind == "call" and request.target is not None else ""
+            return Described(
+                _numbered(request.at, request.attempt), "session", request.task, (*who, *rest), brief=brief
+            )
         case JudgeRequest():
             return Described(request.at, "judge", request.text, (request.loop, request.subject, *also))
         case GateRequest():

@@ -326,7 +326,8 @@ class SessionResult(Struct, frozen=True, omit_defaults=True):
     they are not written yet), `writes` the other files that the session wrote with our tools, `reads` those of the
     workspace that it read. `usage`, `replayed`,
     and `details` (resolved model, provider's facts, date) are volatile: metadata and trace only. `reply` is what a call
-    said beside the answer in the file it wrote; None: its reply is the answer.
+    said beside the answer in the file it wrote; None: its reply is the answer. `answer_file` is for journals: the name
+    of the file that holds the answer of a call, with its SHA-256; `patches` are then those of its memory.
     """
 
     text: str | None
@@ -342,6 +343,8 @@ class SessionResult(Struct, frozen=True, omit_defaults=True):
     usage: Usage | None = None
     replayed: bool = False
     reply: str | None = None
+    answer_file: tuple[str, str] | None = None
+    patches: tuple[str, ...] = ()
 
 
 class SessionProgress(Struct, frozen=True):

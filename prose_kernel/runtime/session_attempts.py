@@ -114,6 +114,9 @@ class SessionAttempts:
     def begins(self) -> None:
         """An attempt is about to be made."""
 
+    def asks(self) -> None:
+        """Somebody is about to be asked, and no journal has the answer."""
+
     def retries_after(self, failure: ProviderError) -> bool:
         """Whether another attempt may help."""
         return failure.retryable
@@ -200,6 +203,7 @@ class SessionAttempts:
                 s.emit(SessionProgressed(place, self.number, step.kind, step.text, step.tool, step.seconds))
 
         def ask() -> Awaitable[SessionResult]:
+            self.asks()
             running = s.host.ports.sessions.run(request, progress)
             return running if request.timeout is None else self._within(running, request.timeout)
 

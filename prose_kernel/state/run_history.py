@@ -86,6 +86,8 @@ def _words(kind: str, value: object) -> str:
             return f"exit code {code}; {rest.get('stderr') or rest.get('stdout') or ''}".rstrip("; \n")
         case dict() if kind == "import":
             return ""
+        case {"answer_file": [str(name), *_]}:
+            return f"in bindings/{name}.md"
         case {"media": str(media), "size": int(size)} if kind == "file":
             return f"{media}, {size:,} bytes"
         case dict():

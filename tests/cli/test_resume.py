@@ -234,6 +234,42 @@ def test_a_run_of_vvm_resumes(place: Place) -> None:
     assert place.prose("run", "sub/p.vvm", "--resume").remarks[0].startswith("Error: no run of sub/p.vvm is left")
 
 
+def test_a25_the_journal_refers_to_answers_by_digest(place: Place) -> None:
+    place.write(
+        "p.vvm",
+        """
+        agent a(model="m")
+        x = @a `Say the long word` ()
+        y = @a `Say more` (x)
+        export pack(x, y)
+        """,
+    )
+    place.write("one.yaml", 'sessions:\n  "Say the*": "a long answer"\n')
+    place.write("two.yaml", 'sessions:\n  "Say more": "another answer"\n')
+    failed = place.prose("run", "p.vvm", "--state=filesystem", "--provider", "scripted", "--script", "one.yaml")
+    (directory,) = (place.path / ".vvm/runs").iterdir()
+    journal, text = directory / "journal.jsonl", (place.path / "p.vvm").read_text()
+    assert journal.read_text().count("a long answer") == 0
+    own = [
+        line for line in journal.read_text().splitlines() if json.dumps(text) not in line and '"k":"text"' not in line
+    ]
+    assert not any("Say the long word" in line or "Say more (" in line for line in own)
+    assert "in bindings/b000001.md" in place.prose("runs", "show", directory.name).out
+    answer = directory / "bindings" / "b000001.md"
+    answer.write_text("somebody else's")
+    command = [*failed.err.splitlines()[-1].split()[4:], "--provider", "scripted", "--script", "two.yaml"]
+    other = place.prose(*command)
+    assert (other.status, "[E222]" in other.err) == (1, True)
+    answer.write_text("a long answer")
+    seen = place.prose(*command)
+    assert (seen.status, answer.read_text()) == (0, "a long answer"), seen.err
+    assert (directory / "bindings" / "b000002.md").read_text() == "another answer"
+    branch = place.prose(
+        "run", "--resume", str(directory), "--from", "c1/2", "--provider", "scripted", "--script", "two.yaml"
+    )
+    assert branch.status == 0, branch.err
+
+
 # ---------------------------------------------------------------- failed, interrupted
 
 

@@ -169,9 +169,8 @@ def test_a_run_in_postgresql(here: Path, postgres_url: str) -> None:
     assert postgres_url not in page.text
 
 
-@pytest.mark.parametrize("state", ["in-context", "filesystem"])
-def test_a_run_of_vvm(here: Path, state: str) -> None:
-    Path("prose.toml").write_text(f'[vvm]\nstate = "{state}"\n')
+def test_a_run_of_vvm(here: Path) -> None:
+    Path("prose.toml").write_text('[vvm]\nstate = "filesystem"\n')
     run("v.vvm")
     page = checked(report())
     for said in (

@@ -7,6 +7,7 @@ answer (A23). With memory, the memory is the call's own from before the first at
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from prose_kernel.errors import (
     PermissionDenied,
     ProviderError,
     ProviderRateLimit,
+    ResumeMismatch,
     SessionCancelled,
     SessionError,
     SessionTimeout,
@@ -478,12 +480,36 @@ class CallAttempts(SessionAttempts):
         return self._target if self.request.output is None else None  # the reply is the typed answer
 
     def kept(self, result: SessionResult) -> SessionResult:
-        answers = self.s.host.ports.answers
-        if result.text is not None or self._target is None or answers is None:
+        """The answer is not written down twice: the journal has the digest of the file that holds it."""
+        answers, target = self.s.host.ports.answers, self._target
+        if target is None or answers is None or self.request.output is not None:
             return result
-        return structs.replace(result, text=answers.read(self._target))
+        text = result.text if result.text is not None else answers.read(target)
+        found = split(text or "")
+        if found.visible.strip():
+            try:
+                if answers.read(target) != found.visible:
+                    answers.write(target, found.visible)
+                file = target.name, digest(answers.read(target) or "")
+                return structs.replace(result, text=None, summary="", answer_file=file, patches=found.patches)
+            except StateError:  # the journal is the only place that may have it
+                pass
+        return structs.replace(result, text=text)
 
-    def begins(self) -> None:
+    def _recorded(self, file: tuple[str, str]) -> str:
+        """The answer that a journal refers to. Raises `ResumeMismatch` when it is not there any more."""
+        answers, target = self.s.host.ports.answers, self._target
+        text = answers.read(target) if answers is not None and target is not None else None
+        if text is None or digest(text) != file[1]:
+            place = target.location if target is not None else file[0]
+            raise ResumeMismatch(
+                f"the answer in {place} is gone, or another one now",
+                details={"path": place},
+                hint="the run had got another text from there: put that back, or run the program again",
+            )
+        return text
+
+    def asks(self) -> None:
         if self._target is not None:
             assert self.s.host.ports.answers is not None
             self.s.host.ports.answers.clear(self._target)
@@ -494,6 +520,11 @@ class CallAttempts(SessionAttempts):
     async def _attempt(self, request: SessionRequest) -> SessionResult:
         """An answer without its patches: nobody further out sees them (6.6)."""
         result = await super()._attempt(request)
+        if result.answer_file is not None:
+            self.patches = result.patches + split(result.reply or "").patches
+            said = split(result.reply).visible if result.reply is not None else None
+            recorded = self._recorded(result.answer_file)
+            return structs.replace(result, text=recorded, summary=bounded(recorded), reply=said)
         text = result.text
         if text is None and self._target is not None and request.output is None:
             assert self.s.host.ports.answers is not None
@@ -517,6 +548,10 @@ class CallAttempts(SessionAttempts):
         if answers.read(target) != text:
             answers.write(target, text)
         return {"ref": target.location, "summary": summary_of(result), "mime": "text/markdown"}
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
 def summary_of(result: SessionResult) -> str:
