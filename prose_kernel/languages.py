@@ -104,6 +104,13 @@ class Words(NamedTuple):
     properties: Mapping[str, Entry]
 
 
+def _spends_nothing(program: object) -> Spending:
+    """Of a language whose programs name no models and have no budgets."""
+    from prose_kernel.runtime.budgets import Spending
+
+    return Spending((), money=False)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Language:
     """A language: how its texts are known, and what can be done with them.
@@ -189,7 +196,7 @@ class Language:
     inputs: Callable[[Any], tuple[str, ...]] = field(repr=False)
     gates: Callable[[Any], frozenset[str]] = field(repr=False)
     judged_texts: Callable[[Any], Iterable[JudgedText]] = field(repr=False)
-    spending: Callable[[Any], Spending] = field(repr=False)
+    spending: Callable[[Any], Spending] = field(repr=False, default=_spends_nothing)
     kind_of: Callable[[Value], str] = field(repr=False)
     text_of: Callable[[Value], str] = field(repr=False)
     inserted: Callable[[Value], str] = field(repr=False)

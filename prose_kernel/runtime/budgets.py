@@ -258,7 +258,7 @@ class Budget:
         where = where or (f", all of it at {most[0]}" if most is not None else "")
         spent = Spent(**{one.name: getattr(self.spent, one.name) for one in fields(Spent)})
         return BudgetSpent(
-            f"the budget of {self.title} is spent ({self.limits.text}): {spent}{where}",
+            f"the budget of {self.title} is spent ({self.limits.text})" + (f": {spent}{where}" if self.where else ""),
             details={"kind": "budget", "budget": self.title},
             hint=_OF_THE_RUN if self.key == RUN else None,
             budget=self.key,

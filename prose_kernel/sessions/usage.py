@@ -79,7 +79,7 @@ class UsageTotals:
         self._lines: dict[tuple[str, str], Line] = {}
 
     @contextlib.contextmanager
-    def listening(self, at: str) -> Iterator[None]:
+    def listening(self, at: str = "") -> Iterator[None]:
         """What is `consumed` inside the block, in this task and those it starts, is counted here; those who watch the
         run see it under the path `at`."""
         token = _listener.set(self.consumed)
