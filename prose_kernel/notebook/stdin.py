@@ -24,7 +24,7 @@ import zmq
 from prose_kernel.errors import NobodyToAsk
 from prose_kernel.notebook.messages import replaces_displays
 from prose_kernel.presentation.safety import markdown, visible
-from prose_kernel.runtime.forms import Form
+from prose_kernel.runtime.forms import Form, Part
 
 AGAIN = "prose_question_request"
 """The request of a page that has a key: `{"key": ...}`. The answer says whether the key is `known`, and if so whether
@@ -246,16 +246,17 @@ def described(form: Form) -> dict[str, object]:
             "verbatim": field.verbatim,
             "end": field.end,
         },
-        "parts": [
-            {
-                "name": part.name,
-                "kind": part.kind,
-                "about": visible(part.about),
-                "options": list(part.options),
-                "required": part.required,
-                "value": part.value,
-            }
-            for part in form.parts
-        ],
+        **({"parts": [_described_part(part) for part in form.parts]} if form.parts else {}),
         "seconds": None if form.left is None else max(0.0, round(form.left(), 1)),
+    }
+
+
+def _described_part(part: Part) -> dict[str, object]:
+    return {
+        "name": part.name,
+        "kind": part.kind,
+        "about": visible(part.about),
+        "options": list(part.options),
+        "required": part.required,
+        "value": part.value,
     }

@@ -298,7 +298,7 @@ async def test_a_setting_that_makes_no_sense_can_be_mended_by_a_magic(
 
 async def test_rules_can_be_switched_off_within_a_run(cells: Cells) -> None:
     code = "if **score >= 60**:\n  let passed = true"
-    assert "yes (rule: score is 72)" in (await fine(cells, "let score = 72\n" + code)).texts[0]
+    assert "yes (rule: score is 72)" in (await fine(cells, "let score = 72\n" + code)).texts[1]
     await fine(cells, "%judge off")
     assert (await wrong(cells, code))[0] == "JudgeError"
     await fine(cells, "%judge first\n" + code)

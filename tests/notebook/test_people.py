@@ -123,7 +123,12 @@ def test_a_session_has_a_text_area_whose_lines_are_text(client: Client) -> None:
     request = client.send('let a = session "Which *one*?\\n<b>Say</b>"\nexec "cat"\n  stdin: a', allow_stdin=True)
     question = asked(client.channels)
     form = question["metadata"]["prose"]
-    assert (form["kind"], form["field"]["several"], form["markdown"], form["above"]) == ("session", True, True, False)
+    assert (form["kind"], form["field"]["several"], form["markdown"], form["above"]) == (
+        "session",
+        True,
+        True,
+        True,
+    )  # shown once (A49)
     assert "*one*" in form["text"] and "<b>" not in form["text"]
     assert labels(question) == ["Submit", "Skip", "Fail", "Show all", "End the run"]
     answer(client.channels, question, f"{form['field']['verbatim']}\nfirst\n:quit\n.\n  :skip")
