@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
-from prose_kernel.errors import RunError
+from prose_kernel.errors import RunError, ValueTypeError
 from prose_kernel.runtime.json_text import int_text, json_text, mapped, too_large
 from prose_kernel.runtime.ports import CommandResult, Key
 
@@ -150,6 +150,18 @@ def inserted_text(value: Value) -> str:
             return value.text.rstrip("\n")
         case _:
             return full_text(value)
+
+
+LONGEST_TEXT: Final = 100_000_000
+"""Characters of a text that a program makes (amendment A32)."""
+
+
+def require_short(length: int) -> None:
+    """Raise E209 if a text that a program is about to make is too long."""
+    if length > LONGEST_TEXT:
+        raise ValueTypeError(
+            f"the text would have more than {LONGEST_TEXT:,} characters", hint="write it to a file, and name the file"
+        )
 
 
 def data_of(value: ExecText | Reference) -> object:

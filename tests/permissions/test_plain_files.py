@@ -272,3 +272,15 @@ def test_a38_git_ignores_the_state_directory_and_no_file_of_a_run_holds_a_secret
             continue
         held = [part for part in parts if part in path.read_text(errors="replace")]
         assert not held, path
+
+
+@pytest.mark.parametrize("step", ['a = "{a}{a}"', "a = a + a"])
+def test_a32_a_doubled_text_ends_at_a_hundred_million_characters(
+    step: str, here: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("prose_kernel.runtime.values.LONGEST_TEXT", 10_000)  # the same bound, sooner
+    monkeypatch.setattr("prose_kernel.machine.openprose.interpolation.LONGEST_TEXT", 10_000)
+    (here / "p.prose").write_text(f'let a = "0123456789x"\nrepeat 60:\n  {step}\noutput n = "done"\n')
+    assert main(["run", "p.prose"]) == 1
+    said = capfd.readouterr().err
+    assert "E209" in said and "more than 10,000 characters" in said

@@ -15,7 +15,7 @@ from prose_kernel.runtime.compiled_code import Code
 from prose_kernel.runtime.content import cut_note
 from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.trampoline import call
-from prose_kernel.runtime.values import Value, inserted_text
+from prose_kernel.runtime.values import LONGEST_TEXT, Value, inserted_text, require_short
 
 Part = str | tree.Interpolation
 Missing = Callable[[ProgramContext, tree.Interpolation], str]
@@ -68,6 +68,17 @@ async def render(s: ProgramContext, text: tree.Text, missing: Missing = kept) ->
             pieces.append(_plain(s, part, missing))
         else:
             pieces.append(await call(_path(s, part, missing)))
+    return _joined(s, text, pieces)
+
+
+def _joined(s: ProgramContext, text: tree.Text, pieces: list[str]) -> str:
+    """The pieces as one text. Raises E209 before it is made, if it is too long (A32)."""
+    length = sum(map(len, pieces))
+    if length > LONGEST_TEXT:
+        try:
+            require_short(length)
+        except ValueTypeError as error:
+            raise located(s, error, text) from None
     return "".join(pieces)
 
 
@@ -137,7 +148,7 @@ class TextCode(Code):
             pieces = node.parts
 
             def now(s: ProgramContext) -> Value:
-                return "".join([p if isinstance(p, str) else _plain(s, p, kept_in_data) for p in pieces])
+                return _joined(s, node, [p if isinstance(p, str) else _plain(s, p, kept_in_data) for p in pieces])
 
             self.now = now
 

@@ -9,7 +9,16 @@ from typing import Final, cast
 
 from prose_kernel.errors import ValueTypeError
 from prose_kernel.runtime.command_data import require_whole
-from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, inserted_text, kind_of, plain
+from prose_kernel.runtime.values import (
+    ErrorValue,
+    ExecText,
+    Reference,
+    Value,
+    inserted_text,
+    kind_of,
+    plain,
+    require_short,
+)
 
 Number = int | float
 
@@ -150,7 +159,9 @@ def add(left: Value, right: Value) -> Value:
             return _sum(a, b)
     require_whole(left)
     require_whole(right)
-    return inserted_text(left) + inserted_text(right)
+    one, other = inserted_text(left), inserted_text(right)
+    require_short(len(one) + len(other))
+    return one + other
 
 
 def _is_number(value: Value) -> bool:

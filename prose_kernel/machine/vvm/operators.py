@@ -11,9 +11,8 @@ from typing import Any, Final
 
 from prose_kernel.errors import VvmRaise
 from prose_kernel.machine.vvm.values import a_type_of
-from prose_kernel.runtime.values import LanguageValue, Value
+from prose_kernel.runtime.values import LONGEST_TEXT, LanguageValue, Value
 
-LONGEST_TEXT: Final = 100_000_000
 LONGEST_LIST: Final = 10_000_000
 """Characters of a string and items of a list that `+` may make: what doubles in a loop would end the kernel, not the
 program."""
