@@ -311,6 +311,9 @@ class _Nobody:
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         return self._asked
 
+    def replayed(self, *given: object) -> None:
+        """A gate was decided then: its record stays as it is."""
+
     async def _asked(self, *given: object, **named: object) -> Any:
         raise asyncio.CancelledError
 
