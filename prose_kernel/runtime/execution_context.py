@@ -653,6 +653,11 @@ class ExecutionContext:
         if self.race_gate is not None and not self.race_gate.over:
             await self.race_gate.wait()
 
+    def require_open(self) -> None:
+        """Raise what the run is ending by, if it is: nothing more is asked of the outside then."""
+        if self.cancellation.closed_by is not None:
+            raise self.cancellation.closed_by
+
     async def outside(self, waiting: Awaitable[T]) -> T:
         """Wait for something outside of the program; the turn goes to other branches meanwhile."""
         turns = self.host.scheduler
@@ -678,8 +683,8 @@ class ExecutionContext:
         `kind` is the type of the answer. `limited` requests share the places that the concurrency setting gives to
         commands and sessions. What the other parameters say, and what is written down, is said by `Journal.answer`.
         """
-        if self.cancellation.closed_by is not None and not isinstance(request, Wait):
-            raise self.cancellation.closed_by
+        if not isinstance(request, Wait):
+            self.require_open()
         await self.admitted()
         host = self.host
         active = self.budgets if host.budget is None else (host.budget, *self.budgets)

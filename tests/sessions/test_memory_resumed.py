@@ -151,7 +151,6 @@ TEAM_CELLS = [
 PROGRAMS: dict[str, tuple[str | list[str], str, dict[str, Any]]] = {
     "project": (CAPTAIN.replace("true", "project"), "p.prose", {}),
     "run": (CAPTAIN, "p.prose", {}),
-    "vvm": (TEAM, "p.vvm", {}),
     "vvm-files": (TEAM, "p.vvm", {"vvm_state": "filesystem"}),
     "both": (TEAM_CELLS, "notebook", {"vvm_state": "filesystem"}),
 }

@@ -299,9 +299,11 @@ async def test_a_resumed_run_has_the_same_object(tmp_path: Path, monkeypatch: py
     here = workspace(tmp_path)
     assert await here.execute(PROGRAM, "p.prose") == {"done": 2.5}
     await here.close()
-    monkeypatch.chdir(tmp_path)
-    alone = workspace(tmp_path, how=None, journal="off")
-    with pytest.raises(SessionError):  # without the journal nobody answers
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    Path("script.yaml").write_text(json.dumps({"sessions": {"nothing": "at all"}}))
+    alone = workspace(Path.cwd())
+    with pytest.raises(SessionError):  # without the journal the script has no answer
         await alone.execute(PROGRAM, "p.prose")
     await alone.close()
 

@@ -146,6 +146,7 @@ class AgentCallCode(Code):
         options = Options.of(s, node, named)
         text = self.template.render(s, value).text
         given = given_of(s, node, value)
+        s.require_open()
         if s.cancellation.stopped:  # a sibling branch of another language has ended the race
             return error_value("cancelled", "the call was cancelled")
         if not isinstance(agent, ConfiguredAgent):

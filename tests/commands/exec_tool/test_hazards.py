@@ -334,5 +334,5 @@ def test_the_probe_says_what_this_machine_can_do() -> None:
     from prose_kernel.commands.sandbox import probe
 
     lines = {finding.subject: finding for finding in probe()}
-    assert set(lines) == {"monitor", "landlock", "no network", "bubblewrap"}
+    assert set(lines) == {"monitor", "landlock", "no network", "system calls", "apart", "bubblewrap"}
     assert lines["monitor"].state == lines["landlock"].state == "ok"

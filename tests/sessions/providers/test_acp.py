@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -115,14 +116,14 @@ async def test_a14_a_failed_prompt_is_counted_and_unknown_tokens_are_called_unkn
     bench: Bench, doing: tuple[str, ...], tokens: Line
 ) -> None:
     totals = UsageTotals()
-    with totals.listening(), pytest.raises(ProviderError):
+    with totals.listening("c1/1/s0"), pytest.raises(ProviderError):
         await bench.run(*doing)
     assert totals.lines == (tokens,)
 
 
 async def test_a14_a_cancelled_prompt_is_counted(bench: Bench) -> None:
     totals = UsageTotals()
-    with totals.listening():
+    with totals.listening("c1/1/s0"):
         running = asyncio.ensure_future(bench.run("usage 10 5 0.25", "touch begun x", "hang"))
         await eventually(Path(bench.cwd, "begun").exists)
         running.cancel()
@@ -133,7 +134,7 @@ async def test_a14_a_cancelled_prompt_is_counted(bench: Bench) -> None:
 
 async def test_a14_a_prompt_that_was_never_sent_is_not_counted(bench: Bench) -> None:
     totals = UsageTotals()
-    with totals.listening(), pytest.raises(ProviderError):
+    with totals.listening("c1/1/s0"), pytest.raises(ProviderError):
         await bench.run("say x", model="none")
     assert totals.lines == ()
 
@@ -428,5 +429,5 @@ async def test_the_environment_is_ours_and_what_the_settings_add(
     monkeypatch.setenv("SOME_API_TOKEN", "kept")
     async with agent(tmp_path) as bench:
         result = await bench.run("env SOME_API_TOKEN", "env ACP_MARK", "env PROSE_JOB", "cwd")
-        assert result.text == f"kept {bench.mark} (unset) {tmp_path} "
+        assert re.fullmatch(rf"kept {bench.mark} \S+:helper {re.escape(str(tmp_path))} ", result.text)  # A34
     assert sys.modules["acp"]

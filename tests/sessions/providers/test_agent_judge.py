@@ -52,7 +52,7 @@ async def test_a_verdict_with_its_reason(bench: Bench, word: str, verdict: bool 
 @loop
 async def test_a14_replies_that_decide_nothing_are_counted(bench: Bench) -> None:
     judge, totals = AgentJudge("stub", bench.sessions), UsageTotals()
-    with totals.listening():
+    with totals.listening("c1/1/s0"):
         with pytest.raises(Undecided, match="make no sense"):
             await judge.decide(asking("usage 7 3 0.5", "say perhaps"))
         with pytest.raises(Undecided, match="finds no `total`"):
