@@ -107,9 +107,9 @@ class PendingWrites:
         if self._exists or self.unavailable is not None:
             return self._exists
         try:
+            self._directory.mkdir(parents=True, exist_ok=True)
             if (state := self._directory.parent.parent).name == STATE:
                 keep_out_of_git(str(state))
-            self._directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             self.unavailable = _reason(error)
             self._logs.clear()
