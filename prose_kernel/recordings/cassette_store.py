@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -170,9 +170,9 @@ class CassetteStore:
             if counts and not entry.used and entry.file in self._touched:
                 yield entry
 
-    def miss(self, what: str, req: Mapping[str, Any], key: str, at: str, program: str) -> tuple[str, str]:
-        """Why nothing is found, and how to record it."""
-        used_up = 0 if self._index.find(key, at) is not None else self._index.count(key, scope(at))
+    def miss(self, what: str, req: Mapping[str, Any], keys: Sequence[str], at: str, program: str) -> tuple[str, str]:
+        """Why nothing is found under any of these keys, and how to record it."""
+        used_up = sum(self._index.count(key, scope(at)) for key in keys if self._index.find(key, at) is None)
         if self._nearest is None:
             counting = [entry for entry in self.entries() if not entry.replaced]
             self._nearest = differences.Nearest(counting, self.own_name)

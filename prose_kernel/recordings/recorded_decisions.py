@@ -107,7 +107,7 @@ class RecordedJudge:
                     budgets.recorded(usage_of(entry.record))
                 return again(said, meta.origin, _details(meta, entry.file))
             if mode == "replay":
-                message, hint = shelf.miss(question.what, req, key, request.at, request.program)
+                message, hint = shelf.miss(question.what, req, (key,), request.at, request.program)
                 raise Undecided(message, hint=hint, missed=True)
             begun = shelf.clock.monotonic()
             answer = await ask()

@@ -219,13 +219,16 @@ class _Attempt:
     def lookup(self, *, failed: bool = True) -> tuple[Take, How, Entry] | None:
         """The record of this attempt. Without `failed`, a session that ended in a failure does not count: whoever can
         be asked now may have other settings, another model, more room."""
-        from prose_kernel.recordings.keys import key_of
-
         found = self.shelf.lookup(self.key, self.request.at, self.number, failed=failed)
         if found is not None or self.request.bare:
             return found
-        former = key_of(self.shelf.identity.former_session(self.req, self.request))
-        return self.shelf.lookup(former, self.request.at, self.number, failed=failed)
+        return self.shelf.lookup(self._former(), self.request.at, self.number, failed=failed)
+
+    def _former(self) -> str:
+        """The key of this session in recordings of before version 0.2."""
+        from prose_kernel.recordings.keys import key_of
+
+        return key_of(self.shelf.identity.former_session(self.req, self.request))
 
     def changed(self, entry: Entry) -> str | None:
         """The files that the recorded session read and that have changed since, in words; None: it is up to date."""
@@ -240,7 +243,8 @@ class _Attempt:
 
     def missed(self) -> CassetteMiss:
         request = self.request
-        message, hint = self.shelf.miss(f"session {request.at}", self.req, self.key, request.at, request.program)
+        keys = [self.key] if request.bare else [self.key, self._former()]
+        message, hint = self.shelf.miss(f"session {request.at}", self.req, keys, request.at, request.program)
         return CassetteMiss(message, hint=hint)
 
     def refuse_private_key(self) -> None:
