@@ -258,7 +258,9 @@ class RunJournal:
             status = ""
             raise
         except RunError as error:
-            status, cause, message = "failed", error.answer, error.message
+            from prose_kernel.runtime.secret_patterns import hidden_of_process
+
+            status, cause, message = "failed", error.answer, hidden_of_process()(error.message)
             raise
         except asyncio.CancelledError:
             status = "interrupted"

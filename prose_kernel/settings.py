@@ -456,10 +456,13 @@ def _dotenv(path: Path, found: list[UsageError] | None = None) -> Mapping[str, s
     from dotenv import dotenv_values
 
     from prose_kernel.permissions import plain_files
+    from prose_kernel.runtime.secret_patterns import learn
 
     try:
         text = io.StringIO(plain_files.read_text(path, plain_files.SMALL))
-        return {key: value for key, value in dotenv_values(stream=text).items() if value is not None}
+        variables = {key: value for key, value in dotenv_values(stream=text).items() if value is not None}
+        learn(variables)
+        return variables
     except (OSError, ValueError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8 text"
         if found is not None:

@@ -16,8 +16,9 @@ from prose_kernel.recordings.cassette_files import PATIENCE, Busy, CassetteFile,
 from prose_kernel.recordings.keys import Identity, ToolNames, key_of
 from prose_kernel.recordings.matching import How, Index, Take, scope
 from prose_kernel.recordings.records import Meta
-from prose_kernel.recordings.redaction import Redaction, mapped, sound
+from prose_kernel.recordings.redaction import Redaction, sound
 from prose_kernel.runtime.ports import Clock
+from prose_kernel.runtime.secret_patterns import mapped
 from prose_kernel.runtime.session_options import CassetteOptions, Rule, Surroundings
 
 PLACES = ("«ws»", "«home»")

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
 from prose_kernel.errors import UsageError
-from prose_kernel.runtime.secret_patterns import SHAPES, Find, Replacing, finds_of
+from prose_kernel.runtime.secret_patterns import SHAPES, Find, Replacing, finds_of, mapped
 
 CACHED: Final = 65_536
 """Characters of a text that are worth remembering."""
@@ -92,19 +92,6 @@ class Redaction:
         for expression in self._own:
             text = expression.sub(_custom, text)
         return text
-
-
-def mapped(data: Any, change: Callable[[str], str]) -> Any:
-    """Plain data with every text in it changed, the names of members too."""
-    match data:
-        case str():
-            return change(data)
-        case Mapping():
-            return {change(str(name)): mapped(value, change) for name, value in data.items()}
-        case list() | tuple():
-            return [mapped(value, change) for value in data]
-        case _:
-            return data
 
 
 def _custom(match: re.Match[str]) -> str:

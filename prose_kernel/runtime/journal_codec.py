@@ -72,7 +72,10 @@ class Described(msgspec.Struct, frozen=True):
     def shown(self) -> str:
         if self.brief:
             return self.brief
-        return self.said if len(self.said) <= _SHOWN else f"{self.said[: _SHOWN - 1]}…"
+        from prose_kernel.runtime.secret_patterns import hidden_of_process  # what counts is in the digest
+
+        said = hidden_of_process()(self.said[: 8 * _SHOWN])
+        return said if len(said) <= _SHOWN else f"{said[: _SHOWN - 1]}…"
 
 
 def describe(request: Request, also: Sequence[str] = ()) -> Described:

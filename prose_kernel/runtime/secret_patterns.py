@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 _KEY_MARK: Final = r"(?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----"
@@ -225,10 +225,39 @@ class Replacing:
         return expression.sub(lambda match: _instead(match, words), text)
 
 
+_learned: dict[str, str] = {}
+
+
+def learn(variables: Mapping[str, str]) -> None:
+    """Take further variables for those of this process: those of a state directory's `.env`."""
+    if not variables.items() <= _learned.items():
+        _learned.update(variables)
+        hidden_of_process.cache_clear()
+
+
 @cache
 def hidden_of_process() -> Callable[[str], str]:
     """Takes the secrets of this process's environment, and whatever looks like one, out of a text."""
-    return Replacing((*finds_of(os.environ), *SHAPES))
+    own, learned = finds_of(os.environ), finds_of(_learned)
+    return Replacing((*sorted((*own, *learned), key=lambda find: -len(find.fixed[0])), *SHAPES))
+
+
+def hidden_in(data: Any) -> Any:
+    """Plain data with the secrets taken out of every text in it, the names of members too."""
+    return mapped(data, hidden_of_process())
+
+
+def mapped(data: Any, change: Callable[[str], str]) -> Any:
+    """Plain data with every text in it changed, the names of members too."""
+    match data:
+        case str():
+            return change(data)
+        case Mapping():
+            return {change(str(name)): mapped(value, change) for name, value in data.items()}
+        case list() | tuple():
+            return [mapped(value, change) for value in data]
+        case _:
+            return data
 
 
 def holds_private_key(text: str) -> bool:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from prose_kernel.permissions import plain_files
+from prose_kernel.runtime.secret_patterns import hidden_in
 from prose_kernel.telemetry import measures
 from prose_kernel.telemetry.spans import Attribute, Note, Span, trace_and_span
 
@@ -94,7 +95,7 @@ class LogFile:
     def _write(self, line: dict[str, Any]) -> None:
         if self._given_up:
             return
-        data = (json.dumps(line, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+        data = (json.dumps(hidden_in(line), ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
         try:
             os.write(self._current(len(data)), data)
         except OSError as problem:

@@ -22,6 +22,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from prose_kernel._version import __version__
 from prose_kernel.errors import UsageError
+from prose_kernel.runtime.secret_patterns import hidden_of_process
 from prose_kernel.runtime.text import one_line
 from prose_kernel.telemetry.conventions import SCHEMA
 from prose_kernel.telemetry.spans import Attribute, Note, Span, trace_and_span
@@ -94,9 +95,9 @@ class Tracer:
 
 
 def _text(text: str) -> str:
-    """Text that UTF-8 can say. The name of a file may hold other bytes, and one such name would lose all spans that are
-    sent with it."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    """Text without secrets that UTF-8 can say. The name of a file may hold other bytes, and one such name would lose
+    all spans that are sent with it."""
+    return hidden_of_process()(text).encode("utf-8", "backslashreplace").decode()
 
 
 def written(attributes: Mapping[str, Attribute]) -> dict[str, Attribute]:

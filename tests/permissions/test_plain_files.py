@@ -256,6 +256,8 @@ def test_a38_git_ignores_the_state_directory_and_no_file_of_a_run_holds_a_secret
     }
     for name, value in secrets.items():
         monkeypatch.setenv(name, value)
+    (here / ".prose").mkdir()
+    (here / ".prose" / ".env").write_text("OTHER_TOKEN=zZ9-lantern-2288-walnut\n")
     (here / "p.prose").write_text(
         'exec "true $MY_API_KEY"\ntry:\n  exec "echo $GH_TOKEN >&2; exit 3"\ncatch:\n  exec "true"\n'
         'let key = exec "echo $MY_API_KEY"\nsession "Say hello with {key}"\noutput said = "done"\n'
@@ -263,8 +265,8 @@ def test_a38_git_ignores_the_state_directory_and_no_file_of_a_run_holds_a_secret
     (here / "s.yaml").write_text('"*": hello\n')
     assert main(["run", "p.prose", "--provider", "scripted", "--script", "s.yaml"]) == 0
     assert (here / ".prose" / ".gitignore").read_text() == "*\n"
-    parts = ["qX7-plumage-4491-tundra", secrets["GH_TOKEN"], "Tr0ub4dor-and-three"]
-    files = [path for path in (here / ".prose").rglob("*") if path.is_file()]
+    parts = ["qX7-plumage-4491-tundra", secrets["GH_TOKEN"], "Tr0ub4dor-and-three", "zZ9-lantern-2288-walnut"]
+    files = [path for path in (here / ".prose" / "runs").rglob("*") if path.is_file()]
     assert any(path.name == "state.md" for path in files)
     for path in files:
         if path.name == "journal.jsonl" or path.parent.name == "bindings":
@@ -272,6 +274,38 @@ def test_a38_git_ignores_the_state_directory_and_no_file_of_a_run_holds_a_secret
             continue
         held = [part for part in parts if part in path.read_text(errors="replace")]
         assert not held, path
+
+
+@pytest.mark.parametrize("state", ["filesystem", "sqlite"])
+@pytest.mark.parametrize("written", [False, True])
+def test_a38_what_a_run_notes_beside_programs_and_answers_holds_no_secret(
+    written: bool, state: str, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that prints no secret leaves none in any file; one whose text holds some leaves them there alone."""
+    names = {"MY_API_KEY": "qX7-plumage-4491-tundra", "SITE_URL": "postgresql://me:Tr0ub4dor-and-three@localhost:1/x"}
+    for name, value in names.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PROSE_TELEMETRY_LOG", ".prose/runs/spans.jsonl")
+    monkeypatch.setenv("PROSE_TELEMETRY_CONTENT", "true")
+    (here / ".prose" / "runs").mkdir(parents=True)
+    (here / ".prose" / ".env").write_text("OTHER_TOKEN=zZ9-lantern-2288-walnut\n")
+    parts = [b"qX7-plumage-4491-tundra", b"Tr0ub4dor-and-three", b"zZ9-lantern-2288-walnut"]
+    key, url, other = ([part.decode() for part in parts]) if written else ("$MY_API_KEY", "$SITE_URL", "none")
+    (here / "p.prose").write_text(
+        f'exec "true {key} {url} {other}"\ntry:\n  exec "exit 3 # {key}"\ncatch as err:\n  session "Say {other}"\n'
+        f'gate go:\n  prompt: "Go on with {other}?"\nthrow "no {key}"\n'
+    )
+    (here / "s.yaml").write_text('"*": hello\n')
+    options = ["--provider", "scripted", "--script", "s.yaml", "--state", state, "--yes", "go"]
+    assert main(["run", "p.prose", *options]) == 1
+    files = [path for path in (here / ".prose" / "runs").rglob("*") if path.is_file()]
+    assert {"journal.jsonl", "spans.jsonl"} <= {path.name for path in files}
+    for path in files:
+        data = path.read_bytes()
+        if written and path.name == "journal.jsonl":
+            data = b"\n".join(line for line in data.split(b"\n") if b'{"k":"text"' not in line)
+        if not (written and (path.name == "program.prose" or path.parent.name == "bindings" or ".db" in path.name)):
+            assert not [part for part in parts if part in data], path
 
 
 @pytest.mark.parametrize("step", ['a = "{a}{a}"', "a = a + a"])

@@ -1,6 +1,7 @@
 """What agents ran, as events: appended before a program starts and after it ended, and never taken back (3.9).
 
-The file is private to its owner and holds arguments as they were given; `display` is what may be shown elsewhere.
+The file is private to its owner and holds arguments as they were given but for secrets; `display` is what may be shown
+elsewhere.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from prose_kernel.permissions import plain_files
+from prose_kernel.runtime.secret_patterns import hidden_in, hidden_of_process
 
 _HIDDEN = "***"
 _NAMES = r"(?:token|secret|passw(?:or)?d|passphrase|pwd|api[-_]?key|access[-_]?key|private[-_]?key|credentials?|auth)"
@@ -57,7 +59,8 @@ class AuditLog:
                 self._kept.append(entry)
                 return
             try:
-                self._write(json.dumps(entry, ensure_ascii=False, default=repr).encode("utf-8", "replace") + b"\n")
+                line = json.dumps(hidden_in(entry), ensure_ascii=False, default=repr)
+                self._write(line.encode("utf-8", "replace") + b"\n")
             except OSError as problem:
                 self._failed(problem)
 
@@ -106,6 +109,6 @@ def display(argv: Sequence[str]) -> list[str]:
         if shown and _FLAG.fullmatch(shown[-1]) and not item.startswith("-"):
             shown.append(_HIDDEN)
             continue
-        text = _BEARER.sub(rf"\1{_HIDDEN}", _URL.sub(rf"\1{_HIDDEN}@", item))
+        text = _URL.sub(rf"\1{_HIDDEN}@", hidden_of_process()(_BEARER.sub(rf"\1{_HIDDEN}", item)))
         shown.append(_PAIR.sub(rf"\1{_HIDDEN}", text) if _PAIR.fullmatch(text) else text)
     return shown

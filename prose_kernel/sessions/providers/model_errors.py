@@ -43,6 +43,7 @@ from prose_kernel.errors import (
     ProviderRateLimit,
     ProviderTimeout,
 )
+from prose_kernel.runtime.secret_patterns import hidden_of_process
 from prose_kernel.runtime.text import one_line
 from prose_kernel.sessions.providers import missing
 
@@ -247,6 +248,7 @@ def _said(problem: ModelAPIError, at: At) -> str:
 def _clean(text: str, at: At) -> str:
     if len(at.key) >= 6:  # shorter ones are no keys, but letters of the message
         text = text.replace(at.key, "…")
-    text = _CREDENTIALS.sub(lambda match: match[1] or "", text[: SAID * 8])
+    text = hidden_of_process()(text[: SAID * 8])
+    text = _CREDENTIALS.sub(lambda match: match[1] or "", text)
     text = _IDS.sub("", _KEYS.sub("…", text))
     return one_line(text, SAID)
