@@ -389,7 +389,8 @@ class CurrentRun:
             return
         source = compiled.source
         supplied, directory = dict(self.around.supplied), self.any_machine.cwd
-        text = Text(0, language.name, source.name, source.text, dict(inputs), supplied, directory)
+        prompt = source.prompt or 0
+        text = Text(0, language.name, source.name, source.text, dict(inputs), supplied, directory, prompt=prompt)
         with self.journal.text(text):
             yield
 

@@ -191,7 +191,7 @@ class _Replaying:
         self._until = asyncio.get_running_loop().time() + PATIENCE
         for text in self._found.texts:
             language = languages.LANGUAGES[text.record.language]
-            source = Source.of(text.record.text, text.record.name)
+            source = Source.of(text.record.text, text.record.name, text.record.prompt or None)
             begins(text, source, language)
             error: RunError | None = None
             try:

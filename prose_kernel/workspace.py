@@ -387,11 +387,14 @@ class Workspace:
 
     # ------------------------------------------------------------ the two calls
 
-    def compile(self, text: str, name: str = "cell", language: Language | None = None) -> Compiled:
-        """The tree and all diagnostics of a text, checked against what the run knows by now."""
+    def compile(
+        self, text: str, name: str = "cell", language: Language | None = None, prompt: int | None = None
+    ) -> Compiled:
+        """The tree and all diagnostics of a text, checked against what the run knows by now; `prompt`: the number
+        beside the cell of a notebook."""
         language = language or self.language
         compiled = language.compile(
-            Source.of(text, name),
+            Source.of(text, name, prompt),
             profile=self.settings.profile,
             known=self.machine_of(language).known() if self._run is not None else None,
             load=lambda path: self._programs_of(language).load_contract(path),
@@ -664,7 +667,7 @@ class Workspace:
         for text in texts_of(how):
             language = languages.LANGUAGES[text.language]
             self._goes_on_as(text, machine)
-            compiled = self.compile(text.text, text.name, language)
+            compiled = self.compile(text.text, text.name, language, text.prompt or None)
             try:
                 await self.run(compiled, text.inputs, language)
             except ResumeMismatch:

@@ -136,7 +136,8 @@ def _arguments(cells: Cells, head: list[str], language: Language) -> list[str]:
 
             return restorable(cells)
         case ["%back"]:
-            return [str(number) for number in range(1, cells.started.texts if cells.started is not None else 1)]
+            ran = sorted(cells.provenance.cells.values(), key=lambda cell: cell.ran)
+            return [str(cell.number or f"c{cell.first}") for cell in ran[:-1]]
         case ["%tasks"]:
             return ["--all"]
         case ["%task", _]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from prose_kernel.cells.registry import Call, magic, taken, use
 from prose_kernel.cells.tables import short_path
@@ -16,7 +16,7 @@ from prose_kernel.runtime.asker import serial
 if TYPE_CHECKING:
     from prose_kernel.cells.runner import Cells
     from prose_kernel.runtime.journal_records import Asked, Text
-    from prose_kernel.state.journal_file import JournalRead
+    from prose_kernel.state.journal_file import JournalRead, TextRead
     from prose_kernel.state.runs import KeptRun
 
 _NAMES = 30
@@ -65,20 +65,21 @@ async def history(call: Call) -> None:
         return call.show(paragraph("Nothing has happened in the run yet."))
     from prose_kernel.state.run_history import cells_of
 
-    rows: list[tuple[str, str, str, str]] = []
+    rows: list[tuple[str, str, str, str, str]] = []
     for cell in cells_of(journal):
         first = next((line for line in cell.text.splitlines() if line.strip()), "")
         mark = {"done": "✓", "failed": "✗"}.get(cell.status or "", cell.status or "not ended")
-        rows.append((f"c{cell.number}", mark, clip(first, 60), clip(cell.message, 60)))
-        rows += [(s.at, s.mark, clip(f"{s.kind} {s.said}", 60), clip(s.answer, 60)) for s in cell.steps]
-    call.show(table(("where", "", "asked", "answered"), rows))
+        prompt = f"[{cell.prompt}]" if cell.prompt else ""
+        rows.append((f"c{cell.number}", prompt, mark, clip(first, 60), clip(cell.message, 60)))
+        rows += [(s.at, "", s.mark, clip(f"{s.kind} {s.said}", 60), clip(s.answer, 60)) for s in cell.steps]
+    call.show(table(("where", "cell", "", "asked", "answered"), rows))
     return None
 
 
 @magic(
     "%back CELL|STATEMENT",
-    "go back to the state after a cell of %history (2), or before what a statement of one asked (c2/4), as a new branch"
-    " of the run; files stay",
+    "go back to the state after the cell with that number (2; or its place in %history, c2), or before what a statement"
+    " of one asked (c2/4), as a new branch of the run; files stay",
 )
 async def back(call: Call) -> None:
     use(call, back, 1, 1)
@@ -89,12 +90,11 @@ async def back(call: Call) -> None:
     journal = journal_of(call)
     if journal is not None and "/" in call.words[0]:
         return await _back_into(call, journal, call.words[0])
-    number = call.words[0].removeprefix("c")
-    if journal is None or not number.isdecimal() or not 1 <= int(number) <= len(journal.texts):
-        _no_such_cell(call.words[0], journal)
-    if int(number) == len(journal.texts):
+    before = _cell_of(call.words[0], journal)
+    assert journal is not None
+    number = before.record.prompt or before.record.number
+    if before is journal.texts[-1]:
         raise UsageError(f"%back: cell {number} is the last one", hint="there is nothing to go back over")
-    before = journal.texts[int(number) - 1]
     if before.ended is None:
         raise UsageError(f"%back: cell {number} has not ended", hint="%history lists the cells")
     clock = SystemClock()
@@ -120,11 +120,18 @@ async def _back_into(call: Call, journal: JournalRead, at: str) -> None:
     call.show(_restored(call.cells, head, new.head.run, new.texts[-1].record))
 
 
-def _no_such_cell(word: str, journal: JournalRead | None) -> NoReturn:
+def _cell_of(word: str, journal: JournalRead | None) -> TextRead:
+    """The cell of a number, the last one where several ran under it, or of a place as in `c3`. Raises `UsageError`."""
     if journal is None:
         raise UsageError("%back: nothing has happened in the run yet", hint=f"usage: {back.usage}")
-    last = len(journal.texts)
-    raise UsageError(f"%back: the run has no cell {word}", hint=f"it has 1 to {last}; %history lists them")
+    if word.startswith("c"):
+        names = [f"c{text.record.number}" for text in journal.texts]
+    else:
+        names = [str(text.record.prompt or text.record.number) for text in journal.texts]
+    found = [text for name, text in zip(names, journal.texts, strict=True) if name == word]
+    if not found:
+        raise UsageError(f"%back: the run has no cell {clip(word)}", hint="%history lists the cells")
+    return found[-1]
 
 
 # ---------------------------------------------------------------- which run

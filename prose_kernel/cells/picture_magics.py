@@ -58,7 +58,8 @@ def _parts(call: Call, cells: Sequence[CellRecord]) -> list[Part]:
 
     known = call.cells.record.cells
     parts = []
-    for number, cell in enumerate(cells, 1):
+    for place, cell in enumerate(cells, 1):
+        number = cell.source.number(place)
         name = f"cell {number}" if cell.source.name == "cell" else f"cell {number}: {cell.source.name}"
         program = _tree(cell.source, cell.language)
         title = name if len(cells) > 1 else ""

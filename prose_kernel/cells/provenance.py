@@ -238,7 +238,7 @@ class Provenance:
         language = self.workspace.running_language
         if self._opened is None:  # one that is replayed, or a binding that Python makes
             self._close(failed=False)
-            opened = self._known.get(bare(source.text)) or Opening.of(source.text, None, None)
+            opened = self._known.get(bare(source.text)) or Opening.of(source.text, None, source.prompt)
         else:
             opened = self._opened
         if self._cell is None:

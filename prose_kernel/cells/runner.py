@@ -499,7 +499,8 @@ class Cells:
         language = view.language = language or self.language
         await self._go_on_with(text, language)
         workspace = self.workspace
-        compiled = workspace.compile(text, name, language)
+        opening = self.provenance.calling
+        compiled = workspace.compile(text, name, language, opening.number if opening is not None else None)
         if not compiled.ok:
             raise CompileError(compiled.diagnostics, self._other_language(text, language) if name == "cell" else None)
         if self.show_warnings:

@@ -7,7 +7,7 @@ columns are 1-based and hold for the original file too, because neither change m
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -31,15 +31,23 @@ class Location:
 
 @dataclass(frozen=True)
 class Source:
-    """A program or a cell: its name for messages (a file name as the user gave it, or `cell`) and its text."""
+    """A program or a cell: its name for messages (a file name as the user gave it, or `cell`) and its text.
+
+    `prompt` is the number in brackets beside the cell of a notebook (`In [7]`), None for other texts.
+    """
 
     text: str
     name: str = "cell"
+    prompt: int | None = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, text: str, name: str = "cell") -> Source:
+    def of(cls, text: str, name: str = "cell", prompt: int | None = None) -> Source:
         """A text as it was typed or read: a leading BOM is dropped, CRLF becomes LF (1.1)."""
-        return cls(text.removeprefix("\ufeff").replace("\r\n", "\n"), name)
+        return cls(text.removeprefix("\ufeff").replace("\r\n", "\n"), name, prompt)
+
+    def number(self, place: int) -> int:
+        """The number by which messages name a cell: its prompt's, else its place among the texts of the run (A29)."""
+        return self.prompt or place
 
     @cached_property
     def line_starts(self) -> list[int]:

@@ -165,7 +165,7 @@ class _Report:
             parts.append(f'<div class="note">Under way then: {text(said)}</div>')
         for number, one in enumerate(self.story.texts, 1):
             if one.error is not None:
-                where = f"Cell {number}: " if len(self.story.texts) > 1 else ""
+                where = f"{text(_cell(number, one))}: " if len(self.story.texts) > 1 else ""
                 shown = terminal_text(self.redact("\n".join(problem_of(one.error).traceback)))
                 parts.append(f'<div class="problem failed">{where}<pre>{shown}</pre></div>')
         return "\n".join(parts)
@@ -404,7 +404,10 @@ def _language(name: str) -> Language:
 
 
 def _cell(number: int, story: Story) -> str:
-    return f"Cell {number}" if story.source.name.startswith("cell") else f"{number}: {story.source.name}"
+    name, number = story.source.name, story.source.number(number)
+    if name.startswith("cell "):  # of a notebook that a command ran
+        return name.capitalize()
+    return f"Cell {number}" if name == "cell" else f"{number}: {name}"
 
 
 def _plural(count: int, what: str) -> str:

@@ -314,12 +314,14 @@ def merged(cells: Sequence[CellRecord]) -> list[Total]:
 
 def _row(total: Total, numbers: Mapping[int, int]) -> tuple[str, ...]:
     line = total.source.line_column(total.span.start)[0]
-    number = numbers.get(id(total.source))
-    name = total.source.name if total.source.name != "cell" else f"cell {number}" if number is not None else ""
-    place = f"{name}:{line}" if name else str(line)
+    place = numbers.get(id(total.source))
+    name = total.source.name if total.source.name != "cell" else ""
+    if place is not None and not name:
+        name = f"cell {total.source.number(place)}"
+    where = f"{name}:{line}" if name else str(line)
     text = clip(total.source.line_text(line).strip() or total.label, 80)
     return (
-        place,
+        where,
         text,
         f"{total.times:,}",
         f"{total.failed:,}" if total.failed else "",

@@ -48,7 +48,8 @@ class Head(Struct, frozen=True, tag="head", tag_field="k", omit_defaults=True):
 
 
 class Text(Struct, frozen=True, tag="text", tag_field="k", omit_defaults=True):
-    """A file or a cell begins to run: its text, and what a person set before it."""
+    """A file or a cell begins to run: its text, and what a person set before it. `prompt` is the number beside the cell
+    in the notebook, 0 without one; `number`, the place in the run, is that of addresses (`c3/1`)."""
 
     number: int
     language: str
@@ -59,6 +60,7 @@ class Text(Struct, frozen=True, tag="text", tag_field="k", omit_defaults=True):
     directory: str = ""
     profile: str = "default"
     t: int = 0
+    prompt: int = 0
 
 
 class Asked(Struct, frozen=True, tag="asked", tag_field="k", omit_defaults=True):

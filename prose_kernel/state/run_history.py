@@ -31,9 +31,10 @@ class Step:
 
 @dataclass(slots=True)
 class RunCell:
-    """A file or cell of the run. `status` None: it has not ended."""
+    """A file or cell of the run; `prompt` 0: no notebook shows a number for it. `status` None: it has not ended."""
 
     number: int
+    prompt: int
     name: str
     language: str
     text: str
@@ -51,7 +52,7 @@ def cells_of(found: JournalRead) -> Iterator[RunCell]:
             case Text():
                 if cell is not None:
                     yield cell
-                cell, asked = RunCell(record.number, record.name, record.language, record.text), {}
+                cell, asked = RunCell(record.number, record.prompt, record.name, record.language, record.text), {}
             case Asked() if cell is not None and record.kind != "wait":
                 asked[record.key] = Step(record.key, record.kind, record.said)
                 cell.steps.append(asked[record.key])

@@ -176,7 +176,7 @@ class Outline:
     def _cell_started(self, event: CellStarted) -> None:
         self._end_cell("ok")
         run = self._run or self._begin_run("")
-        span = self._begin("cell", f"cell {event.index}", run)
+        span = self._begin("cell", f"cell {event.place.source.number(event.index)}", run)
         span.attributes |= {"prose.cell": event.index, "code.file.path": event.place.source.name}
         self._cell = self._started(span)
         self._boundary = span.begin

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import time
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from prose_kernel.cells.provenance import Opening
 from prose_kernel.cells.runner import Cells
 from prose_kernel.errors import NobodyToAsk
 from prose_kernel.language.source import Source
@@ -189,6 +191,7 @@ class TestedCells(Cells):
         if "offline" not in overrides and self.settings.cassette is None:
             self.overrides["cassette"] = notebook.stem  # what a live test records is named after the notebook
         self._runs: list[Path] = []  # directories of runs that have ended
+        self._prompts = itertools.count(1)  # as in a notebook that was run from its beginning
 
     @property
     def notebook_path(self) -> str:
@@ -229,7 +232,9 @@ class TestedCells(Cells):
         self._statements.begin()
         begin = time.monotonic()
         with watched(seconds, self.interrupt) as watch:
-            problem = await self.run(cell.text, output, live=False)
+            problem = await self.run(
+                cell.text, output, live=False, opening=Opening.of(cell.text, None, next(self._prompts))
+            )
         return CellRun(
             output.outputs,
             output.origins,

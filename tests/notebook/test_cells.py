@@ -379,7 +379,8 @@ async def test_a_path_that_cannot_be_is_named(cells: Cells, cell: str) -> None:
 async def test_an_error_that_holds_a_whole_file_shows_its_beginning(cells: Cells) -> None:
     output = Recording()
     problem = await cells.run('let s = "0123456789"\nrepeat 15:\n  s = "{s}{s}"\nthrow "{s}"', output, live=False)
-    assert problem is not None and problem.evalue.endswith("… (327,680 characters in all)")
+    assert problem is not None and problem.evalue.endswith("…")
+    assert "… (327,680 characters in all)" in problem.traceback[0]
     assert len(problem.evalue) < 11_000 and len("".join(problem.traceback)) < 12_000
 
 

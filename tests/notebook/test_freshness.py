@@ -301,7 +301,7 @@ async def test_what_was_brought_back_is_known_with_its_cells(book: Notebook, tmp
     again = Notebook(Cells(tmp_path, ScriptedPerson(available=False)))
     await again.magic("%restore")
     again.cells.provenance.arrange([("a", "let x = 3"), *((key, sources[key]) for key in "bc")])
-    assert again.why() == {"b": ["x was changed by c4"], "c": ["y may change: c2 is stale"]}
+    assert again.why() == {"b": ["x was changed by [5]"], "c": ["y may change: [2] is stale"]}
     await again.cells.close()
 
 

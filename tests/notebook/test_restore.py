@@ -84,6 +84,27 @@ def test_an_unfinished_cell_goes_on_when_it_is_run_again(directory: Path) -> Non
         ]
 
 
+def test_a29_cells_are_named_by_the_numbers_of_their_prompts(directory: Path) -> None:
+    with kernel(directory) as client:
+        client.run("%bindings")
+        client.run("const n = 1")
+        client.run("%bindings")
+        client.run('let m = exec "echo two"')
+        assert "a const of cell 2" in client.run("%%vvm\nn = 2").error["evalue"]
+        rows = [row.split()[:2] for row in client.run("%history").displays[0].splitlines()[1:]]
+        assert [row for row in rows if "/" not in row[0]] == [["c1", "[2]"], ["c2", "[4]"], ["c3", "[5]"]]
+        drawn = client.run("%graph all").displays[0].splitlines()
+        assert [line for line in drawn if line.startswith("cell")] == ["cell 2", "cell 4", "cell 5"]
+        assert "cell 4:1" in client.run("%profile all").displays[0]
+        assert "no cell 3" in client.run("%back 3").error["evalue"]
+        assert "after cell 4" in client.run("%back 4").displays[0]
+    with kernel(directory) as client:  # the numbers beside the cells stay those of the kernel before
+        client.run("%restore")
+        rows = [row.split()[:2] for row in client.run("%history").displays[0].splitlines()[1:]]
+        assert [row for row in rows if "/" not in row[0]] == [["c1", "[2]"], ["c2", "[4]"]]
+        assert "after cell 2" in client.run("%back c1").displays[0]
+
+
 def test_going_back_makes_a_branch(directory: Path) -> None:
     with kernel(directory) as client:
         client.run('let n = exec "echo x >> ran; wc -l < ran"')
@@ -91,12 +112,12 @@ def test_going_back_makes_a_branch(directory: Path) -> None:
         client.run("let k = 2")
         history = client.run("%history").displays[0]
         assert [re.sub(r"\s{2,}", " | ", line) for line in history.splitlines()] == [
-            "where | asked | answered",
-            'c1 | ✓ | let n = exec "echo x >> ran; wc -l < ran"',
+            "where | cell | asked | answered",
+            'c1 | [1] | ✓ | let n = exec "echo x >> ran; wc -l < ran"',
             "c1/1/x0 | ✓ | command echo x >> ran; wc -l < ran | 1",
-            'c2 | ✓ | exec "echo x >> ran"',
+            'c2 | [2] | ✓ | exec "echo x >> ran"',
             "c2/1/x0 | ✓ | command echo x >> ran",
-            "c3 | ✓ | let k = 2",
+            "c3 | [3] | ✓ | let k = 2",
         ]
         back = client.run("%back 1")
         assert back.displays == [
@@ -108,7 +129,7 @@ def test_going_back_makes_a_branch(directory: Path) -> None:
         client.run("%reset")
         assert client.run("%restore").displays[0] == "2 cells of the run are back.\n  names: n"
         assert client.run("%back 9").error["evalue"] == "%back: the run has no cell 9"
-        assert client.run("%back 2").error["evalue"] == "%back: cell 2 is the last one"
+        assert client.run("%back 6").error["evalue"] == "%back: cell 6 is the last one"
         assert len(list((directory / ".prose" / "runs").iterdir())) == 2
         into = client.run("%back c1/1").displays[0]
         assert into.startswith("The run is as it was before c1/1. ")

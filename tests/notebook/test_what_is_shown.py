@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from pathlib import Path
 
 import pytest
 from notebook.recording import Recording
 from notebook.test_results import Outputs, cells, fine, outputs  # noqa: F401 - a fixture
+from sessions.people import ScriptedPerson
 
 from prose_kernel.cells.runner import Cells
 from prose_kernel.cli.main import main
 from prose_kernel.presentation.cards import ENDS
+from prose_kernel.presentation.display import Problem
 
 CONTINUE = 'parallel for i in [1, 2]:\n  exec "echo out; exit $i"\n    env: { i }\n    on-fail: "continue"\n'
 IN_THE_MIDDLE = "parallel:\n  a = do f(0)\n  b = do f(3)\n"
@@ -124,3 +128,36 @@ async def test_a29_many_branches_show_the_failed_ones_and_the_ends(cells: Cells)
     display = recording.calls[0][1]
     assert "max-height" in display.data["text/html"]
     assert len(cells.values()["found"]) == 100
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("p.prose", 'let a = 1\nexec "exit 3"'),
+        ("p.prose", 'throw "x"'),
+        ("p.prose", "let a = nowhere"),
+        ("p.vvm", "x = 1\ny = nowhere"),
+    ],
+)
+def test_a49_an_error_has_the_same_head_in_terminal_and_kernel(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    text: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text(text)
+
+    async def in_a_notebook() -> Problem | None:
+        mine = Cells(tmp_path, ScriptedPerson())
+        try:
+            return await mine.run(f"%run {name}", Recording(), live=False)
+        finally:
+            await mine.close()
+
+    problem = asyncio.run(in_a_notebook())
+    assert problem is not None
+    head = re.sub(r"\x1b\[[\d;]*m", "", problem.traceback[0]).splitlines()[0]
+    assert main(["run", name]) != 0
+    assert head in capsys.readouterr().err.splitlines()

@@ -82,7 +82,7 @@ class Machine(RuntimeMachine):
         slot = self._run.root.table.get(name)
         if slot is None or slot.kind not in ("const", "input"):
             return None
-        return f"{'a' if slot.kind == 'const' else 'an'} {slot.kind} of cell {slot.cell}"
+        return f"{'a' if slot.kind == 'const' else 'an'} {slot.kind} of cell {slot.source.number(slot.cell)}"
 
     # ------------------------------------------------------------ looking
 
