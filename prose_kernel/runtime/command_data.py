@@ -15,7 +15,7 @@ from prose_kernel.errors import ValueTypeError
 from prose_kernel.runtime import csv_text
 from prose_kernel.runtime.csv_text import LONGEST_ROW
 from prose_kernel.runtime.data_formats import NotData, json_value, parse
-from prose_kernel.runtime.values import ExecText, Value, full_text, inserted_text
+from prose_kernel.runtime.values import ExecText, Value, full_text, inserted_text, require_writable
 
 LONGEST_OUTPUT: Final = 100_000_000
 """What `max-output` may be at most."""
@@ -33,15 +33,15 @@ def require_whole(value: Value) -> None:
     if isinstance(value, (str, int, float)):
         return
     stack: list[Value] = [value]
+    met: set[int] = set()  # a list may be in several places: it is looked through once
     while stack:
         part = stack.pop()
         if isinstance(part, ExecText):
             if part.result.stdout_truncated:
                 raise _half(part)
-        elif isinstance(part, list):
-            stack += part
-        elif isinstance(part, dict):
-            stack += part.values()
+        elif isinstance(part, (list, dict)) and id(part) not in met:
+            met.add(id(part))
+            stack += part if isinstance(part, list) else part.values()
 
 
 def _half(value: ExecText) -> ValueTypeError:
@@ -134,14 +134,15 @@ def _objects(lines: Iterable[str], most: int) -> Iterator[object]:
 
 def input_text(value: Value) -> str | bytes:
     """A value as standard input: text and images as they are, an array or object as JSON, nothing for null. Raises
-    E220."""
+    E209, E220."""
     require_whole(value)
+    require_writable(value)
     if isinstance(value, ExecText) and value.result.image:
         return value.result.image
     return "" if value is None else full_text(value)
 
 
 def variable_text(value: Value) -> str:
-    """A value as an environment variable: as it would be inserted into a text. Raises E220."""
+    """A value as an environment variable: as it would be inserted into a text. Raises E209, E220."""
     require_whole(value)
     return inserted_text(value)

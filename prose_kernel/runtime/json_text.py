@@ -9,10 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 MOST: Final = 10_000_000
 """Members of a value, and of those in it, that are written out."""
+
+LONGEST_TEXT: Final = 100_000_000
+"""Characters of a text that a program makes (amendment A32)."""
 
 _DIGITS: Final = 4000
 """Python writes whole numbers of up to 4,300 digits at once."""
@@ -93,28 +96,56 @@ def int_text(number: int) -> str:
     return "".join(pieces)
 
 
-def too_large(value: object) -> str:
-    """What is said instead of a value whose text would not fit into memory, "" for one whose text does.
+class Extent(NamedTuple):
+    """How large a value is: levels of lists and objects, members at all levels, characters of its texts.
 
-    A list that stands in many places is one value, but it is written out in each: sixty assignments `x = [x, x]` are
-    more text than there is room for.
+    A list that is in several places is counted in each of them, because it is written in each.
     """
-    counts: dict[int, int] = {}
-    agenda: list[Any] = [value] if isinstance(value, (list, dict)) else []
+
+    levels: int
+    members: int
+    characters: int
+
+
+def extent(value: object) -> Extent:
+    """The extent of a value. Linear in its different lists and objects, however often each of them occurs."""
+    found: dict[int, Extent] = {}
+    agenda: list[Any] = [value]
     while agenda:
         top = agenda[-1]
-        if id(top) in counts:
+        if id(top) in found:
             agenda.pop()
             continue
-        inner = [item for item in (top if isinstance(top, list) else top.values()) if isinstance(item, (list, dict))]
-        unknown = [item for item in inner if id(item) not in counts]
+        members = top if isinstance(top, list) else top.values() if isinstance(top, dict) else ()
+        inner = [item for item in members if isinstance(item, (list, dict))]
+        unknown = [item for item in inner if id(item) not in found]
         if unknown:
             agenda.extend(unknown)
             continue
-        counts[id(top)] = len(top) + sum(counts[id(item)] for item in inner)
+        levels, count, characters = 0, len(members), sum([len(item) for item in members if type(item) is str])
+        for item in inner:
+            below = found[id(item)]
+            levels = max(levels, below.levels)
+            count += below.members
+            characters += below.characters
+        found[id(top)] = Extent(levels + 1, count, characters)
         agenda.pop()
-    members = counts.get(id(value), 0)
-    return f"too large to be written out: it has {int_text(members)} members" if members > MOST else ""
+    return found[id(value)]
+
+
+def too_large(value: object) -> str:
+    """The note that replaces a value whose text would not fit into memory, "" for one whose text does.
+
+    Sixty assignments `x = [x, x]` are more text than there is room for.
+    """
+    if not isinstance(value, (list, dict)):
+        return ""
+    _, members, characters = extent(value)
+    if members > MOST:
+        return f"too large to be written out: it has {int_text(members)} members"
+    if characters > LONGEST_TEXT:
+        return f"too large to be written out: its texts have {int_text(characters)} characters"
+    return ""
 
 
 def mapped(value: object, leaf: Callable[[Any], object]) -> Any:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from prose_kernel.errors import RunError, ValueTypeError
+from prose_kernel.runtime.json_text import LONGEST_TEXT as LONGEST_TEXT
 from prose_kernel.runtime.json_text import int_text, json_text, mapped, too_large
 from prose_kernel.runtime.ports import CommandResult, Key
 
@@ -142,8 +143,14 @@ def full_text(value: Value) -> str:
 
 
 def inserted_text(value: Value) -> str:
-    """The value as interpolation inserts it (1.6): exec text without its trailing newlines, null as empty text."""
+    """The value as interpolation inserts it (1.6): exec text without its trailing newlines, null as empty text.
+
+    Raises E209 for an array or object whose text would be too long (amendment A32).
+    """
     match value:
+        case list() | dict():
+            require_writable(value)
+            return full_text(value)
         case None:
             return ""
         case ExecText():
@@ -152,8 +159,10 @@ def inserted_text(value: Value) -> str:
             return full_text(value)
 
 
-LONGEST_TEXT: Final = 100_000_000
-"""Characters of a text that a program makes (amendment A32)."""
+def require_writable(value: Value) -> None:
+    """Raise E209 for an array or object whose text would not fit into memory."""
+    if much := too_large(value):
+        raise ValueTypeError(f"this {kind_of(value)} is {much}", hint="use a part of it")
 
 
 def require_short(length: int) -> None:

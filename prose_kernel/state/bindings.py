@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, cast
 
 from prose_kernel.errors import StateError
+from prose_kernel.runtime.json_text import mapped
 from prose_kernel.runtime.ports import Binding
 from prose_kernel.runtime.structured_text import split_source, split_value
 from prose_kernel.runtime.structured_text import value_of as value_of
@@ -75,11 +76,11 @@ def body(value: Value) -> str:
 
 def stored(value: Value) -> object:
     """Return plain JSON data in which a member with a binding of its own appears as `{"$ref": path}` (3.2)."""
+    return mapped(value, _stored)
+
+
+def _stored(value: Value) -> object:
     match value:
-        case list():
-            return [stored(member) for member in value]
-        case dict():
-            return {name: stored(member) for name, member in value.items()}
         case Reference():
             return {"$ref": value.location}
         case ExecText():

@@ -156,3 +156,38 @@ async def test_a_number_that_grows_beyond_printing() -> None:
     w = World(listening=False)
     error = await w.fail(lines("let n = 1", "repeat 20000:", "  n = n + n"))
     assert (error.code, error.message) == ("E209", "the number has more than 4,000 digits")
+
+
+@pytest.mark.parametrize("step", ["a = {x: a, y: a}", "a = [a, a]", "a = [a] + [a]"])
+async def test_a32_a_value_that_doubles_ends_with_an_error_where_it_is_bound(step: str) -> None:
+    w = World(listening=False)
+    error = await w.fail(lines("let a = 1", "repeat 60:", f"  {step}", 'let b = "{a}"'))
+    assert (error.code, error.location is not None and error.location.line) == ("E209", 3)
+
+
+async def test_a32_a_value_that_shares_its_members_is_compared_and_stored_in_no_time() -> None:
+    source = lines(
+        "let a = 1",
+        "let b = 1",
+        "repeat 18:",
+        "  a = {x: a, y: a}",
+        "  b = {x: b, y: b}",
+        "let same = a == b",
+        "try:",
+        "  repeat 60:",
+        "    a = [a, a]",
+        "catch as e:",
+        "  let code = e.code",
+    )
+    w = World(listening=False)
+    await w.run(source)
+    assert (w.value("same"), w.value("code")) == (True, "E209")
+
+
+async def test_a32_texts_of_many_long_members_are_counted_before_they_are_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("prose_kernel.runtime.json_text.LONGEST_TEXT", 10_000)
+    w = World(listening=False)
+    error = await w.fail(lines(f'let t = "{"x" * 2000}"', "let a = [t, t, t, t, t, t]", 'let b = "{a}"'))
+    assert (error.code, error.location is not None and error.location.line) == ("E209", 3)

@@ -96,8 +96,13 @@ def equal(left: Value, right: Value, *, fold: bool = False) -> bool:
 def _same_data(left: Value, right: Value) -> bool:
     """JSON equality, without recursion: a boolean is no number, the order of keys does not matter."""
     stack: list[tuple[object, object]] = [(_data(left), _data(right))]
+    met: dict[tuple[int, int], object] = {}  # a list may be in several places: it is compared once
     while stack:
         a, b = stack.pop()
+        if isinstance(a, (list, dict)):
+            if (id(a), id(b)) in met:
+                continue
+            met[id(a), id(b)] = a, b  # kept, so that no other object gets their ids
         if isinstance(a, list) and isinstance(b, list):
             if len(a) != len(b):
                 return False

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Self
 
-from prose_kernel.errors import ProseError, StateError
+from prose_kernel.errors import ProseError, ValueTypeError
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.keywords import NOT_STRICT
 from prose_kernel.language.source import Source
@@ -25,7 +25,7 @@ from prose_kernel.runtime.execution_context import ExecutionContext, Host, Node,
 from prose_kernel.runtime.ports import Binding, Key, Store
 from prose_kernel.runtime.shared_names import Agent, Function
 from prose_kernel.runtime.text import clipped
-from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value
+from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, require_writable
 
 if TYPE_CHECKING:
     from prose_kernel.machine.openprose.code import Body
@@ -162,30 +162,53 @@ class ProgramContext(ExecutionContext):
 
     def with_places(self, value: Value, node: tree.Node) -> Value:
         """An array or object whose members can be stored as references: a reply or a command's result whose name
-        holds something else by now gets a binding of its own. Raises `StateError` for one that no store could hold."""
-        try:
-            return self._placed(value, node)
-        except RecursionError:
-            raise located(self, StateError("the value is nested too deeply to be stored"), node) from None
+        holds something else by now gets a binding of its own.
 
-    def _placed(self, value: Value, node: tree.Node) -> Value:
-        if self.run.store.by_value or not _has_places(value):
+        Raises E209 for a value that is too large or nested too deeply (amendment A32). A member that is in several
+        places is looked at once: sixty assignments `a = [a, a]` cost sixty steps.
+        """
+        if not _has_places(value):
             return value
+        self.bounded(value, node)
+        if self.run.store.by_value:
+            return value
+        placed: dict[int, Value] = {}
+        agenda = [value]
+        while agenda:
+            inner = agenda[-1]
+            waiting = [item for item in _members(inner) if type(item) in _CONTAINERS and id(item) not in placed]
+            if waiting and id(inner) not in placed:
+                agenda += reversed(waiting)
+                continue
+            agenda.pop()
+            if id(inner) not in placed:
+                placed[id(inner)] = self._placed(inner, node, placed)
+        return placed[id(value)]
+
+    def _placed(self, value: Value, node: tree.Node, placed: Mapping[int, Value]) -> Value:
+        """The value with members that can be stored; its arrays and objects are in `placed` already."""
         if isinstance(value, list):
-            found = [self._member(member, node) for member in value]
+            found = [self._member(member, node, placed) for member in value]
             return found if any(a is not b for a, b in zip(found, value, strict=True)) else value
         if type(value) is dict:
-            fields = {name: self._member(member, node) for name, member in value.items()}
+            fields = {name: self._member(member, node, placed) for name, member in value.items()}
             return fields if any(fields[name] is not value[name] for name in value) else value
         return value
 
-    def _member(self, value: Value, node: tree.Node) -> Value:
+    def _member(self, value: Value, node: tree.Node, placed: Mapping[int, Value]) -> Value:
         if isinstance(value, ExecText):
             return value if self.run.is_at(value) else self.kept_element(replace(value, location=""), node)
         if isinstance(value, Reference) and not self.run.is_current(value):
             text = value.read()
             return self.run.refer(self.keep_anonymous(text, node), value.summary, text, value.schema)
-        return self._placed(value, node)
+        return placed.get(id(value), value)
+
+    def bounded(self, value: Value, node: tree.Node) -> None:
+        """Raise E209 for an array or object that is too large to be written out (amendment A32)."""
+        try:
+            require_writable(value)
+        except ValueTypeError as error:
+            raise located(self, error, node) from None
 
     # ------------------------------------------------------------ events and errors
 
@@ -234,7 +257,13 @@ def _argument(value: Value) -> str:
         return "(cannot be read)"
 
 
+_CONTAINERS: Final = (list, dict)
+
+
+def _members(value: Value) -> Iterable[Value]:
+    return value if isinstance(value, list) else value.values() if isinstance(value, dict) else ()
+
+
 def _has_places(value: Value) -> bool:
     """Whether a member of an array or object may have a binding of its own."""
-    members = value if isinstance(value, list) else value.values() if isinstance(value, dict) else ()
-    return any(isinstance(member, (ExecText, Reference, list, dict)) for member in members)
+    return any(isinstance(member, (ExecText, Reference, list, dict)) for member in _members(value))
