@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from prose_kernel.language.source import Source, Span
+from prose_kernel.runtime import asides
 from prose_kernel.runtime.events import Bound, CellStarted, Event
 from prose_kernel.runtime.values import ExecText, Reference, Value
 
@@ -183,6 +184,7 @@ class Provenance:
         """A cell begins. It counts from the moment in which a program of it runs."""
         self._close(failed=False)  # of a text outside of cells
         self._opened = self.last = opening
+        asides.cell.set("" if opening.key.startswith("text:") else opening.key)
 
     def end(self, *, failed: bool) -> None:
         """The cell is over; what it has bound by now stays, however it ended."""

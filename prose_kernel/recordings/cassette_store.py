@@ -17,6 +17,7 @@ from prose_kernel.recordings.keys import Identity, ToolNames, key_of
 from prose_kernel.recordings.matching import How, Index, Take, scope
 from prose_kernel.recordings.records import Meta
 from prose_kernel.recordings.redaction import Redaction, sound
+from prose_kernel.runtime import asides
 from prose_kernel.runtime.ports import Clock
 from prose_kernel.runtime.secret_patterns import mapped
 from prose_kernel.runtime.session_options import CassetteOptions, Rule, Surroundings
@@ -137,13 +138,16 @@ class CassetteStore:
         return None
 
     def _found(self, key: str, at: str, attempt: int) -> tuple[Take, How, Entry] | None:
-        found = self._index.find(key, at)
+        found = self._index.find(key, at, asides.cell.get())
         if found is None or (entry := found[0].entry(attempt)) is None:
             return None
         return *found, entry
 
     def use(self, take: Take, how: How, at: str, entry: Entry) -> None:
-        self._index.use(take, how, at)
+        self._index.use(take, how, at, asides.cell.get())
+        self._count(at, entry)
+
+    def _count(self, at: str, entry: Entry) -> None:
         entry.used = True
         self._touched.add(entry.file)
         if self.on_use is not None:
@@ -161,7 +165,8 @@ class CassetteStore:
         take = self._index.take(key, recorded_at)
         entry = take.entry(attempt) if take is not None else None
         if take is not None and entry is not None:
-            self.use(take, "path" if recorded_at == at else "key", at, entry)
+            self._index.use(take, "path" if recorded_at == at else "key", at)
+            self._count(at, entry)
         self.took_part(at)
 
     def unused(self) -> Iterable[Entry]:
@@ -173,7 +178,8 @@ class CassetteStore:
 
     def miss(self, what: str, req: Mapping[str, Any], keys: Sequence[str], at: str, program: str) -> tuple[str, str]:
         """Why nothing is found under any of these keys, and how to record it."""
-        used_up = sum(self._index.count(key, scope(at)) for key in keys if self._index.find(key, at) is None)
+        find, cell = self._index.find, asides.cell.get()
+        used_up = sum(self._index.count(key, scope(at)) for key in keys if find(key, at, cell) is None)
         if self._nearest is None:
             counting = [entry for entry in self.entries() if not entry.replaced]
             self._nearest = differences.Nearest(counting, self.own_name)
@@ -194,6 +200,10 @@ class CassetteStore:
         return race in self._asked_in
 
     # ------------------------------------------------------------ writing
+
+    def place(self, key: str, at: str) -> str:
+        """The path under which the answer to a request at this path is recorded (`Index.place`)."""
+        return self._index.place(key, at, asides.cell.get())
 
     def meta(self, **told: Any) -> Meta:
         """What is told about a record that is written now."""
@@ -230,9 +240,12 @@ class CassetteStore:
             "meta": self._told_of(meta, out),
         }
         if req is not None:
-            data |= {"key": key_of(req), "req": req, "try": tried}
+            key = key_of(req)
+            data |= {"key": key, "req": req, "try": tried, "at": self.place(key, at)}
+            if cell := asides.cell.get():
+                data["cell"] = cell
         line = records.encoded(data)
-        self._pending.append((self._enter(line), line))
+        self._pending.append((self._enter(line, at), line))
 
     def _told_of(self, meta: Meta, out: Any) -> dict[str, Any]:
         places = self.redaction.places_in(_texts(out), PLACES)
@@ -240,12 +253,12 @@ class CassetteStore:
         named = {word.strip("«»"): place for word, place in places.items()}
         return told | named
 
-    def _enter(self, line: bytes) -> Entry:
+    def _enter(self, line: bytes, at: str) -> Entry:
         """What is recorded answers from now on, in this run too."""
         entry = Entry(self.own_name, 0, records.read(line[:-1]), line[:-1])
         if entry.record.t not in records.ANSWERS:
             return entry
-        for former in self._index.record(entry):
+        for former in self._index.record(entry, at):
             former.replaced = True
             self._replaced += 1
         found = self._files.setdefault(self.own, CassetteFile(self.own, self.own_name))

@@ -1,4 +1,5 @@
-"""Which record answers a request: by key and path, then the next unused one of the key, then the last (4.2)."""
+"""Which record answers a request: that of its cell, by key and path, then the next unused one of the key, then the
+last (4.2)."""
 
 from __future__ import annotations
 
@@ -91,12 +92,15 @@ class Index:
         self._by_tail: dict[tuple[str, str], _Queue] = {}
         self._by_key: dict[str, _Queue] = {}
         self._by_scope: dict[tuple[str, str], _Queue] = {}
+        self._by_cell: dict[tuple[str, str, str], Take] = {}
+        self._ran: set[tuple[str, str, str]] = set()  # what cells have asked in this process
         self._borrowed: Counter[tuple[str, str]] = Counter()
         self._bound: dict[tuple[str, str], tuple[Take, How]] = {}
 
     def add(self, entries: Iterable[Entry]) -> None:
         """The records of one file that count. Files are added in order of preference."""
         made: dict[tuple[str, str], Take] = {}
+        of_cells: dict[tuple[str, str, str], Take] = {}
         for entry in entries:
             record = entry.record
             if entry.replaced or record.t not in records.ANSWERS:
@@ -108,10 +112,14 @@ class Index:
                 self._put(take)
             take.attempts[record.tried] = entry
             take.used = take.used or entry.used
+            if record.cell:
+                of_cells[record.key, tail(record.at), record.cell] = take
+        self._by_cell = of_cells | self._by_cell
 
     def renewed(self, files: Iterable[Iterable[Entry]]) -> Index:
         """An index of what is on disk now, which knows what this run has used."""
         fresh = Index(self._repeats)
+        fresh._ran = self._ran
         for entries in files:
             fresh.add(entries)
         for (key, at), (take, how) in self._bound.items():
@@ -130,8 +138,15 @@ class Index:
         self._by_key.setdefault(take.key, _Queue()).add(take)
         self._by_scope.setdefault((take.key, scope(take.at)), _Queue()).add(take)
 
-    def record(self, entry: Entry) -> list[Entry]:
-        """A record that this run has just written, with those that it replaces in the same file."""
+    def place(self, key: str, at: str, cell: str) -> str:
+        """The path under which the answer to a request is recorded. A cell that is run again replaces its own record,
+        so that a run from the top gives what it has shown last."""
+        own = self._by_cell.get((key, tail(at), cell)) if cell else None
+        return own.at if own is not None else at
+
+    def record(self, entry: Entry, at: str) -> list[Entry]:
+        """The record that this run has just written for a request at this path, with those that it replaces in the same
+        file."""
         place = (entry.record.key, entry.record.at)
         take = self._exact.get(place)
         replaced: list[Entry] = []
@@ -145,7 +160,10 @@ class Index:
             replaced = [former]
         take.attempts[entry.record.tried] = entry
         take.used = entry.used = True
-        self._bound[place] = (take, "path")
+        self._bound[take.key, at] = (take, "path")
+        if cell := entry.record.cell:
+            self._by_cell[take.key, tail(at), cell] = take
+            self._ran.add((take.key, tail(at), cell))
         return replaced
 
     def drop(self, take: Take, entry: Entry) -> None:
@@ -155,19 +173,26 @@ class Index:
         if not take.attempts:
             take.used = True
             self._exact = {place: other for place, other in self._exact.items() if other is not take}
+            self._by_cell = {place: other for place, other in self._by_cell.items() if other is not take}
             self._bound = {place: bound for place, bound in self._bound.items() if bound[0] is not take}
             for queue in (*self._by_key.values(), *self._by_tail.values(), *self._by_scope.values()):
                 queue.takes = [other for other in queue.takes if other is not take]
                 queue.rewind()
 
-    def find(self, key: str, at: str) -> tuple[Take, How] | None:
-        """The take that answers a request, which is not used up by asking."""
-        exact = self._exact.get((key, at))
-        if exact is not None:
-            return exact, "path"
+    def find(self, key: str, at: str, cell: str = "") -> tuple[Take, How] | None:
+        """The take that answers a request, which is not used up by asking. What a cell has recorded answers it, and no
+        other record; once in a process: a cell that is run again there asks again."""
         bound = self._bound.get((key, at))
         if bound is not None:
             return bound
+        place = (key, tail(at), cell)
+        if cell and (take := self._by_cell.get(place)) is not None:
+            if place not in self._ran:
+                return take, "path" if take.at == at else "key"
+            return (take, "reuse") if self._repeats == "reuse" else None
+        exact = self._exact.get((key, at))
+        if exact is not None:
+            return exact, "path"
         own = scope(at)
         for queue in (self._by_tail.get((key, tail(at))), self._by_scope.get((key, own))):
             if queue is not None and (take := queue.unused()) is not None:
@@ -196,9 +221,11 @@ class Index:
         """How many takes there are of a key for a run of this scope."""
         return sum(1 for _ in self._reusable(key, own))
 
-    def use(self, take: Take, how: How, at: str) -> None:
+    def use(self, take: Take, how: How, at: str, cell: str = "") -> None:
         """A request at this path is answered by the take, and its further attempts are too."""
         take.used = True
+        if cell:
+            self._ran.add((take.key, tail(at), cell))
         own = scope(at)
         if own and not scope(take.at) and (take.key, at) not in self._bound:
             self._borrowed[take.key, own] += 1

@@ -117,7 +117,7 @@ class RecordedJudge:
             told = answer.details.get("usage")
             usage = usage_facts(Usage(**told)) if isinstance(told, dict) else {}
             meta = shelf.meta(origin=answer.by, resolved=str(model) if model else "", usage=usage, ms=max(0, spent))
-            _note(key, request.at)
+            _note(key, shelf.place(key, request.at))
             await shelf.add("judge", request.at, req, out, meta)
             return answer
         finally:

@@ -290,7 +290,7 @@ class _Attempt:
             usage=usage_facts(result.usage),
             sampling=result.details.get("sampling") or {},
         )
-        self.note(self.request.at)
+        self.note(self.shelf.place(self.key, self.request.at))
         await self.shelf.add("session", self.request.at, self.req, answer, meta, self.number)
 
     async def record_failure(self, failure: ProviderError, seconds: float) -> None:
@@ -305,7 +305,7 @@ class _Attempt:
                 getattr(failure, "retry_after", None),
             )
         )
-        self.note(self.request.at)
+        self.note(self.shelf.place(self.key, self.request.at))
         await self.shelf.add("error", self.request.at, self.req, out, self._meta(seconds), self.number)
 
     def record_budget(self, spent: BudgetSpent, used: budgets.Spent, seconds: float) -> None:
@@ -314,14 +314,14 @@ class _Attempt:
 
         facts = usage_facts(Usage(1, used.tokens, 0, used.usd))
         out = builtins(Failure(BudgetSpent.__name__, spent.message, False, spent.budget))
-        self.note(self.request.at)
+        self.note(self.shelf.place(self.key, self.request.at))
         self.shelf.add_at_once("error", self.request.at, self.req, out, self._meta(seconds, usage=facts), self.number)
 
     def record_timeout(self, seconds: float) -> None:
         from prose_kernel.recordings.records import Failure, builtins
 
         out = builtins(Failure(RecordedTimeout.__name__, "the session ran into its time limit"))
-        self.note(self.request.at)
+        self.note(self.shelf.place(self.key, self.request.at))
         self.shelf.add_at_once("error", self.request.at, self.req, out, self._meta(seconds), self.number)
 
 

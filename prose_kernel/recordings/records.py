@@ -29,13 +29,15 @@ _EMPTY: Final = msgspec.Raw(b"{}")
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A line as it is found by: type, version, key, execution path, attempt (from 1); the rest undecoded."""
+    """A line as it is found by: type, version, key, execution path, attempt (from 1), and the id of the notebook's cell
+    where the front end tells one; the rest undecoded."""
 
     t: str
     v: int = VERSION
     key: str = ""
     at: str = ""
     tried: int = msgspec.field(name="try", default=1)
+    cell: str = ""
     req: msgspec.Raw = _EMPTY
     out: msgspec.Raw = _EMPTY
     meta: msgspec.Raw = _EMPTY

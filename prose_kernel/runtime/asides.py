@@ -14,6 +14,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+cell: ContextVar[str] = ContextVar("prose_kernel_cell", default="")
+"""The id of the notebook's cell that runs, as the front end tells it; "" where none does. Recordings keep it beside an
+answer (docs/reference/sessions.md 4.2)."""
+
 _asked: ContextVar[Aside | None] = ContextVar("prose_kernel_aside", default=None)
 
 
