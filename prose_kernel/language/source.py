@@ -46,8 +46,10 @@ class Source:
         return cls(text.removeprefix("\ufeff").replace("\r\n", "\n"), name, prompt)
 
     def number(self, place: int) -> int:
-        """The number by which messages name a cell: its prompt's, else its place among the texts of the run (A29)."""
-        return self.prompt or place
+        """The number by which messages name a cell (A29): its prompt's; that of its name (`cell 4`, in a notebook that
+        a command runs); else its place among the texts of the run."""
+        named, _, own = self.name.rpartition(" ")
+        return self.prompt or (int(own) if named == "cell" and own.isdecimal() else place)
 
     @cached_property
     def line_starts(self) -> list[int]:

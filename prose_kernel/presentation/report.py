@@ -405,9 +405,7 @@ def _language(name: str) -> Language:
 
 def _cell(number: int, story: Story) -> str:
     name, number = story.source.name, story.source.number(number)
-    if name.startswith("cell "):  # of a notebook that a command ran
-        return name.capitalize()
-    return f"Cell {number}" if name == "cell" else f"{number}: {name}"
+    return f"Cell {number}" if name in ("cell", f"cell {number}") else f"{number}: {name}"
 
 
 def _plural(count: int, what: str) -> str:

@@ -166,3 +166,12 @@ def test_magics_that_look_at_what_ran_see_it(capfd: pytest.CaptureFixture[str]) 
     out = capfd.readouterr().out
     assert "cell 1:2  let x = exec" in out and "ran `echo hi`; x := hi" in out
     assert "$ echo hi → x  [✓ done]" in out
+
+
+def test_a29_messages_name_a_cell_by_its_place_in_the_notebook(capfd: pytest.CaptureFixture[str]) -> None:
+    write(Path("n.ipynb"), PROSE, "%bindings", "const n = 1", "%bindings", "%%vvm\nn = 2")
+    assert main(["run", "n.ipynb"]) == 1
+    said = capfd.readouterr().err
+    assert "a const of cell 2" in said and "of cell 4" in said
+    assert main(["report", "-o", "report.html"]) == 0
+    assert ">Cell 2 " in Path("report.html").read_text() and ">Cell 1 " not in Path("report.html").read_text()
