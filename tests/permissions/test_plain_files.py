@@ -230,6 +230,7 @@ def test_a36_no_journal_in_the_way_stops_the_list_of_runs(here: Path, capfd: pyt
 
 
 def test_a36_what_the_shell_has_opened_is_read(here: Path) -> None:
+    signal.alarm(150)  # five interpreters start
     (here / "real.prose").write_text(PROGRAM)
     (here / "linked.prose").symlink_to("real.prose")
     (here / "prose.py").write_text("import sys; from prose_kernel.cli.main import main; sys.exit(main())")

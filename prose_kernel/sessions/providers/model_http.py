@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import zlib
 from collections.abc import AsyncIterator, Iterator
@@ -15,6 +16,7 @@ from prose_kernel.sessions.providers.model_calls import LONGEST_REPLY
 
 LONGEST_LINE = 4 * LONGEST_REPLY  # bytes: one event of a stream, or a whole reply that is none
 LONGEST = 8 * LONGEST_REPLY  # bytes of all events of a stream: those of 128,000 tokens and more
+A_LINE = 32  # bytes that a line counts for beside its own: empty ones cost time, too
 PACKED = ("gzip", "x-gzip")
 PIECE = 1 << 16  # bytes that are unpacked at a time
 CONNECT = 20.0  # seconds for a connection to be made
@@ -61,10 +63,11 @@ class _Bounded(httpx2.AsyncByteStream):
             for piece in self._pieces(data):
                 newline = piece.rfind(b"\n") if self._lines else -1
                 length = len(piece) - newline - 1 if newline >= 0 else length + len(piece)
-                whole += len(piece)
+                whole += len(piece) + (A_LINE * piece.count(b"\n") if self._lines else 0)
                 if length > LONGEST_LINE or whole > LONGEST:
                     raise too_long()
                 yield piece
+                await asyncio.sleep(0)  # many pieces may come of little data: signals and budgets come in between
 
     def _pieces(self, data: bytes) -> Iterator[bytes]:
         if self._unpacks is None:

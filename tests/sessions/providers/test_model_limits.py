@@ -84,6 +84,43 @@ async def test_a37_a_packed_reply_counts_by_what_it_unpacks_to(
             await link.converse(asked(), lambda _: None)
 
 
+async def test_a37_lines_count_though_they_are_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_http, "LONGEST", 2_000_000)
+
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD + b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(b"\n" * 100_000 + event("hello") + END))
+
+    async with served(answer, tmp_path) as link:
+        with pytest.raises(ProviderBadReply, match="longer than"):
+            await link.converse(asked(), lambda _: None)
+
+
+async def test_a37_unpacking_a_reply_can_be_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A little packed data holds many lines: others have their turn between its pieces."""
+    monkeypatch.setattr(model_http, "PIECE", 1000)
+    turns = 0
+
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD + b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(b"\n" * 100_000 + event("hello") + END))
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with served(answer, tmp_path) as link:
+        counting = asyncio.create_task(others())
+        seen: list[int] = []
+        unpacked = model_http._Bounded._pieces
+        monkeypatch.setattr(
+            model_http._Bounded, "_pieces", lambda *given: (seen.append(turns) or one for one in unpacked(*given))
+        )
+        assert (await link.converse(asked(), lambda _: None)).text == "hello"
+        counting.cancel()
+    assert len(seen) > 100 and len(set(seen)) > len(seen) // 2
+
+
 async def test_a37_another_packing_is_refused(tmp_path: Path) -> None:
     async def answer(writer: asyncio.StreamWriter) -> None:
         writer.write(HEAD + b"Content-Encoding: br\r\n\r\nxxxx")
