@@ -186,11 +186,11 @@ def resolve_shell(shell: str | None) -> str:
 
 
 def _look_up(name: str) -> str | None:
-    for directory in os.get_exec_path():
-        candidate = Path(directory).absolute() / name
+    for directory in os.get_exec_path():  # texts, not paths: each run looks, and an evaluation has thousands
+        candidate = os.path.join(os.path.abspath(directory), name)  # noqa: PTH100, PTH118
         try:
-            if stat.S_ISREG(candidate.stat().st_mode) and os.access(candidate, os.X_OK):
-                return str(candidate)
+            if stat.S_ISREG(os.stat(candidate).st_mode) and os.access(candidate, os.X_OK):  # noqa: PTH116
+                return candidate
         except OSError:
             continue
     return None

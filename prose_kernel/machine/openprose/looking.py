@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final, cast
 
 from prose_kernel.errors import CompileError
@@ -99,7 +100,9 @@ async def evaluate(s: ProgramContext, frame: StackFrame, text: str) -> Value:
     return await evaluated(host, computed())
 
 
+@lru_cache(maxsize=64)
 def _compiled(text: str) -> tuple[Code, bool]:
+    """An expression or a condition, ready to run. Assertions of an evaluation ask for the same few each time."""
     found: list[Diagnostic] = []
     for before in _BEFORE:
         parsed = parse(Source.of(f"{before}{text.strip()}\n", "expression"))
