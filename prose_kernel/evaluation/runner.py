@@ -203,7 +203,9 @@ class Evaluation:
             if (meter := meters.get(scope(at))) is not None:
                 meter.recorded(meta.usage, meta.ms / 1000)
 
-        recordings, ways = SharedCassettes(used), SharedWays()
+        at_once = self.options.parallel or self.spec.parallel
+        most = at_once * max(one.settings.max_parallel or 1 for one in self.variants)
+        recordings, ways = SharedCassettes(used), SharedWays(most)
         budget = self._budget()
         spec = self.spec
         decisions = {**dict.fromkeys(spec.yes, True), **dict.fromkeys(spec.no, False)}
@@ -220,7 +222,6 @@ class Evaluation:
             set(),
         )
         todo = iter(items)
-        at_once = self.options.parallel or spec.parallel
 
         async def work() -> None:
             for item in todo:

@@ -39,23 +39,25 @@ class Answered:
 
 
 class SharedWays:
-    """The connections that the runs of an evaluation share: opening one costs more than a request. Close it after all
-    of them have ended."""
+    """What the runs of an evaluation share: connections, for opening one costs more than a request, and the throttle of
+    each server, so that all of them pass a dead one over. `most` is how many calls one server gets at once from all
+    runs. Close it after all of them have ended."""
 
-    def __init__(self) -> None:
-        self._ways: list[Way] = []
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._ways: list[tuple[Way, Throttle]] = []
 
-    def way(self, name: str, server: ModelServer, where: Surroundings) -> Way:
+    def way(self, name: str, server: ModelServer, where: Surroundings, clock: Clock) -> tuple[Way, Throttle]:
         """The way to this server with these keys."""
-        for way in self._ways:
-            if way.leads_to(name, server, where):
-                return way
-        self._ways.append(Way(name, server, where))
+        for known in self._ways:
+            if known[0].leads_to(name, server, where):
+                return known
+        self._ways.append((Way(name, server, where), Throttle(name, self._most, clock)))
         return self._ways[-1]
 
     async def close(self) -> None:
         ways, self._ways = self._ways, []
-        await asyncio.gather(*(way.close() for way in ways))
+        await asyncio.gather(*(way.close() for way, _ in ways))
 
 
 class ModelServers:
@@ -154,9 +156,11 @@ class ModelServers:
 
     def _way(self, meant: Meant) -> tuple[Way, Throttle]:
         if meant.name not in self._ways:
-            shared = self._shared
-            way = (shared.way if shared is not None else Way)(meant.name, meant.server, self._where)
-            self._ways[meant.name] = way, Throttle(meant.name, self._most, self._clock)
+            to = meant.name, meant.server, self._where
+            if self._shared is not None:
+                self._ways[meant.name] = self._shared.way(*to, self._clock)
+            else:
+                self._ways[meant.name] = Way(*to), Throttle(meant.name, self._most, self._clock)
         return self._ways[meant.name]
 
     async def close(self) -> None:

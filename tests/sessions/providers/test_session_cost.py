@@ -107,3 +107,17 @@ def test_a42_the_cases_of_an_evaluation_share_connections_and_stream_nothing(stu
     assert [one.status for one in summary.results] == ["passed"] * 20
     assert stub.stats.requests == 20 and stub.stats.connections <= 4
     assert not any(last.body.get("stream") for last in stub.seen)
+
+
+def test_a43_the_cases_of_an_evaluation_pass_a_dead_server_over(stub: StubServer, tmp_path: Path) -> None:
+    (tmp_path / "prose.toml").write_text(
+        f'[providers.dead]\nkind = "openai"\nbase_url = "{stub.openai_url}"\nkey = ""\n'
+        f'[providers.well]\nkind = "openai"\nbase_url = "{stub.openai_url}"\nkey = ""\nmodel = "ok-0"\n'
+        '[models.dead.default]\nmodel = "err-503"\nfallback = ["well"]\n'
+    )
+    spec = write(
+        tmp_path, '[[assert]]\nrule = "answer is not empty"\n', [{"id": n, "question": "?"} for n in range(20)]
+    )
+    summary = evaluate(spec, parallel=4, overrides={"provider": "dead", "cassette_mode": "off"})
+    assert [one.status for one in summary.results] == ["passed"] * 20
+    assert stub.stats.by_model["ok-0"] == 20 and stub.stats.by_model["err-503"] <= 6
