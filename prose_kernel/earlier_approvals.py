@@ -9,6 +9,7 @@ gate only if a person has given or confirmed it in this process; `runtime/journa
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -144,7 +145,7 @@ class EarlierApprovals:
     def _nobody(self, left: list[Approval]) -> GateRejected:
         names = dict.fromkeys(one.gate for one in left if one.gate)
         lines = "\n".join(f"  {one.line}" for one in left)
-        options = " ".join(f"--yes {name}" for name in names)
+        options = " ".join(f"--yes {shlex.quote(escaped(name))}" for name in names)
         return GateRejected(
             f"run {self.run} continues only when its earlier approvals are confirmed:\n{lines}",
             hint=f"confirm them with {options}, or resume the run where you can be asked" if names else None,

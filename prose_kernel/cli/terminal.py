@@ -20,9 +20,11 @@ import click
 from prose_kernel.cli.live_region import LiveRegion, can_redraw, terminal_size
 from prose_kernel.errors import NobodyToAsk
 from prose_kernel.presentation.safety import TerminalText, terminal, visible
+from prose_kernel.runtime import forms
 
 if TYPE_CHECKING:
     from prose_kernel.presentation.live_words import Line
+    from prose_kernel.runtime.forms import Form
 
 Stream = Literal["stdout", "stderr"]
 Notify = Literal["off", "bell", "desktop"]
@@ -293,6 +295,17 @@ class TerminalAsker:
             self._screen.answered()
             self._seen = self._clock()
             return answer
+
+    async def ask_form(self, prompt: str, form: Form) -> str:
+        """Ask as `ask` does. A decision (a gate, a permission, a program from elsewhere) is typed below its question:
+        what was typed or pasted before that does not count."""
+        if self._available and form.kind in forms.DECISIONS:
+            for _ in range(forms.PARTS_OF_A_PASTE):
+                if not (forms.discard_typed(self._source.fileno()) or self._buffer):
+                    break
+                self._buffer = b""
+                await asyncio.sleep(forms.NEXT_PART)
+        return await self.ask(prompt)
 
     async def _read_line(self) -> str:
         while b"\n" not in self._buffer:

@@ -19,6 +19,7 @@ import queue
 import shlex
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -37,6 +38,8 @@ from prose_kernel.notebook.stdin import AGAIN, StdinChannel
 from prose_kernel.presentation.display import Display, Problem
 from prose_kernel.presentation.problems import simple
 from prose_kernel.presentation.safety import terminal
+from prose_kernel.runtime import forms
+from prose_kernel.runtime.forms import Form
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.values import verbatim
@@ -212,17 +215,24 @@ class TerminalAsker:
     magic = MAGIC
 
     def __init__(self) -> None:
-        self.questions: queue.Queue[tuple[str, concurrent.futures.Future[str]]] = queue.Queue()
+        self.questions: queue.Queue[tuple[str, bool, concurrent.futures.Future[str]]] = queue.Queue()
 
     @property
     def available(self) -> bool:
         return sys.stdin is not None and sys.stdin.isatty()
 
     async def ask(self, prompt: str) -> str:
+        return await self._ask(prompt, decides=False)
+
+    async def ask_form(self, prompt: str, form: Form) -> str:
+        """A decision is typed below its question: what was typed or pasted before that does not count."""
+        return await self._ask(prompt, decides=form.kind in forms.DECISIONS)
+
+    async def _ask(self, prompt: str, *, decides: bool) -> str:
         if not self.available:
             raise NobodyToAsk("there is no terminal to ask at")
         answer: concurrent.futures.Future[str] = concurrent.futures.Future()
-        self.questions.put((prompt, answer))
+        self.questions.put((prompt, decides, answer))
         return await asyncio.wrap_future(answer)
 
     def show(self, text: str) -> None:
@@ -231,11 +241,15 @@ class TerminalAsker:
     def serve(self) -> None:
         """Answer a question that waits; called on the main thread."""
         try:
-            prompt, answer = self.questions.get_nowait()
+            prompt, decides, answer = self.questions.get_nowait()
         except queue.Empty:
             return
         if answer.set_running_or_notify_cancel():
             try:
+                for _ in range(forms.PARTS_OF_A_PASTE):
+                    if not (decides and forms.discard_typed(sys.stdin.fileno())):
+                        break
+                    time.sleep(forms.NEXT_PART)
                 answer.set_result(builtins.input(prompt))
             except EOFError as end:
                 answer.set_exception(end)

@@ -7,9 +7,10 @@ no answer of its own: nothing is decided unless the person acts.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from prose_kernel.runtime.services import Asker
@@ -78,3 +79,25 @@ async def ask(asker: Asker, prompt: str, form: Form) -> str:
     """The answer to a question: through its form where the front end shows forms, else as a line."""
     shows = getattr(asker, "ask_form", None)
     return str(await (asker.ask(prompt) if shows is None else shows(prompt, form)))
+
+
+DECISIONS: Final = frozenset(("gate", "permission", "program"))
+"""Kinds of questions that only an answer to just this question decides."""
+
+NEXT_PART: Final = 0.1
+"""Seconds in which a terminal hands over the next part of a long text that was pasted."""
+
+PARTS_OF_A_PASTE: Final = 100
+
+
+def discard_typed(descriptor: int) -> bool:
+    """Forget what waits to be read from a terminal; whether it held a line. Nothing happens to anything else."""
+    import select
+    import termios
+
+    try:
+        held = os.isatty(descriptor) and bool(select.select([descriptor], [], [], 0)[0])
+        termios.tcflush(descriptor, termios.TCIFLUSH)
+    except (OSError, ValueError, termios.error):
+        return False
+    return held

@@ -338,3 +338,11 @@ def test_a33_a_run_that_is_resumed_by_a_run_is_approved_by_nobody(
     )  # not before: the server of the forks would carry the mark, and all of its session
     assert main(["run", "--resume", "--yes", "go"]) == 2
     assert "called from inside a run" in capsys.readouterr().err
+
+
+async def test_a39_the_command_that_is_offered_hides_nothing_in_a_name() -> None:
+    decision = GateDecision("approved", "user")
+    given = [earlier_approvals.Approval(name, name, "", decision, 0) for name in ("go", "g\u200bo now")]
+    with pytest.raises(GateRejected) as refused:
+        await earlier_approvals.EarlierApprovals("r", given=given).confirm(Somebody(), {}, None, believe=False)
+    assert refused.value.hint is not None and "--yes go --yes 'g\\u200bo now'" in refused.value.hint

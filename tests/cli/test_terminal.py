@@ -92,6 +92,17 @@ def test_a_person_who_has_waited_is_called_at_a_terminal(
     assert err.getvalue().replace("First? ", "").replace("Second? ", "").strip("\n") == called
 
 
+@pytest.mark.parametrize("before", ["approve\n", "x\n" * 6000 + "approve\n"], ids=["a line", "more than fits"])
+def test_a33_what_was_typed_before_a_gate_asks_decides_nothing(start: Start, before: str) -> None:
+    child = start('input name: "Name?"\ngate go:\n  prompt: "Publish?"\noutput x = name\n')
+    child.expect_exact("Name? ")
+    child.send(f"me\n{before}")
+    child.expect_exact("approve or reject? ")
+    child.sendline("reject")
+    child.expect_exact("[E213]")
+    assert end(child) == 1
+
+
 def test_end_of_input_is_nobody(start: Start) -> None:
     child = start('input name: "Name?"\noutput x = name\n')
     child.expect_exact("Name? ")
