@@ -146,6 +146,8 @@ def answer_display(
     `notes` are what the provider wants to be read beside its answer; they are shown as they are.
     """
     body, plain = _capped(text, len(text))
+    if request.output is not None and len(text) <= SHOWN and "\\" in text:
+        body = fenced(text, "json")  # Markdown would take away what JSON has escaped
     if result.details.get("cut") is True:
         body, plain = f"{body}\n\n*{CUT}*", f"{plain}\n{CUT}"
     noted = [clip_block(note) for note in notes]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from prose_kernel.cells.runner import Cells
 from prose_kernel.cli.main import main
 from prose_kernel.presentation.cards import ENDS
 from prose_kernel.presentation.display import Problem
+from prose_kernel.presentation.session_cards import answer_display
+from prose_kernel.runtime.ports import SessionRequest, SessionResult
 
 CONTINUE = 'parallel for i in [1, 2]:\n  exec "echo out; exit $i"\n    env: { i }\n    on-fail: "continue"\n'
 IN_THE_MIDDLE = "parallel:\n  a = do f(0)\n  b = do f(3)\n"
@@ -161,3 +164,10 @@ def test_a49_an_error_has_the_same_head_in_terminal_and_kernel(
     head = re.sub(r"\x1b\[[\d;]*m", "", problem.traceback[0]).splitlines()[0]
     assert main(["run", name]) != 0
     assert head in capsys.readouterr().err.splitlines()
+
+
+def test_a29_escapes_of_a_typed_answer_are_shown_as_they_are() -> None:
+    text = json.dumps({"when": 'a "b"\nc'})
+    request = SessionRequest("session", "Say", "c1/s0", output={"type": "object"})
+    data = answer_display(request, SessionResult(text=text), text).data
+    assert text in data["text/markdown"].split("```json")[1] and text in data["text/plain"]
