@@ -24,7 +24,7 @@ def read_bytes(name: str) -> bytes:
     if name == STDIN:
         data = sys.stdin.buffer.read(plain_files.LARGE + 1)
         if len(data) > plain_files.LARGE:
-            raise UsageError(f"standard input is larger than {plain_files.LARGE // 1024**2} MiB, the limit")
+            raise UsageError(f"standard input is larger than {plain_files.LARGE // 1024**2} megabytes, the limit")
         return data
     try:
         return plain_files.read_named(os.path.expanduser(name))  # noqa: PTH111 - a home of nobody stays as it is

@@ -130,7 +130,7 @@ def _whole(file: BinaryIO, limit: int) -> bytes:
 
 
 def _too_large(limit: int) -> OSError:
-    size = f"{limit // 1024**2} MiB" if limit >= 1024**2 else f"{limit:,} bytes"
+    size = f"{limit // 1024**2} megabytes" if limit >= 1024**2 else f"{limit:,} bytes"
     return OSError(errno.EFBIG, f"it is larger than {size}, the limit")
 
 

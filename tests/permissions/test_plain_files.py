@@ -105,7 +105,7 @@ def test_a36_a_device_is_refused(here: Path) -> None:
 def test_a36_what_is_larger_than_the_limit_is_not_read(here: Path) -> None:
     (here / "large").touch()
     os.truncate(here / "large", 50 << 30)
-    with pytest.raises(OSError, match="it is larger than 256 MiB, the limit"):
+    with pytest.raises(OSError, match="it is larger than 256 megabytes, the limit"):
         plain_files.read(here / "large")
     with pytest.raises(OSError, match="larger than"):
         plain_files.read("/proc/self/maps", 10)  # its size is 0
