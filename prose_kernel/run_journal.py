@@ -165,9 +165,11 @@ def branch(journal: JournalRead, before: int, run_id: str, started: datetime, te
         records[last] = structs.replace(cast("Text", records[last]), text=text)
     file = JournalFile(directory.with_name(run_id) / NAME)
     try:
-        for name in ("attachments", *(("bindings",) if directory.parent.parent.name == VVM else ())):
-            if (directory / name).is_dir():
-                shutil.copytree(directory / name, directory.with_name(run_id) / name, dirs_exist_ok=True)
+        of_vvm = directory.parent.parent.name == VVM
+        answers = directory if of_vvm else Path(head.directory, VVM, "runs", head.run)
+        for source in (directory / "attachments", answers / "bindings"):
+            if source.is_dir():
+                shutil.copytree(source, source.parent.with_name(run_id) / source.name, dirs_exist_ok=True)
         file.copy([new, *records])
     except OSError as error:
         reason = (error.strerror or "it did not work").lower()

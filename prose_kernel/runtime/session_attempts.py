@@ -13,7 +13,15 @@ from typing import Any, Final, TypeVar
 
 from msgspec import structs
 
-from prose_kernel.errors import ProviderError, ProviderTimeout, RecordedTimeout, RunError, SessionError, SessionTimeout
+from prose_kernel.errors import (
+    ProviderError,
+    ProviderTimeout,
+    RecordedTimeout,
+    ResumeMismatch,
+    RunError,
+    SessionError,
+    SessionTimeout,
+)
 from prose_kernel.runtime.budgets import Budget, pause
 from prose_kernel.runtime.events import Retried, SessionFinished, SessionProgressed, SessionStarted
 from prose_kernel.runtime.execution_context import ExecutionContext, Node
@@ -164,6 +172,8 @@ class SessionAttempts:
                 asked_wait = min(getattr(failure, "retry_after", None) or 0.0, LONGEST_ASKED)
             except (SessionError, SessionTimeout) as failed:
                 error, again = failed, True
+            except ResumeMismatch:  # of the run, and no value of the program
+                raise
             except RunError as failed:
                 error = failed  # not the session's fault: what it did is not done again
             else:

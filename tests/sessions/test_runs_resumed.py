@@ -17,7 +17,7 @@ from machine.fakes import FakeClock
 from sessions.people import ScriptedPerson
 
 from prose_kernel import languages
-from prose_kernel.errors import ProviderError, RunError
+from prose_kernel.errors import ProviderError, ResumeMismatch, RunError
 from prose_kernel.run_journal import Resumption, branch
 from prose_kernel.runtime.journal_records import Answered, Record
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult, Usage
@@ -397,7 +397,9 @@ async def test_tasks_of_a_killed_run_are_interrupted_and_gone(tmp_path: Path) ->
 # ---------------------------------------------------------------- files of answers
 
 
-async def test_a_vvm_run_that_failed_and_is_resumed_is_completed_in_its_log(tmp_path: Path) -> None:
+async def test_a25_a_vvm_run_that_failed_is_completed_in_its_log_or_names_the_answer_that_is_gone(
+    tmp_path: Path,
+) -> None:
     Path("script.yaml").write_text(yaml.safe_dump({"sessions": {"One": "First."}}))
     text, clock = "agent a()\nx = @a `One`(())\ny = @a `Two`(x)\nexport y\n", FakeClock()
     here = workspace(tmp_path, "p.vvm", vvm_state="filesystem", clock=clock)
@@ -410,18 +412,23 @@ async def test_a_vvm_run_that_failed_and_is_resumed_is_completed_in_its_log(tmp_
     first = log.parent / "bindings" / "b000001.md"
     first.unlink()
     Path("script.yaml").write_text(yaml.safe_dump({"sessions": {"Two": "Second."}}))
+    here = workspace(tmp_path, "p.vvm", vvm_state="filesystem", clock=clock)
+    with pytest.raises(ResumeMismatch) as gone:
+        await here.execute(text, "p.vvm")
+    await here.close(gone.value)
+    assert gone.value.details["path"] == first.relative_to(tmp_path).as_posix()
+    first.write_text("First.")
     clock.time = 3600
     here = workspace(tmp_path, "p.vvm", vvm_state="filesystem", clock=clock)
     await here.execute(text, "p.vvm")
     await here.close()
-    assert first.read_text() == "First."
     run_id, trace = log.parent.name, log.read_text().partition("## Binding Index\n\n")[2]
     assert "Status: completed" in log.read_text()
     assert trace == (
         "| Name | Ref Path | Summary |\n|------|----------|---------|\n"
         f"| x | .vvm/runs/{run_id}/bindings/b000001.md | First. |\n"
         f"| y | .vvm/runs/{run_id}/bindings/b000002.md | Second. |\n"
-        "\n## Execution Trace\n\n- [2026-01-01T00:00:00Z] Started\n- [2026-01-01T00:00:00Z] x = @a (b000001)\n"
+        "\n## Execution Trace\n\n- [2026-01-01T00:00:00Z] Started\n- [2026-01-01T01:00:00Z] x = @a (b000001)\n"
         "- [2026-01-01T01:00:00Z] y = @a (b000002)\n- [2026-01-01T01:00:00Z] Completed with 1 export\n"
     )
 
