@@ -12,7 +12,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, ClassVar, Final, TypeVar
 
 from prose_kernel.errors import RunError
-from prose_kernel.runtime.execution_context import ControlFlow, Node
+from prose_kernel.runtime.execution_context import ControlFlow, Node, located
+from prose_kernel.runtime.nesting import LEVELS, levels
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
 
@@ -107,6 +108,22 @@ class ConstantCode(Code):
         self.now = lambda s: value
 
 
+def _bounded(s: Any, node: Node, value: Any) -> Value:
+    """A list or object that was made of others, unless it nests too deeply (amendment A32)."""
+    for item in value if type(value) is list else value.values():
+        if isinstance(item, (list, dict)):
+            return require_shallow(s, node, value)
+    return value  # type: ignore[no-any-return]
+
+
+def require_shallow(s: Any, node: Node, value: Value) -> Value:
+    """The value. Raises the language's error for wrong values if it has more than 500 levels (amendment A32)."""
+    if levels(value) > LEVELS:
+        message = f"the value would nest more than {LEVELS} levels deep"
+        raise located(s, s.wrong_value(message, "keep the parts in a list instead of in each other"), node)
+    return value
+
+
 class ListCode(Code):
     """A list of all parts."""
 
@@ -116,10 +133,10 @@ class ListCode(Code):
         super().__init__(node, parts, used)
         ways = all_now(parts)
         if ways is not None:
-            self.now = lambda s: [way(s) for way in ways]
+            self.now = lambda s: _bounded(s, node, [way(s) for way in ways])
 
     async def _run(self, s: Any) -> Value:
-        return [await value_of(part, s) for part in self.parts]
+        return _bounded(s, self.node, [await value_of(part, s) for part in self.parts])
 
 
 class ObjectCode(Code):
@@ -133,7 +150,7 @@ class ObjectCode(Code):
         ways = all_now(parts)
         if ways is not None:
             pairs = list(zip(self._keys, ways, strict=True))
-            self.now = lambda s: {key: way(s) for key, way in pairs}
+            self.now = lambda s: _bounded(s, node, {key: way(s) for key, way in pairs})
 
     @staticmethod
     def keys_of(node: Any) -> tuple[str, ...]:
@@ -141,7 +158,8 @@ class ObjectCode(Code):
         raise NotImplementedError
 
     async def _run(self, s: Any) -> Value:
-        return {key: await value_of(part, s) for key, part in zip(self._keys, self.parts, strict=True)}
+        fields = {key: await value_of(part, s) for key, part in zip(self._keys, self.parts, strict=True)}
+        return _bounded(s, self.node, fields)
 
 
 # ---------------------------------------------------------------- registering and compiling

@@ -10,6 +10,7 @@ from typing import Final
 
 from prose_kernel.errors import ProseError
 from prose_kernel.runtime.json_text import json_text, mapped
+from prose_kernel.runtime.nesting import too_deep
 from prose_kernel.runtime.ports import JudgeRequest
 from prose_kernel.runtime.text import NAME, one_line
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, full_text, inserted_text
@@ -39,7 +40,7 @@ def data_or_text(said: str) -> Value:
         data: Value = json.loads(said)
     except (ValueError, RecursionError):
         return said
-    return data
+    return said if too_deep(data, said) else data
 
 
 # ---------------------------------------------------------------- what a session is given to read

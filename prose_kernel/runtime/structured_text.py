@@ -11,6 +11,7 @@ from typing import cast
 
 from prose_kernel.errors import ImportProgramError, ValueTypeError
 from prose_kernel.runtime import command_data
+from prose_kernel.runtime.nesting import too_deep
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, kind_of
 
 _FENCE = re.compile(r"(`{3,})[ \t]*(json\w*)?[ \t]*", re.IGNORECASE)
@@ -69,9 +70,10 @@ def _fenced(text: str) -> str | None:
 
 def _parsed(text: str) -> object:
     try:
-        return json.loads(text, parse_constant=_no_constant)
+        found = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         return None
+    return None if too_deep(found, text) else found
 
 
 def _no_constant(name: str) -> object:

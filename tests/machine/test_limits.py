@@ -14,6 +14,7 @@ from scaling import assert_linear
 
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Source
+from prose_kernel.runtime.nesting import levels
 
 
 async def test_a_million_passes() -> None:
@@ -191,3 +192,19 @@ async def test_a32_texts_of_many_long_members_are_counted_before_they_are_made(
     w = World(listening=False)
     error = await w.fail(lines(f'let t = "{"x" * 2000}"', "let a = [t, t, t, t, t, t]", 'let b = "{a}"'))
     assert (error.code, error.location is not None and error.location.line) == ("E209", 3)
+
+
+@pytest.mark.parametrize("step", ["a = [a]", "a = {x: a}", "a = [a] + [1]"])
+async def test_a32_a_value_nests_five_hundred_levels(step: str) -> None:
+    w = World(listening=False)
+    await w.run(
+        lines("let a = [1]", "repeat 499:", f"  {step}", "try:", f"  {step}", "catch as e:", "  let code = e.code")
+    )
+    assert (levels(w.value("a")), w.value("code")) == (500, "E209")
+
+
+async def test_a32_data_in_texts_nests_five_hundred_levels() -> None:
+    w = World(listening=False, commands_say={"ok": "[" * 500 + "]" * 500, "deep": "[" * 501 + "]" * 501})
+    await w.run(lines('let a = exec "ok"', '  format: "json"', "let b = a[0]"))
+    error = await w.fail(lines('let c = exec "deep"', '  format: "json"', "let d = c[0]"))
+    assert error.code == "E209" and "nested too deeply" in error.message

@@ -13,6 +13,9 @@ KEYWORDS_ALONE: Final = frozenset({WITH, INLINE, KEYWORDS})
 SINGLE: Final = frozenset({GROUP, INDEX, ARGUMENT})
 
 
+NESTING_LIMIT: Final = 500
+"""Levels of blocks and brackets together (amendment A32)."""
+
 Entry = tuple[Any, ...]
 """What waits on the stack of an expression: `(0, bracket)`, or `(precedence, operator, left side, its start)`."""
 

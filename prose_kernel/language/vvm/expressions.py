@@ -85,12 +85,15 @@ class ExpressionParser(Mistakes):
         self.stack = stack
         depth = 0  # of open brackets
         entered = closed = None  # a bracket of which an item comes next, and one whose closing token comes next
+        room = self.room()
         if opened is not None:
             stack.append((0, opened))
             depth = 1
             entered = opened
         while True:
             # ---- an operand
+            if depth > room:
+                raise self.too_deep(stack[-1][1].at)
             if entered is not None:
                 at = self._item(entered, at)
                 if texts[at] == entered.closer:

@@ -11,12 +11,14 @@ from typing import Any, Final
 from prose_kernel.language.nodes import maker
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import hints, tree
+from prose_kernel.language.vvm.blocks import Block
 from prose_kernel.language.vvm.brackets import (
     AGENT_CALL,
     GROUP,
     INDEX,
     KEYWORDS_ALONE,
     LIST,
+    NESTING_LIMIT,
     WITH_KEYWORDS,
     Bracket,
     Entry,
@@ -56,6 +58,8 @@ class Mistakes:
         self.column = 0  # of the statement
         self.stack: list[Entry] = []  # of the expression that is being read
         self.unclosed: str | None = None
+        self.is_deep = False  # a block that is too deep has been reported
+        self.blocks: list[Block] = [Block(0, None)]
         self.quiet = -1  # index up to which `wrong` says nothing, because the line has been reported already
 
     # ---- naming tokens
@@ -110,6 +114,16 @@ class Mistakes:
             return self._never_closed(bracket, line)
         if at > self.quiet:
             self.report(code, *self.span(at), message, hint)
+        return Trouble(at)
+
+    def room(self) -> int:
+        """How many brackets may be open in a statement here; a deep block has been reported by itself."""
+        return 10**9 if self.is_deep else NESTING_LIMIT + 1 - len(self.blocks)
+
+    def too_deep(self, at: int) -> Trouble:
+        """The token at `at` opens a bracket or a block that is one level too deep."""
+        hint = f"at most {NESTING_LIMIT} levels; bind a part of it, or write a function"
+        self.report("E001", *self.span(at), "nested too deeply", hint)
         return Trouble(at)
 
     def is_foreign(self, at: int) -> bool:

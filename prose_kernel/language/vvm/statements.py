@@ -9,7 +9,7 @@ from prose_kernel.language.nodes import maker
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import hints, tree
 from prose_kernel.language.vvm.blocks import Block, Compound
-from prose_kernel.language.vvm.brackets import KEYWORDS, Bracket, Trouble
+from prose_kernel.language.vvm.brackets import KEYWORDS, NESTING_LIMIT, Bracket, Trouble
 from prose_kernel.language.vvm.expressions import ExpressionParser
 from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import LINE_STARTS, STRING, WORD
@@ -35,7 +35,6 @@ class SimpleStatementParser(ExpressionParser):
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
-        self.blocks = [Block(0, None)]
         self.header: Compound | None = None
         self.is_inline = False  # the body goes on behind its header
 
@@ -120,6 +119,9 @@ class SimpleStatementParser(ExpressionParser):
         else:
             self.at = at + 1
         self.header = compound
+        if len(self.blocks) > NESTING_LIMIT and not self.is_deep:
+            self.is_deep = True  # its body is read all the same: the lines below are not mistakes of their own
+            self.too_deep(self.first)
         if self.texts[self.at][0] not in LINE_STARTS:
             self._inline(compound, word)
 

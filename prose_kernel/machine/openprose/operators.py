@@ -9,6 +9,7 @@ from typing import Final, cast
 
 from prose_kernel.errors import ValueTypeError
 from prose_kernel.runtime.command_data import require_whole
+from prose_kernel.runtime.nesting import joined
 from prose_kernel.runtime.values import (
     ErrorValue,
     ExecText,
@@ -155,7 +156,7 @@ def _described(value: Value) -> str:
 def add(left: Value, right: Value) -> Value:
     """`+`: arrays are joined or extended, numbers added, everything else is put together as text."""
     if isinstance(left, list):
-        return left + right if isinstance(right, list) else [*left, right]
+        return joined(left, right if isinstance(right, list) else [right])
     if isinstance(right, list):
         return [left, *right]
     if _is_number(left) or _is_number(right):

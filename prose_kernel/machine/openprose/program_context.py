@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Self
 
-from prose_kernel.errors import ProseError, ValueTypeError
+from prose_kernel.errors import ProseError, RunError, ValueTypeError
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.keywords import NOT_STRICT
 from prose_kernel.language.source import Source
@@ -19,6 +19,7 @@ from prose_kernel.machine.openprose.program_text import (
     statement_text,
     whole_lines,
 )
+from prose_kernel.runtime.compiled_code import require_shallow
 from prose_kernel.runtime.content import preview
 from prose_kernel.runtime.events import Place
 from prose_kernel.runtime.execution_context import ExecutionContext, Host, Node, Run, located
@@ -204,7 +205,8 @@ class ProgramContext(ExecutionContext):
         return placed.get(id(value), value)
 
     def bounded(self, value: Value, node: tree.Node) -> None:
-        """Raise E209 for an array or object that is too large to be written out (amendment A32)."""
+        """Raise E209 for an array or object that is too large or nested too deeply (amendment A32)."""
+        require_shallow(self, node, value)
         try:
             require_writable(value)
         except ValueTypeError as error:
@@ -226,6 +228,10 @@ class ProgramContext(ExecutionContext):
             kind_of(node),
             self.path,
         )
+
+    def wrong_value(self, message: str, hint: str) -> RunError:
+        """The error for a value that the program may not make."""
+        return ValueTypeError(message, hint=hint)
 
     def error_details(self) -> Mapping[str, object]:
         return {} if self.frame.execution_id is None else {"execution_id": self.frame.execution_id}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from prose_kernel.errors import RunError
+from prose_kernel.errors import RunError, VvmRaise
 from prose_kernel.language import nodes
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.vvm import modules, tree
@@ -173,6 +173,10 @@ class Context(ExecutionContext):
         inner.frame, inner.table = self.frame, self.table
         inner.it, inner.depth, inner.handling = self.it, self.depth, self.handling
         return inner
+
+    def wrong_value(self, message: str, hint: str) -> RunError:
+        """The error for a value that the program may not make."""
+        return VvmRaise(message, code="R205", hint=hint)
 
     # ------------------------------------------------------------ names
 

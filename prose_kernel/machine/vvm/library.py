@@ -18,6 +18,7 @@ from prose_kernel.language.vvm.names import OPTIONAL
 from prose_kernel.machine.vvm.context import LIBRARY, Context
 from prose_kernel.machine.vvm.functions import Bound, LibraryFunction, apply
 from prose_kernel.machine.vvm.values import a_type_of, is_error, is_ref, raised
+from prose_kernel.runtime.compiled_code import require_shallow
 from prose_kernel.runtime.events import PipeProgressed
 from prose_kernel.runtime.execution_context import Node
 from prose_kernel.runtime.forks import iterate
@@ -190,7 +191,7 @@ async def _map(s: Context, node: Node, given: Bound) -> Value:
             if is_error(value):
                 return value
             found.append(value)
-    return found
+    return require_shallow(s, node, found)
 
 
 async def _filter(s: Context, node: Node, given: Bound) -> Value:
@@ -275,7 +276,7 @@ async def _pmap(s: Context, node: Node, given: Bound) -> Value:
     if failed is not None:
         raise failed
     values = [outcome.value for outcome in fork.outcomes]
-    return next((value for value in values if is_error(value)), values)
+    return next((value for value in values if is_error(value)), require_shallow(s, node, values))
 
 
 LIBRARY.update(
@@ -285,7 +286,7 @@ LIBRARY.update(
             LibraryFunction("len", ("value",), at_once=_length),
             LibraryFunction("range", ("n",), at_once=_range),
             _Perm("perm", PERMISSION_KEYS, optional=OPTIONAL["perm"], at_once=_perm),
-            _Pack("pack", (), at_once=lambda s, node, given: given),
+            _Pack("pack", (), at_once=require_shallow),
             LibraryFunction("map", ("items", "f"), work=_map),
             LibraryFunction("pmap", ("items", "f"), work=_pmap),
             LibraryFunction("filter", ("items", "pred"), work=_filter),

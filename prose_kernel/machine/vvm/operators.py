@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from prose_kernel.errors import VvmRaise
 from prose_kernel.machine.vvm.values import a_type_of
+from prose_kernel.runtime.nesting import joined
 from prose_kernel.runtime.values import LONGEST_TEXT, LanguageValue, Value
 
 LONGEST_LIST: Final = 10_000_000
@@ -81,7 +82,7 @@ def _add(left: Any, right: Any) -> Value:
         if kind is not int and len(left) + len(right) > _LONGEST[kind]:
             what = "characters" if kind is str else "items"
             raise _unsupported("+", left, right, f"the result would have more than {_LONGEST[kind]:,} {what}")
-        return left + right  # type: ignore[no-any-return]
+        return joined(left, right) if kind is list else left + right
     if kind in _NUMBERS and other in _NUMBERS:
         return _floats("+", left, right)
     raise _unsupported("+", left, right)

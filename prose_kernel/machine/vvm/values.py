@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 from prose_kernel.errors import RunError, VvmRaise
 from prose_kernel.runtime.execution_context import ExecutionContext, Node, located
 from prose_kernel.runtime.json_text import json_text, mapped
+from prose_kernel.runtime.nesting import too_deep
 from prose_kernel.runtime.shared_names import Agent
 from prose_kernel.runtime.values import ErrorValue, ExecText, LanguageValue, Reference, Value, data_of
 
@@ -90,6 +91,8 @@ def _json_view(text: str) -> Any:
     try:
         found = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
     except (ValueError, RecursionError):
+        return None
+    if too_deep(found, text):
         return None
     if _HALF.search(text):
         written = json_text(found).encode("utf-16", "surrogatepass")

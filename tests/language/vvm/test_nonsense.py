@@ -146,18 +146,20 @@ def test_ten_thousand_levels(name: str) -> None:
     assert all(d.render() for d in found)
 
 
-def test_ten_thousand_levels_mean_what_they_say() -> None:
-    (assign,) = parse(Source("x = " + "[" * 10_000 + "]" * 10_000)).program.items
-    assert isinstance(assign, t.Assign)
-    value, depth = assign.value, 1
+@pytest.mark.parametrize(("levels", "codes"), [(500, []), (501, ["E001"]), (10_000, ["E001"])])
+def test_a32_brackets_nest_five_hundred_levels(levels: int, codes: list[str]) -> None:
+    parsed = parse(Source("x = " + "[" * levels + "]" * levels + "\ny = 1\n"))
+    assert [(d.code, d.line) for d in parsed.diagnostics] == [(code, 1) for code in codes]
+    value, depth = getattr(parsed.program.items[0], "value", None), 1
     while isinstance(value, t.List) and value.elements:
         value, depth = value.elements[0], depth + 1
-    assert depth == 10_000
+    assert depth == (1 if codes else levels)
 
 
-def test_a_thousand_blocks() -> None:
-    text = "".join(" " * depth + "if x:\n" for depth in range(1_000)) + " " * 1_000 + "y = 1\n"
-    assert parse(Source(text)).diagnostics == ()
+@pytest.mark.parametrize(("levels", "places"), [(500, []), (501, [("E001", 501)]), (1_000, [("E001", 501)])])
+def test_a32_blocks_nest_five_hundred_levels(levels: int, places: list[tuple[str, int]]) -> None:
+    text = "".join(" " * depth + "if x:\n" for depth in range(levels)) + " " * levels + "y = 1\n"
+    assert [(d.code, d.line) for d in parse(Source(text)).diagnostics] == places
 
 
 def test_the_language_stands_alone() -> None:
