@@ -83,7 +83,7 @@ def test_nobody_there_means_that_nothing_runs(shelf: Shelf, prose) -> None:
     status, out, err = prose("run", "dana/hello", "--input", "name=Ada")
     assert (status, out) == (2, "")
     assert err == (
-        f'Error: "{url}" cannot be loaded: it has not run here before, and nobody is here to agree to that [E215]\n'
+        f'ImportError: "{url}" cannot be loaded: it has not run here before, and nobody is here to agree to that [E215]\n'
         f"hint: read it (prose programs show {url}), then agree: --trust {digest(HELLO)}\n"
     )
     assert not (shelf.directory / ".prose").exists() and not shelf.lock.path.exists()

@@ -175,7 +175,7 @@ def kernel(directory: Path, *, spec: KernelSpec | None = None, **options: str) -
     places = {
         f"JUPYTER_{name}_DIR": str(directory / ".jupyter" / name.lower()) for name in ("DATA", "CONFIG", "RUNTIME")
     }
-    paths = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "tests")])
+    paths = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "tests"), str(directory / "packages")])
     variables = {**os.environ, **places, "IPYTHONDIR": str(directory / ".ipython"), "PYTHONPATH": paths}
     manager.start_kernel(env=variables, cwd=str(directory))
     client: Client | None = None

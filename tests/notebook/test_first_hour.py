@@ -57,14 +57,14 @@ def wheel(directory: Path, name: str, module: str) -> str:
 
 
 def test_pip_installs_for_the_python_of_the_kernel(client: Client) -> None:
-    """Into the kernel's own directory, which is on its path: the environment of the tests stays as it is."""
+    """Into a directory that is on the kernel's path: the environment of the tests stays as it is."""
     file = wheel(client.directory, "demo", "demo")
-    ran = client.run(f"%pip install --no-index --target . ./{file}")
+    ran = client.run(f"%pip install --no-index --target packages ./{file}")
     assert "Successfully installed demo-1.0" in ran.text()
     assert ran.displays == ["No restart is needed."]
-    assert (client.directory / "demo.py").is_file()
+    assert (client.directory / "packages" / "demo.py").is_file()
     file = wheel(client.directory, "extra", "zmq/extra")
-    ran = client.run(f"%pip install --no-index --target . ./{file}")
+    ran = client.run(f"%pip install --no-index --target packages ./{file}")
     assert ran.displays == ["Restart the kernel to use extra: the former version is loaded."]
 
 

@@ -290,13 +290,13 @@ def test_a_loop_without_end_can_be_interrupted(vvm: Client, client: Client, pyth
         assert text(one, "%%vvm\nx") == "before"
 
 
-def test_finally_does_not_run_after_an_interrupt(vvm: Client) -> None:
+def test_a49_finally_runs_after_an_interrupt(vvm: Client) -> None:
     vvm.run("%reset")
     request = vvm.send("x = 1\n%bindings\ntry:\n  while true:\n    pass\nfinally:\n  x = 2")
     vvm.until(request, lambda message: message["msg_type"] == "display_data")
     vvm.interrupt()
     assert vvm.finish(request).error["ename"] == "KeyboardInterrupt"
-    assert text(vvm, "x") == "1"
+    assert text(vvm, "x") == "2"
 
 
 def test_a_session_can_be_interrupted(vvm: Client) -> None:
