@@ -291,9 +291,9 @@ def secret_in(text: str) -> str | None:
     """What kind of secret a text holds, in a word; None where it holds none that is known."""
     if holds_private_key(text):
         return "private-key"
-    if TOKENS.search(text):
-        return "token"
     if BEARER.search(text):
         return "bearer-token"
+    if TOKENS.search(text):
+        return "token"
     assigned = any(_COUNTED.fullmatch(found[0]) is None for found in ASSIGNED.finditer(text))
     return "assignment" if assigned or _STATED.search(text) else None
