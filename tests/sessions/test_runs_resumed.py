@@ -410,6 +410,7 @@ async def test_a25_a_vvm_run_that_failed_is_completed_in_its_log_or_names_the_an
     (log,) = tmp_path.glob(".vvm/runs/*/state.md")
     assert "Status: failed" in log.read_text() and "Failed: " in log.read_text()
     first = log.parent / "bindings" / "b000001.md"
+    first.unlink()
     Path("script.yaml").write_text(yaml.safe_dump({"sessions": {"Two": "Second."}}))
     here = workspace(tmp_path, "p.vvm", vvm_state="filesystem", clock=clock)
     with pytest.raises(ResumeMismatch) as gone:
