@@ -298,7 +298,7 @@ async def test_a_call_that_could_not_begin_has_its_number_and_its_line(tmp_path:
     assert w.value("x")["error"]["kind"] == "rejected" and w.value("y")["ref"].endswith("b000002.md")
     assert "x = @a (b000001) failed: rejected\n" in w.log
     told = [event.error.message for event in w.events if isinstance(event, SessionFinished) and event.error]
-    assert told == ["the memory 'k' cannot be used: digest.md is not a file"]
+    assert told == ["the memory 'k' cannot be used: digest.md is a directory"]
 
 
 def test_a_summary_of_a_million_lines_takes_its_time_and_no_more() -> None:
