@@ -246,8 +246,11 @@ class TestedCells(Cells):
 
 
 def remove_run(directory: Path) -> None:
-    """Remove what the run of a test has left, and the directories above it that are empty then."""
+    """Remove what the run of a test has left, and the directories above it that hold nothing else."""
     shutil.rmtree(directory, ignore_errors=True)
-    for above in (directory.parent, directory.parent.parent):
-        with suppress(OSError):
-            above.rmdir()
+    runs, state = directory.parent, directory.parent.parent
+    with suppress(OSError):
+        runs.rmdir()
+        if [path.name for path in state.iterdir()] == [".gitignore"]:
+            (state / ".gitignore").unlink()
+        state.rmdir()

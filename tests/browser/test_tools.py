@@ -49,7 +49,7 @@ def test_calls_of_own_tools_are_folded_below_the_answer(lab: Lab, stub: StubServ
     )
     for number in range(4):
         notebook.run(number)
-    notebook.shows(1, "read, write, edit, list, search, fetch, weather.forecast, word_count")
+    notebook.shows(1, "read, list, search, fetch, weather.forecast, word_count")
     notebook.shows(2, "weather.forecast, word_count")
     notebook.shows(3, "sunny for two days")
     folded = notebook.outputs(3).locator("details")
