@@ -93,7 +93,7 @@ def describe(request: Request, also: Sequence[str] = ()) -> Described:
             memory = (request.memory.scope, request.memory.resume) if request.memory is not None else None
             who = (request.kind, request.system, request.agent, request.label, request.model)
             rest = (context, request.skills, dict(request.permissions), memory, request.timeout, given, request.prelude)
-            brief = f"@{request.agent}" if request.kind == "call" and request.target is not None else ""
+            brief = f"@{request.agent}" if request.filed else ""
             return Described(
                 _numbered(request.at, request.attempt), "session", request.task, (*who, *rest), brief=brief
             )

@@ -243,7 +243,8 @@ class SessionRequest(Struct, frozen=True):
     `settings`, what the agent's configuration holds beside the known keys; and nothing of what orients a session.
     `tools` are the names of tools of one's own: `weather` (a server), `weather.forecast`, `word_count` (a function);
     `bare` tells that a session gets no other tools (`tools: none`).
-    `elsewhere` tells that the program was fetched.
+    `elsewhere` tells that the program was fetched. `filed`: the runtime keeps the answer of this call in a file, also
+    where `target` is None because the reply is the answer.
     """
 
     kind: Literal["session", "resume", "call"]
@@ -273,6 +274,7 @@ class SessionRequest(Struct, frozen=True):
     tools: tuple[str, ...] = ()
     elsewhere: bool = False
     bare: bool = False
+    filed: bool = False
 
 
 class ToolUse(Struct, frozen=True):

@@ -132,16 +132,20 @@ class SessionAttempts:
     def typed(self, result: SessionResult) -> str | None:
         """The text of an answer; of a typed one as it is kept. Raises E201, and the next attempt is told what was
         wrong."""
-        schema = self.request.output
-        if schema is None or result.origin == "dry-run":
-            return result.text
         try:
-            return taken(result.text, schema, typed_by_hand=result.origin == "human")
+            return self.fitting(result)
         except WrongAnswer as problem:
             wrong = (*self.request.wrong, (result.text or "", str(problem)))
             self.request = structs.replace(self.request, correction=str(problem), wrong=wrong)
             message = f"the answer does not fit `output`: {problem}"
             raise SessionError(message, details={"kind": "answer"}) from None
+
+    def fitting(self, result: SessionResult) -> str | None:
+        """The text of an answer; a typed one as it is kept. Raises `WrongAnswer`."""
+        schema = self.request.output
+        if schema is None or result.origin == "dry-run":
+            return result.text
+        return taken(result.text, schema, typed_by_hand=result.origin == "human")
 
     def keep(self, result: SessionResult) -> Value:
         """The value of an answer, kept. A `SessionError` raised here is a failed attempt like any other."""

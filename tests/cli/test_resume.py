@@ -270,6 +270,39 @@ def test_a25_the_journal_refers_to_answers_by_digest(place: Place) -> None:
     assert branch.status == 0, branch.err
 
 
+def test_a25_the_journal_refers_to_typed_answers_by_digest(place: Place) -> None:
+    place.write(
+        "p.vvm",
+        """
+        agent a(output={score: "number", why: "text or null"})
+        x = @a `Judge the long word` ((), retry=1)
+        y = @a `Judge more` (x)
+        export pack(x, y)
+        """,
+    )
+    fenced = '```json\n{"score": 9091}\n```'
+    script = {"sessions": {"Judge the*": ['{"score": "unusable"}', fenced]}}
+    place.write("one.yaml", json.dumps(script))
+    place.write("two.yaml", json.dumps({"sessions": {"Judge more": '{"score": 2}'}}))
+    failed = place.prose("run", "p.vvm", "--state=filesystem", "--provider", "scripted", "--script", "one.yaml")
+    (directory,) = (place.path / ".vvm/runs").iterdir()
+    journal = (directory / "journal.jsonl").read_text()
+    asked = [line for line in journal.splitlines() if '"k":"text"' not in line]
+    assert not any(said in line for line in asked for said in ("9091", "Judge the long word"))
+    assert "unusable" in journal  # the second attempt was asked to correct it
+    answer = directory / "bindings" / "b000001.md"
+    kept = answer.read_text()
+    index = [line for line in (directory / "state.md").read_text().splitlines() if line.startswith("| x |")]
+    command = [*failed.err.splitlines()[-1].split()[4:], "--provider", "scripted", "--script", "two.yaml"]
+    answer.write_text('{"score": 1, "why": null}')
+    assert "[E222]" in place.prose(*command).err
+    answer.write_text(kept)
+    seen = place.prose(*command)
+    assert (seen.status, answer.read_text()) == (0, kept), seen.err
+    assert json.loads(kept) == {"score": 9091, "why": None}
+    assert [line for line in (directory / "state.md").read_text().splitlines() if line.startswith("| x |")] == index
+
+
 # ---------------------------------------------------------------- failed, interrupted
 
 

@@ -68,7 +68,7 @@ from prose_kernel.runtime.ports import (
 from prose_kernel.runtime.session_attempts import Failure, SessionAttempts, Success
 from prose_kernel.runtime.shared_names import Agent, Asked
 from prose_kernel.runtime.trampoline import call
-from prose_kernel.runtime.typed_answers import require_schema
+from prose_kernel.runtime.typed_answers import WrongAnswer, require_schema
 from prose_kernel.runtime.values import Value
 
 ANSWER: Final = Kind("answer", lambda _: 0)
@@ -408,6 +408,7 @@ def request_of(s: Context, task: AgentTask, at: str, prelude: str, target: Targe
         skills=tuple(configuration.get("skills", ())),
         permissions=allowed or {},
         target=target,
+        filed=target is not None,
         program=s.run.name,
         position=s.run.ordinal,
         timeout=duration(options.timeout) if options.timeout is not None else None,
@@ -483,14 +484,20 @@ class CallAttempts(SessionAttempts):
     def kept(self, result: SessionResult) -> SessionResult:
         """The answer is not written down twice: the journal has the digest of the file that holds it."""
         answers, target = self.s.host.ports.answers, self._target
-        if target is None or answers is None or self.request.output is not None:
+        if target is None or answers is None:
             return result
-        text = result.text if result.text is not None else answers.read(target)
+        text = result.text
+        if text is None and self.request.output is None:
+            text = answers.read(target)
         found = split(text or "")
-        if found.visible.strip():
+        try:
+            kept = self.fitting(structs.replace(result, text=found.visible)) or ""
+        except WrongAnswer:  # the next attempt is asked to correct it, and overwrites the file
+            return result
+        if kept.strip():
             try:
-                if answers.read(target) != found.visible:
-                    answers.write(target, found.visible)
+                if answers.read(target) != kept:
+                    answers.write(target, kept)
                 file = target.name, digest(answers.read(target) or "")
                 return structs.replace(result, text=None, summary="", answer_file=file, patches=found.patches)
             except StateError:  # the journal is the only place that may have it
@@ -548,7 +555,8 @@ class CallAttempts(SessionAttempts):
             )
         if answers.read(target) != text:
             answers.write(target, text)
-        return {"ref": target.location, "summary": summary_of(result), "mime": "text/markdown"}
+        summary = summary_of(structs.replace(result, text=text))
+        return {"ref": target.location, "summary": summary, "mime": "text/markdown"}
 
 
 def digest(text: str) -> str:
