@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 
 from prose_kernel._version import __version__
+from prose_kernel.runtime.nesting import DEEPER, LEVELS, levels
 from prose_kernel.runtime.ports import Usage
 
 VERSION: Final = 1
@@ -200,11 +201,14 @@ def part(raw: msgspec.Raw, kind: type[T]) -> T:
 def damage(record: Record) -> str | None:
     """Why a record cannot answer anything; None for one that can. Its key must be that of what it was asked."""
     try:
-        _plain(record.req), part(record.meta, Meta), part(record.out, _OUT[record.t])
+        _plain(record.req), part(record.meta, Meta)
+        out = part(record.out, _OUT[record.t])
     except BadLine as bad:
         return str(bad)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return "what it was asked is not JSON"
+    if isinstance(out, Judgement) and levels(out.answer) > LEVELS:
+        return f"its answer {DEEPER}"
     if record.key != key_of(mapping(record.req)):
         return "its key does not match its request: it was edited by hand"
     return None

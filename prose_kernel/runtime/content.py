@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from prose_kernel.errors import ProseError
+from prose_kernel.runtime import nesting
 from prose_kernel.runtime.json_text import json_text, mapped
-from prose_kernel.runtime.nesting import too_deep
 from prose_kernel.runtime.ports import JudgeRequest
 from prose_kernel.runtime.text import NAME, one_line
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, full_text, inserted_text
@@ -37,10 +36,10 @@ def preview(value: Value) -> str:
 def data_or_text(said: str) -> Value:
     """What somebody's answer stands for: JSON when it is, else the text."""
     try:
-        data: Value = json.loads(said)
-    except (ValueError, RecursionError):
+        data: Value = nesting.loads(said)
+    except ValueError:
         return said
-    return said if too_deep(data, said) else data
+    return data
 
 
 # ---------------------------------------------------------------- what a session is given to read

@@ -9,9 +9,8 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from prose_kernel.runtime import csv_text
+from prose_kernel.runtime import csv_text, nesting
 from prose_kernel.runtime.csv_text import NotData as NotData
-from prose_kernel.runtime.nesting import too_deep
 
 _LARGE: Final = re.compile(r"[eE]\+?\d{3}|\d{309}")
 """Text that may hold a number too large for a float; only then is each number looked at."""
@@ -30,10 +29,10 @@ def json_value(text: str, line: int) -> object:
     """The value of one JSON text that begins in `line`. Raises `NotData`."""
     finite = _finite if _LARGE.search(text) else None
     try:
-        found = json.loads(text, parse_constant=_no_constant, parse_float=finite)
+        return nesting.loads(text, parse_constant=_no_constant, parse_float=finite)
     except json.JSONDecodeError as error:
         raise NotData(error.msg.removesuffix(" at").lower(), line + error.lineno - 1, error.colno) from None
-    except RecursionError:
+    except nesting.TooDeep:
         raise NotData("nested too deeply", line, 1) from None
     except _Constant as error:
         at = text.find(str(error))
@@ -41,9 +40,6 @@ def json_value(text: str, line: int) -> object:
         raise NotData(f"unexpected `{error}`", line + before.count("\n"), at - before.rfind("\n")) from None
     except ValueError:
         raise NotData("a number with too many digits", line, 1) from None
-    if too_deep(found, text):
-        raise NotData("nested too deeply", line, 1)
-    return found
 
 
 class _Constant(Exception):

@@ -150,11 +150,11 @@ def loads(data: bytes | Raw, kind: type[T]) -> T:
         decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
     try:
         found: T = decoder.decode(data)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         try:
             return msgspec.convert(json.loads(bytes(data)), kind)
         except (ValueError, RecursionError):
-            raise msgspec.DecodeError("no JSON") from None
+            raise msgspec.DecodeError("no JSON, or nested too deeply") from None
     return found
 
 

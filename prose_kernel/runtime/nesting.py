@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import Any, Final
 
 LEVELS: Final = 500
+DEEPER: Final = f"nests more than {LEVELS} levels deep"
+"""Predicate of a message about data or JSON."""
 _LARGE: Final = 100
 _KEPT: Final = 8
 
@@ -59,6 +63,37 @@ def _keep(value: Any, count: int) -> None:
     _known[id(value)] = value, count
 
 
-def too_deep(value: object, text: str) -> bool:
-    """Whether data that was read from `text` nests too deeply; few texts have enough brackets for it."""
-    return text.count("[") + text.count("{") > LEVELS and levels(value) > LEVELS
+class TooDeep(ValueError):
+    """A text is JSON of more than 500 levels."""
+
+
+def loads(
+    text: str,
+    *,
+    parse_constant: Callable[[str], object] | None = None,
+    parse_float: Callable[[str], float] | None = None,
+) -> Any:
+    """The data of a JSON text. Raises `ValueError`: `TooDeep`, or what `json.loads` raises."""
+    try:
+        found = json.loads(text, parse_constant=parse_constant, parse_float=parse_float)
+    except RecursionError:
+        raise TooDeep from None
+    if _may_be_deep(text) and levels(found) > LEVELS:
+        raise TooDeep
+    return found
+
+
+def is_deep_json(text: str) -> bool:
+    """Whether a whole text is JSON of more than 500 levels."""
+    if not _may_be_deep(text):
+        return False
+    try:
+        loads(text)
+    except ValueError as problem:
+        return isinstance(problem, TooDeep)
+    return False
+
+
+def _may_be_deep(text: str) -> bool:
+    """Few texts have enough brackets."""
+    return text.count("[") + text.count("{") > LEVELS

@@ -5,13 +5,11 @@ Everything here is decided without a judge; `JudgeNeeded` says that only a judge
 
 from __future__ import annotations
 
-import json
 import re
 from typing import cast
 
 from prose_kernel.errors import ImportProgramError, ValueTypeError
-from prose_kernel.runtime import command_data
-from prose_kernel.runtime.nesting import too_deep
+from prose_kernel.runtime import command_data, nesting
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, kind_of
 
 _FENCE = re.compile(r"(`{3,})[ \t]*(json\w*)?[ \t]*", re.IGNORECASE)
@@ -37,7 +35,15 @@ class ProgramResult(dict[str, Value]):
 
 
 def json_in(text: str) -> object:
-    """The JSON that a text is, or its first fenced block; `None` also when there is none."""
+    """The JSON that a text is, or its first fenced block; `None` also when there is none, or it nests too deeply."""
+    try:
+        return shallow_json_in(text)
+    except nesting.TooDeep:
+        return None
+
+
+def shallow_json_in(text: str) -> object:
+    """The same. Raises `nesting.TooDeep`."""
     stripped = text.strip()
     if stripped[:1] in ("{", "["):
         found = _parsed(stripped)
@@ -70,14 +76,24 @@ def _fenced(text: str) -> str | None:
 
 def _parsed(text: str) -> object:
     try:
-        found = json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError):
+        found: object = nesting.loads(text, parse_constant=_no_constant)
+    except nesting.TooDeep:
+        raise
+    except ValueError:
         return None
-    return None if too_deep(found, text) else found
+    return found
 
 
 def _no_constant(name: str) -> object:
     raise ValueError(name)
+
+
+def _data_in(text: str) -> object:
+    """The JSON in a text that the program uses as data. Raises E209 for JSON that nests too deeply."""
+    try:
+        return shallow_json_in(text)
+    except nesting.TooDeep:
+        raise ValueTypeError(f"the text is JSON that {nesting.DEEPER}") from None
 
 
 # ---------------------------------------------------------------- members
@@ -100,7 +116,7 @@ def member(value: Value, name: str) -> Value:
             return member(command_data.parsed(value), name)
         case str() | Reference():
             text = value if isinstance(value, str) else value.read()
-            data = json_in(text)
+            data = _data_in(text)
             if isinstance(data, dict):
                 return _field(data, name)
             if text.strip() and not isinstance(data, list):
@@ -169,7 +185,7 @@ def collection(value: Value) -> list[Value]:
 def _items(text: str) -> list[Value]:
     if not text.strip():
         raise ValueTypeError("an empty text is not a collection", code="E210")
-    data = json_in(text)
+    data = _data_in(text)
     if isinstance(data, list):
         return cast("list[Value]", data)
     if isinstance(data, dict):

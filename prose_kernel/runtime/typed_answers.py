@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, Final, cast
 
 from prose_kernel.language.typed_answers import Schema, may_be_null, without_null
-from prose_kernel.runtime.json_text import json_text
-from prose_kernel.runtime.structured_text import json_in
+from prose_kernel.runtime import nesting
+from prose_kernel.runtime.json_text import json_text, mapped
+from prose_kernel.runtime.structured_text import json_in, shallow_json_in
 
 _NAMED: Final = 5
 """How many mistakes of an answer are told at once."""
@@ -18,6 +18,7 @@ PATTERN_SECONDS: Final = 1.0
 _NULLS: Final = ("", "null", "~")
 """Words of YAML for null."""
 _TOO_LARGE: Final = "a number in it is too large"
+_TOO_DEEP: Final = f"it {nesting.DEEPER}"
 
 
 class WrongAnswer(Exception):
@@ -48,9 +49,14 @@ def taken(text: str | None, schema: Schema, *, typed_by_hand: bool = False) -> s
     """
     if text is None:
         raise WrongAnswer("it is a confirmation, not a JSON object")
-    data = json_in(text)
+    try:
+        data = shallow_json_in(text)
+    except nesting.TooDeep:
+        raise WrongAnswer(_TOO_DEEP) from None
     if data is None and typed_by_hand:
         data = _from_lines(text, schema)
+    if nesting.levels(data) > nesting.LEVELS:
+        raise WrongAnswer(_TOO_DEEP)
     if typed_by_hand and isinstance(data, dict):
         data = from_words(data, schema)
     if not isinstance(data, dict):
@@ -61,7 +67,7 @@ def taken(text: str | None, schema: Schema, *, typed_by_hand: bool = False) -> s
     except OverflowError:
         raise WrongAnswer(_TOO_LARGE) from None
     except RecursionError:
-        raise WrongAnswer("it is nested too deep") from None
+        raise WrongAnswer(_TOO_DEEP) from None
     if problems:
         told = [_said(problem) for problem in problems[:_NAMED]]
         more = f"; and {len(problems) - _NAMED} more" if len(problems) > _NAMED else ""
@@ -160,6 +166,8 @@ def _from_lines(text: str, schema: Schema) -> dict[str, object] | None:
             continue
         if not colon or name not in properties:
             return None
+        if nesting.is_deep_json(value):
+            raise WrongAnswer(_TOO_DEEP)
         found[name] = _typed(value.strip(), without_null(properties[name]))
     return found or None
 
@@ -169,6 +177,8 @@ def from_words(data: object, part: Schema) -> object:
     if isinstance(data, str):
         return None if data in _NULLS and may_be_null(part) else _typed(data, without_null(part))
     part = without_null(part)
+    if not part and isinstance(data, (list, dict)):
+        return mapped(data, lambda leaf: from_words(leaf, {}))  # of any depth
     if isinstance(data, Mapping):
         properties = part.get("properties", {})
         return {str(name): from_words(value, properties.get(name, {})) for name, value in data.items()}
@@ -186,8 +196,8 @@ def _typed(value: str, part: Schema) -> object:
     if part.get("type") == "boolean" and value.lower() in words:
         return words[value.lower()]
     try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
+        return nesting.loads(value)
+    except ValueError:
         return value
 
 

@@ -342,11 +342,11 @@ def is_written(path: Path) -> bool:
 
 def _head(run: str, body: bytes) -> Head:
     try:
-        version = msgspec.json.decode(body, type=dict[str, object]).get("version", VERSION)
+        version = loads(body, dict).get("version", VERSION)
         if version != VERSION:
             hint = f"this version of prose_kernel reads version {VERSION}; resume the run with the one that began it"
             raise UsageError(f"the journal of run {run} has version {version}", hint=hint)
-        return msgspec.json.decode(body, type=Head)
+        return loads(body, Head)
     except msgspec.MsgspecError:
         raise UsageError(f"the journal of run {run} does not begin with a head: it is damaged") from None
 

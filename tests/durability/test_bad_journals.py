@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from durability.live import live
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine.fakes import World
+from msgspec import Raw
 from sessions.people import ScriptedPerson
 
 from prose_kernel.errors import ProviderError, ResumeMismatch, RunError, UsageError
@@ -323,3 +325,19 @@ def test_errors_of_providers_come_back_as_their_kinds() -> None:
 
 def test_a_keyboard_interrupt_is_no_answer() -> None:
     assert not codec.may_be_kept(KeyboardInterrupt()) and not codec.may_be_kept(asyncio.CancelledError())
+
+
+@pytest.mark.parametrize("place", [0, 3])
+def test_a32_a_record_that_nests_too_deeply_is_named(place: int, tmp_path: Path) -> None:
+    deep = Raw(b"[" * 5000 + b"]" * 5000)
+    records = list(RECORDS)
+    if place:
+        records[place] = Answered("c1/1/x0", deep)
+        with pytest.raises(UsageError, match=r"line 4 of the journal of run .* is no record"):
+            list(read(written(tmp_path, records)).records())
+        return
+    path = written(tmp_path, records)
+    body = path.read_bytes().split(b"\n")[0][9:].replace(b"{", b'{"deep":' + bytes(deep) + b",", 1)
+    path.write_bytes(b"%08x " % zlib.crc32(body) + body + b"\n")
+    with pytest.raises(UsageError, match="does not begin with a head"):
+        read(path)

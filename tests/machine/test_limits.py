@@ -208,3 +208,36 @@ async def test_a32_data_in_texts_nests_five_hundred_levels() -> None:
     await w.run(lines('let a = exec "ok"', '  format: "json"', "let b = a[0]"))
     error = await w.fail(lines('let c = exec "deep"', '  format: "json"', "let d = c[0]"))
     assert error.code == "E209" and "nested too deeply" in error.message
+
+
+_DEEP = "[" * 501 + "]" * 501
+_DEEP_VALUE: list[object] = [[]]
+for _ in range(499):
+    _DEEP_VALUE = [_DEEP_VALUE]
+
+
+@pytest.mark.parametrize("deep", [_DEEP, "[" * 100_000, '{"k":' * 501 + "1" + "}" * 501])
+@pytest.mark.parametrize("way", ["supplied", "user_says"])
+async def test_a32_an_input_that_nests_too_deeply_fails_where_it_is_declared(way: str, deep: str) -> None:
+    w = World(listening=False, **{way: {"a": deep}})
+    error = await w.fail(lines("let n = 1", 'input a: "x"', 'session "See {a}"'))
+    assert (error.code, error.location is not None and error.location.line) == ("E209", 2)
+    w = World(listening=False, **{way: {"a": _DEEP[1:-1]}})
+    await w.run(lines('input a: "x"', "let b = a[0]"))
+    assert levels(w.value("b")) == 499
+
+
+@pytest.mark.parametrize("use", ["a[0]", "a.name", "map a:\n  item", 'a["name"]'])
+async def test_a32_a_text_that_nests_too_deeply_is_no_data_and_no_question_to_the_judge(use: str) -> None:
+    use = use.replace("map a:", "a | map:")
+    w = World(listening=False, sessions_say={"x": f"```json\n{_DEEP}\n```"})
+    error = await w.fail(lines('let a = session "x"', f"let b = {use}"))
+    assert (error.code, error.location is not None and error.location.line, w.judge.asked) == ("E209", 2, [])
+    assert "500 levels" in error.message
+
+
+@pytest.mark.parametrize(("use", "asked"), [("a.name", "extract name"), ("a[0]", "items")])
+async def test_a32_a_judges_finding_nests_five_hundred_levels(use: str, asked: str) -> None:
+    w = World(listening=False, sessions_say={"x": "some prose"}, judge_says={asked: [_DEEP_VALUE]})
+    error = await w.fail(lines('let a = session "x"', f"let b = {use}"))
+    assert (error.code, error.location is not None and error.location.line) == ("E209", 2)

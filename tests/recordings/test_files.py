@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from machine.fakes import FakeClock
-from recordings.recording import Provider, Recording
+from recordings.recording import JudgeDouble, Provider, Recording
 
 from prose_kernel.recordings import cassette_files as files
 from prose_kernel.recordings import records
@@ -138,6 +138,18 @@ async def test_a19_a_record_that_is_damaged_inside_is_named_and_costs_itself(the
     assert there.person.transcript[0].startswith(
         "Warning: cassettes/session.jsonl, line 1 is left out: it is not a record"
     )
+
+
+async def test_a32_a_record_that_nests_too_deeply_is_named_and_costs_itself(there: Recording) -> None:
+    program = 'let a = session "one"\nlet b = a.name\n'
+    await there.run(program, provider=Provider(FakeClock()), judge=JudgeDouble({"name": [[[1]]]}))
+    line = there.path().read_text()
+    assert '"answer":[[1]]' in line
+    there.path().write_text(line.replace("[[1]]", "[" * 501 + "]" * 501))
+    assert (await there.run(program, "replay")).startswith("E")
+    assert there.person.transcript == [
+        "Warning: cassettes/session.jsonl, line 3 is left out: its answer nests more than 500 levels deep"
+    ]
 
 
 async def test_a_directory_a_pipe_and_an_unreadable_file_are_told(there: Recording) -> None:

@@ -510,3 +510,17 @@ def test_a49_the_first_typed_answer_loads_no_grammars(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"}
     done = subprocess.run([sys.executable, "-c", check], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "None\n"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ['{"a": ' + "[" * 500 + "]" * 500 + "}", '{"a": ' + "[" * 5000, "a: " + "[" * 500 + "]" * 500, "a: " + "[" * 5000],
+)
+def test_a32_an_answer_nests_five_hundred_levels(answer: str) -> None:
+    with pytest.raises(WrongAnswer, match="500 levels"):
+        taken(answer, object_of({"a": {}}), typed_by_hand=True)
+
+
+def test_a32_an_answer_of_a_person_may_have_five_hundred_levels() -> None:
+    answer = '{"a": ' + "[" * 499 + '"5"' + "]" * 499 + "}"
+    assert taken(answer, object_of({"a": {}}), typed_by_hand=True) == answer.replace('"5"', "5")

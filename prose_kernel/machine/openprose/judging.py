@@ -15,7 +15,7 @@ from prose_kernel.machine.openprose.frames import visible
 from prose_kernel.machine.openprose.operators import truth
 from prose_kernel.machine.openprose.program_context import ProgramContext
 from prose_kernel.runtime import structured_text as readings
-from prose_kernel.runtime.compiled_code import Code, value_of
+from prose_kernel.runtime.compiled_code import Code, require_shallow, value_of
 from prose_kernel.runtime.events import JudgeAsked, Judged
 from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.ports import LAST_RESULT, Finding, JudgeRequest, Pick, Verdict
@@ -208,6 +208,7 @@ async def _extract(s: ProgramContext, node: tree.Node, text: str, name: str) -> 
         if error.missed:
             raise _nobody(s, error, node) from None
         raise ValueTypeError(f"the text has no field '{name}'", hint=error.hint) from None
+    require_shallow(s, node, found.value)
     _told(s, node, request, found.value, found)
     return found.value
 
@@ -237,6 +238,7 @@ async def items(s: ProgramContext, node: tree.Node, value: Value) -> list[Value]
             raise _nobody(s, error, node) from None
         return readings.lines(text)
     parts: list[Value] = list(found.value) if isinstance(found.value, list) else [found.value]
+    require_shallow(s, node, parts)
     _told(s, node, request, parts, found)
     return parts
 

@@ -10,7 +10,7 @@ from prose_kernel.language.vvm import tree
 from prose_kernel.machine.vvm.code import awaited, expression
 from prose_kernel.machine.vvm.context import Context, reader
 from prose_kernel.machine.vvm.operators import OPERATORS
-from prose_kernel.machine.vvm.values import a_type_of, json_view, raised
+from prose_kernel.machine.vvm.values import a_type_of, json_view, raised, why_no_view
 from prose_kernel.runtime.compiled_code import Code, ConstantCode, ListCode, ObjectCode, all_now, value_of
 from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.values import Value
@@ -139,7 +139,7 @@ def _viewed(s: Context, node: tree.Node, value: Value) -> Any:
         return value
     if found is None:
         hint = "members can be read of a text that is a JSON object or list"
-        raise raised(s, node, "R210", "no members: the string is not JSON", hint=hint)
+        raise raised(s, node, "R210", f"no members: the string {why_no_view(value)}", hint=hint)
     return found
 
 

@@ -19,7 +19,7 @@ from prose_kernel.runtime.events import ArmChosen, Constrained, JudgeAsked, Judg
 from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.ports import JudgeRequest, Pick, Verdict
 from prose_kernel.runtime.trampoline import call
-from prose_kernel.runtime.values import Value
+from prose_kernel.runtime.values import LONGEST_TEXT, Value
 
 # ---------------------------------------------------------------- templates
 
@@ -56,6 +56,9 @@ class TemplateCode:
                 raise located(s, error, part) from None
             text.append(found[shown])
             written.append(shown)
+        if sum(map(len, text)) > LONGEST_TEXT:
+            hint = f"its text would have more than {LONGEST_TEXT:,} characters"
+            raise raised(s, self.node, "R211", "cannot render the template", hint=hint)
         whole = "".join(text)
         return Rendered(whole, "".join(written), tuple(found.items())) if found else Rendered(whole)
 

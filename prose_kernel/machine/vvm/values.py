@@ -13,9 +13,9 @@ from functools import lru_cache, partial
 from typing import Any, Final, cast
 
 from prose_kernel.errors import RunError, VvmRaise
+from prose_kernel.runtime import nesting
 from prose_kernel.runtime.execution_context import ExecutionContext, Node, located
 from prose_kernel.runtime.json_text import json_text, mapped
-from prose_kernel.runtime.nesting import too_deep
 from prose_kernel.runtime.shared_names import Agent
 from prose_kernel.runtime.values import ErrorValue, ExecText, LanguageValue, Reference, Value, data_of
 
@@ -89,15 +89,18 @@ def json_view(text: str) -> Any:
 def _json_view(text: str) -> Any:
     text = _unfenced(text.strip())
     try:
-        found = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
-    except (ValueError, RecursionError):
-        return None
-    if too_deep(found, text):
+        found = nesting.loads(text, parse_constant=_no_constant, parse_float=_finite)
+    except ValueError:
         return None
     if _HALF.search(text):
         written = json_text(found).encode("utf-16", "surrogatepass")
         found = json.loads(written.decode("utf-16", "replace"))
     return found if isinstance(found, (list, dict)) else None
+
+
+def why_no_view(text: str) -> str:
+    """What is wrong with a text that has no view as JSON."""
+    return f"is JSON that {nesting.DEEPER}" if nesting.is_deep_json(_unfenced(text.strip())) else "is not JSON"
 
 
 def _unfenced(text: str) -> str:

@@ -381,3 +381,19 @@ async def test_a_raise_while_judging_leaves_the_value() -> None:
     await w.cell("if false:", "  nowhere = 1", *text)
     assert w.value("x") == 1
     assert isinstance(await w.fails("nowhere"), VvmRaise)
+
+
+@pytest.mark.parametrize("use", ["?`{x}{x}{x}`(1)", "@a `{x}{x}{x}`(1)"])
+async def test_a32_a_template_ends_at_a_hundred_million_characters(use: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prose_kernel.machine.vvm.judging.LONGEST_TEXT", 5_000)  # the same bound, sooner
+    agent = 'agent a(model="sonnet")'
+    text = f'x = "{"y" * 2000}"'
+    error = await Vvm(judge_says={"y" * 4000: True}).fails(agent, text, use)
+    assert (error.code, error.location is not None and error.location.line) == ("R211", 3)
+    assert await Vvm(judge_says={"y" * 4000: True}).cell(agent, text, "?`{x}{x}`(1)") is True
+
+
+async def test_a32_a_text_that_nests_too_deeply_has_no_members() -> None:
+    w = Vvm(sessions_say={"x": "[" * 501 + "]" * 501})
+    error = await w.fails('agent a(model="sonnet")', "t = @a `x`()", "u = t[0]")
+    assert error.code == "R210" and "500 levels" in error.message
