@@ -98,10 +98,10 @@ async def _in_turn(pool: OwnTools, where: Surroundings, rounds: int, count: int)
             assert found.content[0].text == ANSWER
 
         async def ours() -> None:
-            assert await bench.call("weather__forecast", ARGUMENTS) == ANSWER
+            assert (await bench.call("weather__forecast", ARGUMENTS)).text == ANSWER
 
         async def function() -> None:
-            assert await bench.call("forecast", ARGUMENTS) == ANSWER
+            assert (await bench.call("forecast", ARGUMENTS)).text == ANSWER
 
         ways = {"bare": bare, "ours": ours, "function": function}
         spent: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}

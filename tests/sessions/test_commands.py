@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from machine.fakes import FakeClock
+from sessions.benches import answer_of
 from sessions.people import ScriptedPerson
 from sessions.providers.agents import agent
 from sessions.providers.models import ENVIRONMENT, WIRES, server
@@ -95,8 +96,8 @@ async def test_without_a_block_there_is_no_shell(shop: Shop) -> None:
 async def test_prompt_asks_before_each_command_and_shows_all_of_it(shop: Shop) -> None:
     shop.answers("y", "n")
     bench = shop.bench({"bash": "prompt", "network": "allow"}, agent="builder")
-    assert "completed: exit 0" in await bench.call("exec_command", {"cmd": "echo one\necho two", "workdir": "."})
-    assert await bench.call("exec_command", {"cmd": "rm -rf /"}) == "refused: the person said no"
+    assert "completed: exit 0" in await answer_of(bench, "exec_command", {"cmd": "echo one\necho two", "workdir": "."})
+    assert await answer_of(bench, "exec_command", {"cmd": "rm -rf /"}) == "refused: the person said no"
     assert bench.trace[-1].outcome == "refused"
     shown = "\n".join(shop.person.transcript)
     assert "agent builder" in shown
@@ -104,7 +105,7 @@ async def test_prompt_asks_before_each_command_and_shows_all_of_it(shop: Shop) -
 
 
 async def test_prompt_with_nobody_there_is_a_refusal(shop: Shop) -> None:
-    answer = await shop.bench({"bash": "prompt", "network": "allow"}).call("exec_command", {"cmd": "touch x"})
+    answer = await answer_of(shop.bench({"bash": "prompt", "network": "allow"}), "exec_command", {"cmd": "touch x"})
     assert answer == "refused: it needs approval, and nobody is here to approve it"
     assert not (shop.cwd / "x").exists()
 
@@ -113,32 +114,34 @@ async def test_always_holds_for_the_commands_of_that_session(shop: Shop) -> None
     shop.answers("always")
     bench = shop.bench({"bash": "prompt", "network": "allow"}, agent="builder")
     for number in range(3):
-        assert "exit 0" in await bench.call("exec_command", {"cmd": f"echo {number}"})
+        assert "exit 0" in await answer_of(bench, "exec_command", {"cmd": f"echo {number}"})
 
 
 async def test_the_network_is_asked_about_once(shop: Shop) -> None:
     shop.answers("y")
     bench = shop.bench({"bash": "allow", "network": "prompt"})
     for number in range(2):
-        assert "exit 0" in await bench.call("exec_command", {"cmd": f"echo {number}"})
+        assert "exit 0" in await answer_of(bench, "exec_command", {"cmd": f"echo {number}"})
 
 
 # ---------------------------------------------------------------- what they do
 
 
 async def test_a_receipt_is_to_read(shop: Shop) -> None:
-    answer = await shop.bench().call("exec_command", {"cmd": "echo out; echo err >&2; exit 2"})
+    answer = await answer_of(shop.bench(), "exec_command", {"cmd": "echo out; echo err >&2; exit 2"})
     assert answer == "completed: exit 2\n--- stdout ---\nout\n--- stderr ---\nerr"
-    assert await shop.bench().call("exec_command", {"cmd": "true"}) == "completed: exit 0\n(no output)"
+    assert await answer_of(shop.bench(), "exec_command", {"cmd": "true"}) == "completed: exit 0\n(no output)"
 
 
 async def test_numbers_and_booleans_may_be_strings(shop: Shop) -> None:
     bench = shop.bench()
-    started = await bench.call("exec_command", {"cmd": "echo up; sleep 60", "yield_time_ms": "100", "login": "false"})
+    started = await answer_of(
+        bench, "exec_command", {"cmd": "echo up; sleep 60", "yield_time_ms": "100", "login": "false"}
+    )
     assert started.startswith("promoted_to_task: still running after 100 ms")
     task = id_of(started)
-    assert (await bench.call("TaskOutput", {"task_id": task, "block": "false"})).endswith("--- output ---\nup")
-    assert (await bench.call("TaskOutput", {"task_id": task, "timeout_ms": "50"})).startswith(
+    assert (await answer_of(bench, "TaskOutput", {"task_id": task, "block": "false"})).endswith("--- output ---\nup")
+    assert (await answer_of(bench, "TaskOutput", {"task_id": task, "timeout_ms": "50"})).startswith(
         f"task {task}: running (still running when the wait was over)"
     )
 
@@ -161,7 +164,7 @@ async def test_numbers_and_booleans_may_be_strings(shop: Shop) -> None:
 )
 async def test_wrong_calls_say_what_would_be_right(shop: Shop, fields: dict[str, object], hint: str) -> None:
     bench = shop.bench()
-    answer = await bench.call("exec_command", fields)
+    answer = await answer_of(bench, "exec_command", fields)
     assert hint in answer
     assert bench.trace[-1].outcome == "failed"
 
@@ -169,62 +172,62 @@ async def test_wrong_calls_say_what_would_be_right(shop: Shop, fields: dict[str,
 @pytest.mark.parametrize("tool", ["TaskStatus", "TaskOutput", "TaskStop"])
 async def test_a_task_that_cannot_be_is_a_failure_in_words(shop: Shop, tool: str) -> None:
     bench = shop.bench()
-    assert "task_not_found" in await bench.call(tool, {"task_id": "1"})
-    assert "task_id: must be the id of a task" in await bench.call(tool, {"task_id": "\ud800"})
+    assert "task_not_found" in await answer_of(bench, tool, {"task_id": "1"})
+    assert "task_id: must be the id of a task" in await answer_of(bench, tool, {"task_id": "\ud800"})
 
 
 async def test_the_life_of_a_task(shop: Shop) -> None:
     bench = shop.bench()
-    assert await bench.call("TaskList", {}) == "no active tasks"
-    task = id_of(await bench.call("exec_command", {"cmd": "trap '' TERM; sleep 600 & wait", "yield_time_ms": 0}))
-    again = await bench.call("exec_command", {"cmd": "trap '' TERM; sleep 600 & wait"})
+    assert await answer_of(bench, "TaskList", {}) == "no active tasks"
+    task = id_of(await answer_of(bench, "exec_command", {"cmd": "trap '' TERM; sleep 600 & wait", "yield_time_ms": 0}))
+    again = await answer_of(bench, "exec_command", {"cmd": "trap '' TERM; sleep 600 & wait"})
     assert again.startswith("already_running: ")
     assert id_of(again) == task
-    listed = await bench.call("TaskList", {})
+    listed = await answer_of(bench, "TaskList", {})
     assert listed.startswith("1 active task:\n")
     assert "sleep 600" in listed and listed.endswith("(no output)")  # A49
-    status = await bench.call("TaskStatus", {"task_id": task})
+    status = await answer_of(bench, "TaskStatus", {"task_id": task})
     assert status.startswith(f"task {task}: running\n$ trap")
-    assert await bench.call("TaskStop", {"task_id": task}) == f"task {task}: cancelling: it was asked to end"
-    ended = await bench.call("TaskOutput", {"task_id": task})
+    assert await answer_of(bench, "TaskStop", {"task_id": task}) == f"task {task}: cancelling: it was asked to end"
+    ended = await answer_of(bench, "TaskOutput", {"task_id": task})
     assert ended.startswith(f"task {task}: cancelled")
-    assert await bench.call("TaskList", {}) == "no active tasks"
-    assert "had ended already" in await bench.call("TaskStop", {"task_id": task})
+    assert await answer_of(bench, "TaskList", {}) == "no active tasks"
+    assert "had ended already" in await answer_of(bench, "TaskStop", {"task_id": task})
 
 
 async def test_agents_see_their_own_tasks_only(shop: Shop) -> None:
     mine, other = shop.bench(at="c1/s0"), shop.bench(at="c1/s1")
-    task = id_of(await mine.call("exec_command", {"cmd": "sleep 600", "yield_time_ms": 0}))
-    assert await other.call("TaskList", {}) == "no active tasks"
+    task = id_of(await answer_of(mine, "exec_command", {"cmd": "sleep 600", "yield_time_ms": 0}))
+    assert await answer_of(other, "TaskList", {}) == "no active tasks"
     for tool in ("TaskStatus", "TaskOutput", "TaskStop"):
-        assert (await other.call(tool, {"task_id": task})).startswith(
+        assert (await answer_of(other, tool, {"task_id": task})).startswith(
             f"failed: task_not_found: there is no task {task}"
         )
-        assert "task_not_found" in await mine.call(tool, {"task_id": "1"}), "agents know ids only, not numbers"
-    assert "running" in await mine.call("TaskStatus", {"task_id": task})
+        assert "task_not_found" in await answer_of(mine, tool, {"task_id": "1"}), "agents know ids only, not numbers"
+    assert "running" in await answer_of(mine, "TaskStatus", {"task_id": task})
 
 
 async def test_an_agent_that_remembers_finds_its_tasks_again(shop: Shop) -> None:
     memory = AgentMemory("keeper", "project", ".prose/agents/keeper", resume=True)
     first, later = (shop.bench(at=at, agent="keeper", memory=memory) for at in ("c1/s0", "c2/s0"))
-    task = id_of(await first.call("exec_command", {"cmd": "sleep 600", "yield_time_ms": 0}))
-    assert task in await later.call("TaskList", {})
+    task = id_of(await answer_of(first, "exec_command", {"cmd": "sleep 600", "yield_time_ms": 0}))
+    assert task in await answer_of(later, "TaskList", {})
 
 
 async def test_what_looks_like_a_secret_stays_with_the_kernel(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MY_API_KEY", "GITHUB_TOKEN", "AWS_REGION", "DB_PASSWORD", "PLAIN_NAME"):
         monkeypatch.setenv(name, "marmalade")
-    answer = await shop.bench().call("exec_command", {"cmd": "env | grep marmalade"})
+    answer = await answer_of(shop.bench(), "exec_command", {"cmd": "env | grep marmalade"})
     assert answer == "completed: exit 0\n--- stdout ---\nPLAIN_NAME=marmalade"
 
 
 async def test_the_trace_of_a_session_holds_no_id_no_time_and_no_place(shop: Shop) -> None:
     bench = shop.bench()
-    task = id_of(await bench.call("exec_command", {"cmd": f"cd {shop.cwd}; sleep 600", "yield_time_ms": 0}))
-    await bench.call("TaskStatus", {"task_id": task})
-    await bench.call("TaskStop", {"task_id": task})
-    await bench.call("TaskOutput", {"task_id": task})
-    await bench.call("TaskStatus", {"task_id": task})
+    task = id_of(await answer_of(bench, "exec_command", {"cmd": f"cd {shop.cwd}; sleep 600", "yield_time_ms": 0}))
+    await answer_of(bench, "TaskStatus", {"task_id": task})
+    await answer_of(bench, "TaskStop", {"task_id": task})
+    await answer_of(bench, "TaskOutput", {"task_id": task})
+    await answer_of(bench, "TaskStatus", {"task_id": task})
     assert bench.trace[-1].detail.endswith("started {time}, ended {time}")
     for use in bench.trace:
         assert task not in use.summary + use.detail
@@ -233,7 +236,7 @@ async def test_the_trace_of_a_session_holds_no_id_no_time_and_no_place(shop: Sho
 
 async def test_cancelling_the_session_ends_the_command_in_its_window(shop: Shop) -> None:
     bench = shop.bench()
-    call = asyncio.ensure_future(bench.call("exec_command", {"cmd": "touch up; sleep 600"}))
+    call = asyncio.ensure_future(answer_of(bench, "exec_command", {"cmd": "touch up; sleep 600"}))
     await appears(shop.cwd / "up")
     call.cancel()
     with pytest.raises(asyncio.CancelledError):

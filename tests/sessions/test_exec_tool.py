@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from machine.fakes import FakeClock
+from sessions.benches import answer_of
 from sessions.people import ScriptedPerson
 from stubs.model_server import StubServer
 
@@ -93,7 +94,7 @@ async def test_a15_an_answer_has_seven_fields_and_its_trace_is_the_same_each_tim
     answers, traces = [], []
     for _ in range(2):
         bench = desk.bench(GRANTED)
-        answers.append(await bench.call("Exec", ECHO))
+        answers.append(await answer_of(bench, "Exec", ECHO))
         traces.append(bench.trace)
     assert traces[0] == traces[1]
     fields = json.loads(answers[0])
@@ -112,7 +113,7 @@ async def test_a15_an_answer_has_seven_fields_and_its_trace_is_the_same_each_tim
 
 async def test_a_program_that_fails_is_a_result(desk: Desk) -> None:
     bench = desk.bench(GRANTED)
-    answer = json.loads(await bench.call("Exec", {"argv": ["/bin/cat", "/no/such"]}))
+    answer = json.loads(await answer_of(bench, "Exec", {"argv": ["/bin/cat", "/no/such"]}))
     assert answer["exit_code"] == 1 and bench.trace[0].outcome == "ok"
 
 
@@ -127,50 +128,50 @@ async def test_refusals_and_failures_are_told_apart(desk: Desk) -> None:
         ({}, "failed", "invalid_args"),
         ({"argv": ["/bin/echo"], "background": True}, "failed", "invalid_args"),
     ):
-        answer = await bench.call("Exec", arguments)
+        answer = await answer_of(bench, "Exec", arguments)
         assert word in answer and bench.trace[-1].outcome == outcome, arguments
-    assert "hi" in await bench.call("Exec", ECHO)  # the session goes on
+    assert "hi" in await answer_of(bench, "Exec", ECHO)  # the session goes on
 
 
 async def test_a15_a_tool_that_was_not_granted_is_answered_and_audited(desk: Desk) -> None:
     bench = desk.bench({})
     for name, word in (("Exec", "execute: ["), ("exec_command", "bash: allow"), ("TaskStop", "bash: allow")):
-        answer = await bench.call(name, ECHO if name == "Exec" else {})
+        answer = await answer_of(bench, name, ECHO if name == "Exec" else {})
         assert answer.startswith(f"refused: permission_denied: this session may not use `{name}`"), answer
         assert word in answer and bench.trace[-1].outcome == "refused"
     (denied,) = desk.audit.events
     assert (denied["event"], denied["tool"], denied["error"]) == ("tool.call.denied", "Exec", "permission_denied")
-    assert "Say" not in await bench.call("read", {"path": "nothing"})  # the session goes on
+    assert "Say" not in await answer_of(bench, "read", {"path": "nothing"})  # the session goes on
 
 
 async def test_a15_a_refusal_by_shape_is_audited_with_its_kind(desk: Desk) -> None:
     bench = desk.bench(GRANTED)
     for arguments in ({"argv": "echo hi"}, {}, {"argv": ["/bin/echo", 3]}, {**ECHO, "timeout_s": "long"}):
-        assert (await bench.call("Exec", arguments)).startswith("failed: invalid_args: ")
+        assert (await answer_of(bench, "Exec", arguments)).startswith("failed: invalid_args: ")
     assert [event["error"] for event in desk.audit.events] == ["invalid_args"] * 4
     assert desk.events() == ["tool.call.denied"] * 4
 
 
 async def test_a15_the_type_that_is_named_is_the_type_wanted(desk: Desk) -> None:
     bench = desk.bench({})
-    said = await bench.call("read", {"path": ["a"]})
+    said = await answer_of(bench, "read", {"path": ["a"]})
     assert said == "failed: invalid arguments: 'path' must be a string"
-    assert "timeout_s must be a number" in await desk.bench(GRANTED).call("Exec", {**ECHO, "timeout_s": "long"})
+    assert "timeout_s must be a number" in await answer_of(desk.bench(GRANTED), "Exec", {**ECHO, "timeout_s": "long"})
 
 
 async def test_a_refusal_names_the_line_that_would_allow_it(desk: Desk) -> None:
     bench = desk.bench({**GRANTED, "read": ("open/",)})
-    assert await bench.call("Exec", {"argv": ["/bin/ls"]}) == (
+    assert await answer_of(bench, "Exec", {"argv": ["/bin/ls"]}) == (
         'refused: fs_denied: /bin/ls resolves outside the granted prefixes; what would allow it: execute: ["/bin/ls"]'
     )
-    assert (await bench.call("Exec", {**ECHO, "cwd": "/var"})).endswith('what would allow it: read: ["/var/"]')
+    assert (await answer_of(bench, "Exec", {**ECHO, "cwd": "/var"})).endswith('what would allow it: read: ["/var/"]')
     shells = desk.bench({"execute": ["/bin/sh"]})
-    assert (await shells.call("Exec", {"argv": ["/bin/sh", "-c", "true"]})).endswith("that needs bash: allow")
+    assert (await answer_of(shells, "Exec", {"argv": ["/bin/sh", "-c", "true"]})).endswith("that needs bash: allow")
 
 
 async def test_secrets_in_arguments_stay_out_of_the_trace(desk: Desk) -> None:
     bench = desk.bench(GRANTED)
-    await bench.call("Exec", {"argv": ["/bin/echo", "--token", "sk-1", "API_KEY=sk-2"]})
+    await answer_of(bench, "Exec", {"argv": ["/bin/echo", "--token", "sk-1", "API_KEY=sk-2"]})
     assert bench.trace[0].summary == "/bin/echo --token '***' 'API_KEY=***'"
     assert "sk-1" in repr(desk.audit.events)  # the private log holds what was run
 
@@ -214,25 +215,25 @@ async def test_rules_become_grants(desk: Desk, rules: dict[str, Rule], argv: str
     if "write" in rules and not mechanisms().landlock:
         pytest.skip("lists cannot be enforced here")
     bench = desk.bench({"network": "allow", **rules})
-    answer = await bench.call("Exec", {"argv": [argv.format(cwd=desk.cwd)]})
+    answer = await answer_of(bench, "Exec", {"argv": [argv.format(cwd=desk.cwd)]})
     assert bench.trace[0].outcome == outcome, answer
 
 
 async def test_what_is_granted_by_accident_is_warned_of_once(desk: Desk) -> None:
     for _ in range(2):
         bench = desk.bench({"execute": ("/usr/bin/", "nothing-of-that-name"), "network": "allow"})
-        await bench.call("Exec", ECHO)
+        await answer_of(bench, "Exec", ECHO)
     assert len(desk.warnings) == 2
     assert "/usr/bin/ is granted" in desk.warnings[1] and "nothing-of-that-name" in desk.warnings[0]
 
 
 async def test_execute_prompt_asks_for_each_program(desk: Desk) -> None:
     bench = desk.bench({"execute": "prompt", "network": "allow"})
-    assert "nobody is here" in await bench.call("Exec", ECHO)
+    assert "nobody is here" in await answer_of(bench, "Exec", ECHO)
     desk.person = ScriptedPerson("n", "y")
     bench = desk.bench({"execute": "prompt", "network": "allow"}, at="c1/s1")
-    assert (await bench.call("Exec", ECHO)).startswith("refused")
-    assert json.loads(await bench.call("Exec", ECHO))["stdout"] == "hi\n"
+    assert (await answer_of(bench, "Exec", ECHO)).startswith("refused")
+    assert json.loads(await answer_of(bench, "Exec", ECHO))["stdout"] == "hi\n"
     assert any('["/bin/echo", "hi"]' in line for line in desk.person.transcript)
     assert desk.events() == ["tool.call.dispatched", "tool.call.finished"]
 
@@ -242,7 +243,7 @@ async def test_network_prompt_asks_once_and_no_means_none(desk: Desk) -> None:
     desk.person = ScriptedPerson("n")
     bench = desk.bench({"execute": ("cat",), "network": "prompt"})
     for _ in range(2):
-        answer = json.loads(await bench.call("Exec", {"argv": ["/bin/cat", "/proc/self/net/dev"]}))
+        answer = json.loads(await answer_of(bench, "Exec", {"argv": ["/bin/cat", "/proc/self/net/dev"]}))
         names = [line.split(":")[0].strip() for line in answer["stdout"].splitlines()[2:]]
         assert names == ["lo"]
     assert len([line for line in desk.person.transcript if line.startswith("?")]) == 1
@@ -255,7 +256,9 @@ async def test_lists_of_the_program_bind_what_is_run(desk: Desk) -> None:
     (desk.cwd / "secret").write_text("secret")
     bench = desk.bench({**GRANTED, "read": ("open/",)})
     for path, text in (("open/a", "open"), ("secret", "")):
-        assert json.loads(await bench.call("Exec", {"argv": ["/bin/cat", str(desk.cwd / path)]}))["stdout"] == text
+        assert (
+            json.loads(await answer_of(bench, "Exec", {"argv": ["/bin/cat", str(desk.cwd / path)]}))["stdout"] == text
+        )
 
 
 # ---------------------------------------------------------------- whole runs

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from machine.fakes import FakeClock
+from sessions.benches import answer_of
 from sessions.people import ScriptedPerson
 from stubs.tokens import tokens_of
 from waiting import eventually
@@ -66,7 +67,7 @@ class Bench:
         self.bench = SessionWorkbench(self.request, self.policy, desk, where, self.progress.append, more, default)
 
     async def __call__(self, tool: str, **given: object) -> str:
-        return await self.bench.call(tool, given)
+        return await answer_of(self.bench, tool, given)
 
     @property
     def last(self) -> ToolUse:
@@ -629,8 +630,30 @@ async def test_what_drives_a_terminal_reaches_the_model_and_not_the_trace(cwd: P
 )
 async def test_odd_arguments_are_answered_in_words(cwd: Path, given: dict[str, Any], says: str) -> None:
     bench = Bench(cwd)
-    assert await bench.bench.call("read", given) == f"failed: invalid arguments: {says}"
+    assert await answer_of(bench.bench, "read", given) == f"failed: invalid arguments: {says}"
     assert bench.last.outcome == "failed"
+
+
+@pytest.mark.parametrize(
+    ("tool", "given", "shown"),
+    [
+        ("read", {}, ""),
+        ("read", {"offset": 3}, '{"offset": 3}'),
+        ("read", {"path": ["a"]}, '["a"]'),
+        ("read", {"path": ""}, ""),
+        ("write", {"content": "x"}, '{"content": "x"}'),
+        ("edit", {"old": "x"}, '{"old": "x"}'),
+        ("list", {}, "."),
+        ("list", {"path": 3}, "3"),
+    ],
+)
+async def test_a46_a_call_without_a_path_is_shown_as_it_was_made(
+    cwd: Path, tool: str, given: dict[str, Any], shown: str
+) -> None:
+    bench = Bench(cwd, OPEN)
+    await bench.bench.call(tool, given)
+    assert bench.last.summary == shown
+    assert bench.progress[-1].text == f"{tool} {shown}".rstrip()
 
 
 def test_arrays_and_choices_are_checked_too() -> None:

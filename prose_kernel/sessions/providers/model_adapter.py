@@ -47,6 +47,7 @@ from prose_kernel.sessions.providers.model_http import client, too_long
 from prose_kernel.sessions.providers.model_output import Ways, is_refused
 from prose_kernel.sessions.providers.model_settings import Beginnings, refuse_idle, settings_of
 from prose_kernel.sessions.providers.model_talk import begun, talk, text_of, worded
+from prose_kernel.sessions.tools.tool import ToolAnswer
 from prose_kernel.sessions.usage import consumed
 
 if TYPE_CHECKING:
@@ -313,10 +314,10 @@ class _Listener:
                 case _:
                     pass
 
-    def calls(self, asked: Conversation) -> Callable[[str, dict[str, Any]], Awaitable[str]]:
+    def calls(self, asked: Conversation) -> Callable[[str, dict[str, Any]], Awaitable[ToolAnswer]]:
         """What calls a tool of the conversation."""
 
-        async def call(name: str, arguments: dict[str, Any]) -> str:
+        async def call(name: str, arguments: dict[str, Any]) -> ToolAnswer:
             assert asked.call is not None
             try:
                 return await asked.call(name, arguments)

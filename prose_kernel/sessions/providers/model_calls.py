@@ -16,7 +16,7 @@ from prose_kernel.runtime.ports import Usage
 from prose_kernel.runtime.session_options import JudgeOutput, ModelOptions, ModelServer, Surroundings
 from prose_kernel.sessions.attachments import Attachment
 from prose_kernel.sessions.providers import load, vendors
-from prose_kernel.sessions.tools.tool import ToolSpec
+from prose_kernel.sessions.tools.tool import ToolAnswer, ToolSpec
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 AT_ONCE = 8  # live calls of a run, unless the settings say otherwise
 LONGEST_REPLY = 8_000_000  # characters of one session's reply, thinking included
 
-CallTool = Callable[[str, Mapping[str, object]], Awaitable[str]]
+CallTool = Callable[[str, Mapping[str, object]], Awaitable[ToolAnswer]]
 
 
 @dataclass(frozen=True, slots=True)

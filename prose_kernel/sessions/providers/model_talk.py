@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from pydantic_ai.direct import model_request, model_request_stream
 from pydantic_ai.exceptions import ContentFilterError, IncompleteToolCall, UsageLimitExceeded
@@ -35,9 +35,10 @@ from pydantic_ai.usage import RunUsage
 from prose_kernel.runtime.typed_answers import corrected
 from prose_kernel.sessions.providers.model_calls import Conversation
 from prose_kernel.sessions.providers.model_output import ANSWER, Way
+from prose_kernel.sessions.tools.tool import ToolAnswer
 
 Hear = Callable[[AsyncIterable[ModelResponseStreamEvent]], Awaitable[None]]
-Call = Callable[[str, dict[str, Any]], Awaitable[str]]
+Call = Callable[[str, dict[str, Any]], Awaitable[ToolAnswer]]
 
 
 def begun(asked: Conversation, prompt: str | Sequence[UserContent], instructions: str | None) -> list[ModelMessage]:
@@ -176,17 +177,18 @@ def _whole(response: ModelResponse, last: ToolCallPart) -> None:
 
 
 async def _answer(part: ToolCallPart, known: frozenset[str], call: Call) -> ModelRequestPart:
-    name, of, arguments = part.tool_name, part.tool_call_id, dict[str, Any]()
+    """What goes back to the model for a call; of one that failed or was refused, as an error."""
+    name, arguments = part.tool_name, dict[str, Any]()
+    answer: ToolAnswer | None = None
     try:
         arguments = part.args_as_dict(raise_if_invalid=True)
     except (ValueError, AssertionError):
-        if name in known:
-            text = "The arguments are no JSON object."
-            return ToolReturnPart(tool_name=name, content=text, tool_call_id=of, outcome="retried")
-    if name not in known:  # made up: it is traced and audited all the same
-        text = await call(name, arguments)
-        return ToolReturnPart(tool_name=name, content=text, tool_call_id=of, outcome="retried")
-    return ToolReturnPart(tool_name=name, content=await call(name, arguments), tool_call_id=of)
+        if name in known:  # a made-up name is traced and audited all the same
+            answer = ToolAnswer("The arguments are no JSON object.", "failed")
+    if answer is None:
+        answer = await call(name, arguments)
+    outcome: Literal["success", "failed"] = "success" if answer.outcome == "ok" else "failed"
+    return ToolReturnPart(tool_name=name, content=answer.text, tool_call_id=part.tool_call_id, outcome=outcome)
 
 
 async def _all(answers: Any) -> list[ModelRequestPart]:

@@ -269,7 +269,7 @@ class ListTool:
         self._access = access
 
     def summary(self, arguments: Mapping[str, object]) -> str:
-        return f"{_named(self._access, arguments)} {arguments.get('pattern', '')}".rstrip()
+        return f"{_named(self._access, arguments, '.')} {arguments.get('pattern', '')}".rstrip()
 
     async def call(self, arguments: Mapping[str, object]) -> str:
         path, pattern = text(arguments, "path", "."), text(arguments, "pattern", "")
@@ -346,11 +346,9 @@ def _below(descriptor: int, prefix: str, root: str, visible: Visible, depth: int
                 os.close(inner)
 
 
-def _named(access: Access, arguments: Mapping[str, object]) -> str:
-    """The path of a call, for its summary: also of one that was refused."""
-    path = arguments.get("path", ".")
-    if not isinstance(path, str):
-        return "?"
+def _named(access: Access, arguments: Mapping[str, object], usual: str | None = None) -> str:
+    """The path of a call, for its summary: also of one that was refused. Raises `ToolFailed` where there is none."""
+    path = text(arguments, "path", usual)
     try:
         return access.shown(places.resolve(path, access.cwd, access.home))
     except Exception:  # refused or impossible: as it was named

@@ -1,7 +1,7 @@
 """What a tool is: a name, a JSON schema, and a function that checks before it acts.
 
-A provider gets a `Workbench` for each attempt: the tools that the session's permissions could ever allow, and one call
-that runs them. A refused or failed call is an ordinary answer to the model; the session goes on.
+A provider gets a workbench (`workbench.py`) for each attempt. The model gets a refused or failed call as an error, and
+the session goes on.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import asyncio
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from prose_kernel.permissions.safe_files import ToolFailed, ToolRefused
-from prose_kernel.runtime.ports import FileRead, FileWrite, ToolUse
 
-__all__ = ["Tool", "ToolFailed", "ToolRefused", "ToolSpec", "Workbench"]
+__all__ = ["Tool", "ToolAnswer", "ToolFailed", "ToolRefused", "ToolSpec"]
+
+Outcome = Literal["ok", "refused", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,39 +28,20 @@ class ToolSpec:
     parameters: Mapping[str, object]
 
 
+@dataclass(frozen=True, slots=True)
+class ToolAnswer:
+    """What the model is told of a call, and whether the tool did what was asked."""
+
+    text: str
+    outcome: Outcome = "ok"
+
+
 class Tool(Protocol):
     @property
     def spec(self) -> ToolSpec: ...
 
     async def call(self, arguments: Mapping[str, object]) -> str:
         """Run it. Raises `ToolRefused`, `ToolFailed`; cancelling the call ends what it started."""
-        ...
-
-
-class Workbench(Protocol):
-    """The tools of one attempt at a session."""
-
-    @property
-    def specs(self) -> tuple[ToolSpec, ...]: ...
-
-    async def call(self, name: str, arguments: Mapping[str, object]) -> str:
-        """Run a tool and say what came of it, as text for the model; only cancellation leaves it as an exception.
-
-        Each call is added to `trace` and told to the session's progress.
-        """
-        ...
-
-    @property
-    def trace(self) -> tuple[ToolUse, ...]: ...
-
-    @property
-    def reads(self) -> tuple[FileRead, ...]:
-        """The workspace files that the tools read, with the digest of what was in them."""
-        ...
-
-    @property
-    def writes(self) -> tuple[FileWrite, ...]:
-        """The files that the tools wrote, one entry a file: its text before the first write and after the last."""
         ...
 
 

@@ -7,7 +7,7 @@ import contextlib
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, Literal
+from typing import Final
 
 from prose_kernel.errors import ProviderError
 from prose_kernel.permissions.policy import TOUCHES, PermissionDesk, Policy
@@ -22,10 +22,9 @@ from prose_kernel.sessions.tools.access import Access
 from prose_kernel.sessions.tools.fetch import FetchTool
 from prose_kernel.sessions.tools.files import EditTool, ListTool, ReadTool, Writes, WriteTool, read_text
 from prose_kernel.sessions.tools.search import SearchTool
-from prose_kernel.sessions.tools.tool import Tool, ToolFailed, ToolRefused, ToolSpec
+from prose_kernel.sessions.tools.tool import Tool, ToolAnswer, ToolFailed, ToolRefused, ToolSpec
 
 OnProgress = Callable[[SessionProgress], None]
-Outcome = Literal["ok", "refused", "failed"]
 
 DETAIL: Final = 2000
 _SHELL: Final = "`bash: allow` in permissions"
@@ -73,8 +72,8 @@ def idle_tools(policy: Policy, *, person: bool) -> frozenset[str]:
 
 
 class SessionWorkbench:
-    """The `Workbench` port. Calls run one at a time, in the order they were made: so the trace of a session, and what
-    its tools find, do not depend on chance.
+    """The tools of one attempt. Calls run one at a time, in the order they were made: so the trace of a session, and
+    what its tools find, do not depend on chance.
 
     `more` are the tools of others (`Exec`, `exec_command`, tasks), which come after ours. A tool that has a method
     `summary(arguments)` says itself what its calls look like in the trace.
@@ -153,57 +152,57 @@ class SessionWorkbench:
     def writes(self) -> tuple[FileWrite, ...]:
         return self._writes.all
 
-    async def call_none(self, name: str, arguments: Mapping[str, object]) -> str:
+    async def call_none(self, name: str, arguments: Mapping[str, object]) -> ToolAnswer:
         """Answer a call where no tool was offered; it is traced and told like every other."""
         return await self._traced(name, arguments, self._none)
 
-    async def _none(self, name: str, arguments: Mapping[str, object]) -> tuple[Outcome, str]:
+    async def _none(self, name: str, arguments: Mapping[str, object]) -> ToolAnswer:
         self._access.refused(name, arguments, "no tool was offered", "tool_not_found")
-        return "failed", f"there is no tool '{one_line(name)}' here"
+        return ToolAnswer(f"there is no tool '{one_line(name)}' here", "failed")
 
-    async def call(self, name: str, arguments: Mapping[str, object]) -> str:
-        """Run a tool and say what came of it, as text for the model; only cancellation leaves it as an exception."""
+    async def call(self, name: str, arguments: Mapping[str, object]) -> ToolAnswer:
+        """Run a tool and say what came of it, for the model; only cancellation leaves it as an exception."""
         return await self._traced(name, arguments, self._outcome)
 
     async def _traced(
         self,
         name: str,
         arguments: Mapping[str, object],
-        work: Callable[[str, Mapping[str, object]], Awaitable[tuple[Outcome, str]]],
-    ) -> str:
+        work: Callable[[str, Mapping[str, object]], Awaitable[ToolAnswer]],
+    ) -> ToolAnswer:
         """The answer of `work`, which gets its turn, is traced and told."""
         async with self._turn:
             began = time.monotonic()
             with tracing.tool(name) as watched:
-                outcome, answer = await work(name, arguments)
-            traced = getattr(self._tools.get(name), "traced", str)(answer)
+                answer = await work(name, arguments)
+            traced = getattr(self._tools.get(name), "traced", str)(answer.text)
             detail = clipped(printable(self._access.neutral(traced)), DETAIL)
-            use = ToolUse(one_line(name, 200), self._summary(name, arguments), outcome, detail)
+            use = ToolUse(one_line(name, 200), self._summary(name, arguments), answer.outcome, detail)
             self._trace.append(use)
             if watched is not None:
-                watched.called(outcome=outcome, arguments=use.summary, answer=detail)
+                watched.called(outcome=answer.outcome, arguments=use.summary, answer=detail)
             took = time.monotonic() - began
         self._on_progress(SessionProgress("tool", f"{use.tool} {use.summary}".rstrip(), use, took))
         return answer
 
-    async def _outcome(self, name: str, arguments: Mapping[str, object]) -> tuple[Outcome, str]:
+    async def _outcome(self, name: str, arguments: Mapping[str, object]) -> ToolAnswer:
         tool = self._tools.get(name)
         if tool is None and name in GRANTS:
-            return "refused", await self._denied(name, arguments)
+            return ToolAnswer(await self._denied(name, arguments), "refused")
         if tool is None:
-            return "failed", self._unknown(name, arguments)
+            return ToolAnswer(self._unknown(name, arguments), "failed")
         try:
             if not getattr(tool, "checks_arguments", False):
                 argument_rules.check(tool.spec.parameters, arguments, closed=name in _OURS)
-            return "ok", await tool.call(arguments)
+            return ToolAnswer(await tool.call(arguments))
         except ToolRefused as refused:
             if not refused.audited:
                 self._access.refused(name, arguments, str(refused))
-            return "refused", f"refused: {refused}"
+            return ToolAnswer(f"refused: {refused}", "refused")
         except ToolFailed as failed:
-            return "failed", f"failed: {failed}"
+            return ToolAnswer(f"failed: {failed}", "failed")
         except Exception as error:  # a fault of the tool ends the call, not the session
-            return "failed", f"failed: the tool broke ({type(error).__name__})"
+            return ToolAnswer(f"failed: the tool broke ({type(error).__name__})", "failed")
 
     async def _denied(self, name: str, arguments: Mapping[str, object]) -> str:
         """The answer to a call that was not granted. A tool with an audit of its own hears of it."""

@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,34 @@ async def test_a42_an_agent_with_a_memory_gives_it_after_its_answer(
     async with Live(stub, wire, stub.script("only", "<memory>\nx\n</memory>"), tmp_path) as live:
         with pytest.raises(ProviderBadReply, match="the model said nothing"):
             await live.run(asked(memory=memory))
+
+
+async def test_a42_a_call_that_failed_or_was_refused_reaches_the_model_as_an_error(
+    stub: StubServer, wire: str, tmp_path: Path
+) -> None:
+    (tmp_path / "notes.md").write_text("the pond is old\n")
+    (tmp_path / "secret.txt").write_text("s3cr3t")
+    paths = {"notes.md": "ok", "gone.md": "failed", "secret.txt": "refused"}
+    calls = [{"name": "read", "arguments": {"path": path}} for path in paths]
+    calls += [{"name": "write", "arguments": {"path": "x", "content": ""}}, {"name": "teleport", "arguments": {}}]
+    model = stub.script("errs", {"calls": calls}, "Done.")
+    async with Live(stub, wire, model, tmp_path) as live:
+        result = await live.run(asked(permissions={"read": ("*.md",), "write": ()}))
+    outcomes = [use.outcome for use in result.trace]
+    assert outcomes == [*paths.values(), "refused", "failed"]
+    assert stub.last is not None
+    assert errors_in(stub.last.body, wire) == [outcome != "ok" for outcome in outcomes]
+
+
+def errors_in(body: Mapping[str, Any], wire: str) -> list[bool]:
+    """Whether each result of a tool says that it is an error, in the way of its format."""
+    if wire == "anthropic":
+        return [part["is_error"] for message in body["messages"] for part in message["content"] if "is_error" in part]
+    if wire == "chat":
+        results = [message["content"] for message in body["messages"] if message["role"] == "tool"]
+    else:
+        results = [item["output"] for item in body["input"] if item.get("type") == "function_call_output"]
+    return ["error" in json.loads(text) if text.startswith("{") else False for text in results]
 
 
 async def test_what_a_session_writes_with_our_tools_is_told(stub: StubServer, wire: str, tmp_path: Path) -> None:
