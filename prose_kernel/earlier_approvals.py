@@ -61,12 +61,11 @@ class Approval:
     @property
     def line(self) -> str:
         """Gate, question, who approved, and when."""
-        gate = f"gate {_clip(self.gate)}" if self.gate else "a gate"
         asked = "" if not self.prompt or self.prompt == self.gate else f' "{_clip(self.prompt)}"'
         comment = f' "{_clip(self.decision.comment)}"' if self.decision.comment else ""
         by = f"by {_clip(self.decision.decided_by)}" if self.key else "with --yes before the run began"
         when = f", {self.at:%Y-%m-%d %H:%M:%S} UTC" if self.at is not None else ""
-        return f"{gate}{asked}: approved {by}{comment}{when}"
+        return f"gate {_clip(self.gate)}{asked}: approved {by}{comment}{when}"
 
     @property
     def at(self) -> datetime | None:
@@ -143,12 +142,12 @@ class EarlierApprovals:
                 prompt = "please answer approve or reject: "
 
     def _nobody(self, left: list[Approval]) -> GateRejected:
-        names = dict.fromkeys(one.gate for one in left if one.gate)
+        names = dict.fromkeys(one.gate for one in left)
         lines = "\n".join(f"  {one.line}" for one in left)
         options = " ".join(f"--yes {shlex.quote(escaped(name))}" for name in names)
         return GateRejected(
             f"run {self.run} continues only when its earlier approvals are confirmed:\n{lines}",
-            hint=f"confirm them with {options}, or resume the run where you can be asked" if names else None,
+            hint=f"confirm them with {options}, or resume the run where you can be asked",
             nobody=True,
         )
 
@@ -158,7 +157,8 @@ class EarlierApprovals:
 
 
 def earlier_approvals(how: Resumption) -> EarlierApprovals:
-    """The approvals that a run was given by earlier processes, and that were not confirmed in this one."""
+    """The approvals that a run was given by earlier processes, and that were not confirmed in this one. Raises
+    `UsageError` for one that names no gate."""
     head = how.head
     ids = tuple(run_id.encode() for run_id in (head.run, *head.branch_of))
     here = approved_here(head.run)
@@ -169,6 +169,8 @@ def earlier_approvals(how: Resumption) -> EarlierApprovals:
     began = datetime.fromisoformat(head.started).timestamp() * 1000 if head.started else 0
     names = {one.gate for one in found.all}
     for name, approves in head.decisions.items():
+        if approves and not name.strip():
+            raise how.journal.damaged(0)
         if approves and name not in names and ("", name, "", b"") not in here:
             found.given.append(Approval(name, name, "", GateDecision("approved", "user", source="option"), int(began)))
     return found
@@ -176,7 +178,7 @@ def earlier_approvals(how: Resumption) -> EarlierApprovals:
 
 def _approvals(how: Resumption, ids: tuple[bytes, ...]) -> Iterator[tuple[Approval, Approved]]:
     asked: dict[str, Asked] = {}
-    for _, record in how.journal.records(1, how.rewind):
+    for number, record in how.journal.records(1, how.rewind):
         match record:
             case Asked(kind="gate"):
                 asked[record.key] = record
@@ -185,6 +187,8 @@ def _approvals(how: Resumption, ids: tuple[bytes, ...]) -> Iterator[tuple[Approv
                 with contextlib.suppress(MsgspecError):
                     decision = codec.loads(record.value, GateDecision)
                     if decision.status == "approved":
+                        if not gate.gate.strip():
+                            raise how.journal.damaged(number)
                         one = Approval(gate.gate, gate.record or gate.gate, gate.said, decision, record.t, gate.key)
                         yield one, approved(gate, record.value, ids)
 

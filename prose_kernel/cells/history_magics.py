@@ -33,6 +33,8 @@ async def restore(call: Call) -> None:
 
     words, confirmed = list(call.words), dict[str, bool]()
     while (gate := taken(words, "--yes", restore)) is not None:
+        if not gate.strip():
+            raise UsageError("%restore: --yes needs the name of a gate", hint=f"usage: {restore.usage}")
         confirmed[gate] = True
     if len(words) > 1:
         raise UsageError("%restore: too many words", hint=f"usage: {restore.usage}")
@@ -161,7 +163,8 @@ def _run_of(cells: Cells, wanted: str) -> KeptRun | None:
         raise UsageError(f"run {found.id} is one of a file", hint=f"prose run --resume {found.id} lets it go on")
     if found.state == "running":
         raise UsageError(f"run {found.id} is being run by another process", hint="shut the other kernel down first")
-    runs.check_directory(found.id, Path(found.journal.head.directory))
+    there = Path(found.journal.head.directory)
+    runs.check_directory(found.id, there, [cells.cwd], f"%restore {found.id} in a notebook of that directory")
     return found
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from prose_kernel.cli.examples import find_example
+from prose_kernel.cli.examples import find_example, is_bundled
 from prose_kernel.errors import UsageError
 from prose_kernel.permissions import plain_files
 
@@ -82,6 +83,15 @@ def find_program(target: str) -> str:
 def is_file(name: str) -> bool:
     """Also for a name that no file can have."""
     return os.path.isfile(name)  # noqa: PTH113 - that of `Path` raises for a long one
+
+
+def is_outside(program: str, directory: Path) -> bool:
+    """Whether a program is neither in the directory of its run or below, nor a bundled example. To resume that run, its
+    program is named again."""
+    file = Path(directory, os.path.expanduser(program))  # noqa: PTH111
+    plain = os.path.normpath(file)
+    inside = Path(plain).is_relative_to(directory) or file.resolve().is_relative_to(directory.resolve())
+    return not inside and not is_bundled(plain)
 
 
 def _is_path(target: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from prose_kernel.language.source import Source
 from prose_kernel.run_journal import Resumption, branch, point_of, resumption
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.journal_records import Head
+from prose_kernel.runtime.text import escaped
 from prose_kernel.state import runs
 from prose_kernel.state.gates import peers
 from prose_kernel.state.layout import new_run_id
@@ -63,7 +65,7 @@ def resume(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd: 
     assert journal is not None
     head = journal.head
     directory = Path(head.directory)
-    runs.check_directory(kept.id, directory)
+    _check_place(kept, head, target, cwd)
     if not journal.texts:
         raise UsageError(f"run {kept.id} holds no program")
     language = languages.LANGUAGES[head.language]
@@ -76,8 +78,7 @@ def resume(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd: 
         _check(text, head, language, chosen["profile"])
     how, about = _way(kept, wanted, text)
     if not how.complete:
-        elsewhere = (f"It runs in {head.directory}, where it was begun.",) if not directory.samefile(cwd) else ()
-        remarks = (*remarks, *about, *elsewhere)
+        remarks = (*remarks, *about)
     request = Request(
         head.program,
         inputs,
@@ -142,7 +143,25 @@ def _last(known: Sequence[KeptRun], target: str | None, wanted: Wanted, cwd: Pat
 
 
 def _program(head: Head) -> Path:
-    return Path(head.directory, head.program)
+    return Path(head.directory, os.path.expanduser(head.program))  # noqa: PTH111
+
+
+def _check_place(kept: KeptRun, head: Head, target: str | None, cwd: Path) -> None:
+    """Raises `UsageError` unless the person is in the directory of the run, or names its program there. A program
+    outside of it has to be named: settings and functions may lie next to it."""
+    named = Path(cwd, os.path.expanduser(target)) if target else None  # noqa: PTH111
+    directory, program = Path(head.directory), _program(head)
+    known = kept.directory.parent in [place.path for place in runs.places(directory, ".prose")]
+    command = f"prose run --resume {kept.id if known else shlex.quote(str(kept.directory.absolute()))}"
+    here = [cwd] if named is None else [cwd, named.parent]
+    hint = f"to resume it there: cd {shlex.quote(escaped(head.directory))} && {command}"
+    runs.check_directory(kept.id, directory, here, hint)
+    if files.is_outside(head.program, directory) and (named is None or named.resolve() != program.resolve()):
+        shown = escaped(head.program)
+        raise UsageError(
+            f"the program of run {kept.id} is outside of its directory: {shown}",
+            hint=f"name it: prose run {shlex.quote(shown)} --resume {kept.id}",
+        )
 
 
 def _is_program(text: str) -> bool:

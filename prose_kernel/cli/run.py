@@ -272,7 +272,8 @@ def _where(request: Request, ended: Ended) -> str:
     lines = [f"\nrun directory: {_shortest(ended.run_directory, cwd)}"] if ended.run_directory is not None else []
     if ended.journal is not None:
         options = "".join(f" {shlex.quote(part)}" for part in request.who_answers)
-        lines.append(f"\nto resume it: prose run --resume {_named(ended.journal.parent, cwd)}{options}")
+        program = f"{shlex.quote(request.name)} " if files.is_outside(request.name, request.cwd) else ""
+        lines.append(f"\nto resume it: prose run {program}--resume {_named(ended.journal.parent, cwd)}{options}")
     elif ended.forgotten:
         lines.append("\nnothing of this run is kept; with --state=filesystem it can be resumed")
     return "".join(lines)

@@ -37,6 +37,9 @@ def pairs(inputs: Sequence[str]) -> dict[str, str]:
 
 
 def decisions(yes: Sequence[str], no: Sequence[str]) -> dict[str, bool]:
+    for option, names in (("--yes", yes), ("--no", no)):
+        if not all(name.strip() for name in names):
+            raise click.BadParameter("the name of a gate is empty", param_hint=option)
     both = set(yes) & set(no)
     if both:
         raise click.UsageError(f"--yes and --no for the same gate: {', '.join(sorted(both))}")

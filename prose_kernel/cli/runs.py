@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from prose_kernel.cli import files
 from prose_kernel.errors import UsageError
 from prose_kernel.presentation.safety import clip, visible
 
@@ -323,7 +325,9 @@ def _how_it_goes_on(journal: JournalRead) -> str:
         return f"{problem}: to go on before that, prose run --resume {run} --from PLACE"
     if resumption(journal).complete:
         return f"its program failed by itself; to go on with a mended text: prose run --resume {run} --changed"
-    return f"to resume it: prose run --resume {run}"
+    head = journal.head
+    program = f"{shlex.quote(head.program)} " if files.is_outside(head.program, Path(head.directory)) else ""
+    return f"to resume it: prose run {program}--resume {run}"
 
 
 def _of_head(run: KeptRun) -> Iterator[str]:

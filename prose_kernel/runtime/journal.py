@@ -281,7 +281,7 @@ class Journal:
         """A replayed approval opens its gate. Raises `ResumeMismatch` unless a person has given or confirmed exactly
         this one: commands can write the journal's file."""
         this = approved(described, answered.value, self._run_ids)
-        if self._approved is None or not self._approved.isdisjoint((this, (this[0], "", *this[2:]))):
+        if self._approved is None or this in self._approved:
             return
         if not self._complete:
             raise _unconfirmed(described.gate)

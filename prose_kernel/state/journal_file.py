@@ -117,11 +117,15 @@ class JournalRead:
         parts, end = self._counting(), self.lines if before is None else before
         lost = next((at for at in self.lost if at < end and any(begin <= at < stop for begin, stop in parts)), None)
         if lost is not None:
-            run = self.path.parent.name
-            raise UsageError(
-                f"line {lost + 1} of the journal of run {run} is damaged, or was changed",
-                hint=f"prose run --resume {run} --from PLACE goes on before it; prose runs show {run} lists the places",
-            )
+            raise self.damaged(lost)
+
+    def damaged(self, number: int) -> UsageError:
+        """The error for a record that cannot be what the run has written, by the number of its line."""
+        run = self.path.parent.name
+        return UsageError(
+            f"line {number + 1} of the journal of run {run} is damaged, or was changed",
+            hint=f"prose run --resume {run} --from PLACE goes on before it; prose runs show {run} lists the places",
+        )
 
     def answers(self, before: int | None = None) -> int:
         """How many answers are known; with `before`, how many were so at the record with that number."""

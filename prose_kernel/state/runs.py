@@ -22,6 +22,7 @@ from typing import Final, Literal, NamedTuple, Protocol
 from prose_kernel.errors import StateError, UsageError
 from prose_kernel.permissions import plain_files
 from prose_kernel.runtime.journal_records import Head
+from prose_kernel.runtime.text import escaped
 from prose_kernel.state import bindings, journal_file
 from prose_kernel.state.journal_file import Glance, JournalFile, JournalRead
 from prose_kernel.state.layout import RUN_ID, VVM, runs_directory
@@ -295,13 +296,17 @@ def bindings_of(where: Sequence[RunPlace], run: KeptRun) -> list[StoredBinding]:
     return next((found for place in places if (found := list(place.bindings(run)))), [])
 
 
-def check_directory(run_id: str, directory: Path) -> None:
-    """Raises `UsageError` when the directory in which a run was begun, and goes on, is not there."""
+def check_directory(run_id: str, directory: Path, here: Sequence[Path], hint: str) -> None:
+    """Check the directory in which a run was begun, and resumes. Raises `UsageError` with `hint` unless it is one of
+    `here`: the journal is a file that commands can write, so its word lets no settings and functions be read elsewhere.
+    """
     if not directory.is_dir():
         raise UsageError(
             f"the directory in which run {run_id} was begun is gone: {directory}",
             hint="the run goes on only there; if you have moved it, move it back, or make a link to it there",
         )
+    if not any(directory.samefile(place) for place in here if place.is_dir()):
+        raise UsageError(f"run {run_id} was begun in another directory: {escaped(str(directory))}", hint=hint)
 
 
 def find(where: Sequence[RunPlace], wanted: str) -> KeptRun:

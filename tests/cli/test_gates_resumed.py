@@ -254,6 +254,67 @@ def test_a33_a_forged_beginning_approves_nothing(
     assert main(["run", "--resume", "--yes", "go"]) == 0, capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["", " "])
+@pytest.mark.parametrize("option", ["--yes", "--no"])
+def test_a33_a_decision_names_its_gate(
+    option: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("p.prose").write_text("output a = 1\n")
+    assert main(["run", "p.prose", option, name]) == 2
+    assert "the name of a gate is empty" in capsys.readouterr().err
+
+
+def nameless(records: list[Record]) -> None:
+    approve(records)
+    (at,) = (at for at, record in enumerate(records) if isinstance(record, Asked) and record.kind == "gate")
+    records[at] = structs.replace(records[at], gate="", record="")
+
+
+@pytest.mark.parametrize(("change", "line"), [(nameless, 6), (head(decisions={"": True}), 1)])
+@pytest.mark.parametrize("killed", ["filesystem"], indirect=True)
+def test_a33_an_approval_of_no_gate_is_a_damaged_record(
+    killed: Killed,
+    change: Callable[[list[Record]], None],
+    line: int,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    forge(killed.directory, change)
+    run = killed.directory.name
+    for setting in ("ask", "replay"):
+        monkeypatch.setenv("PROSE_GATES_RESUME", setting)
+        for option in ([], ["--yes", "go"]):
+            assert main(["run", "--resume", *option]) == 2
+            assert f"line {line} of the journal of run {run} is damaged" in capsys.readouterr().err
+    assert Path("count").read_text() == "one\n"
+
+
+@pytest.mark.parametrize("killed", ["filesystem"], indirect=True)
+def test_a33_a_forged_directory_lets_no_settings_be_read_there(
+    killed: Killed, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, other = Path.cwd(), Path.cwd() / "other"
+    other.mkdir()
+    (other / "prose.toml").write_text("nonsense = 1\n")
+    shutil.copytree(killed.directory, saved := Path("saved"), ignore=shutil.ignore_patterns("*.sock"))
+    for forged in ({"directory": str(other)}, {"program": "/tmp/other/p.ipynb"}, {"program": f"{here.parent}/p.prose"}):
+        forge(killed.directory, head(**forged))
+        assert main(["run", "--resume", killed.directory.name]) == 2
+        said = capsys.readouterr().err
+        assert ("was begun in another directory" in said) is ("directory" in forged)
+        assert ("is outside of its directory" in said) is ("program" in forged)
+        assert "nonsense" not in said
+        shutil.rmtree(killed.directory)
+        shutil.copytree(saved, killed.directory)
+    monkeypatch.chdir(other)
+    (other / "prose.toml").unlink()
+    assert main(["run", "--resume", str(here / killed.directory), "--yes", "go"]) == 2
+    assert f"cd {here} && prose run --resume {killed.directory.name}" in capsys.readouterr().err
+    assert main(["run", "../p.prose", "--resume", "--yes", "go"]) == 0, capsys.readouterr().err
+    assert (here / "count").read_text() == "one\n"
+
+
 @pytest.mark.parametrize("killed", ["filesystem"], indirect=True)
 def test_a33_decision_files_are_wanted_again(killed: Killed, capsys: pytest.CaptureFixture[str]) -> None:
     """A run decides by files only while the person who resumes it says so, whatever the journal says."""

@@ -162,6 +162,7 @@ def test_a33_an_approval_before_the_restart_is_asked_again(directory: Path, vvm:
         assert client.run("%restore").status == "ok"
         again(client)
         assert client.run("%restore --yes other").status == "error"
+        assert client.run("%restore --yes ''").error["ename"] == "UsageError"
         assert client.run("%restore --yes go").status == "ok"
         assert (directory / "ran").read_text() == "a\n"
 
