@@ -216,7 +216,7 @@ def test_permission_rule_prompt(column: str, directory: Path, stub: StubServer) 
         assert note.read_text() == "written"
     else:
         assert not note.exists()
-        assert "nobody is here to approve it" in outcome.text
+        assert "no person can be asked" in outcome.text
     assert outcome.records == []
 
 

@@ -54,7 +54,7 @@ class ProcessCall(Generic[T]):
         """From the engine's loop to the caller's; False where that is closed."""
         try:
             self._loop.call_soon_threadsafe(callback)
-        except RuntimeError:  # the caller's loop is closed: nobody wants this process any more
+        except RuntimeError:  # the caller's loop is closed: this process is not needed any more
             if self._process is not None:
                 self._process.stop("cancelled")
             return False
@@ -104,7 +104,7 @@ async def in_engine(engine: Engine, work: Callable[[], Coroutine[object, object,
             else:
                 answer.set_result(task.result())
 
-        with contextlib.suppress(RuntimeError):  # the caller's loop is closed: nobody waits
+        with contextlib.suppress(RuntimeError):  # the caller's loop is closed: nothing waits for it
             loop.call_soon_threadsafe(complete)
 
     def cancel() -> None:

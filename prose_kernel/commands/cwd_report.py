@@ -55,7 +55,7 @@ def wrapper(report: int, source: str | None = None) -> str:
 
 
 def cannot_move(shell: str, command: str, environment: Iterable[bytes]) -> bool:
-    """Whether the shell surely ends where it started, so that nobody need ask.
+    """Whether the shell surely ends where it started, so that it need not be asked.
 
     True for one program with plain or quoted words. Without the wrapper a shell then becomes the program instead of
     starting it as a child: half the work for most commands. A function that the environment exports may do anything.

@@ -111,7 +111,7 @@ class Engine:
         self.loop.close()
 
     def close(self) -> None:
-        """End everything: TERM to all at once, KILL after the grace, the watchdog, the thread. Idempotent.
+        """End everything: TERM to all together, KILL after the grace, the watchdog, the thread. Idempotent.
 
         Returns when nothing is left. Commands that were running get the outcome `cancelled`.
         """
@@ -267,7 +267,7 @@ class Engine:
 
 
 def _most_at_once() -> int:
-    """How many commands may run at once before the limit on open files would make spawns fail."""
+    """How many commands may run at the same time before the limit on open files would make spawns fail."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return _MOST_AT_ONCE
@@ -278,7 +278,7 @@ _open: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 def _close_at_exit(engine: Engine) -> None:
-    """The thread is no daemon, so an engine that nobody closed is closed before the interpreter waits for threads."""
+    """The thread is no daemon, so an engine that is still open is closed before the interpreter waits for threads."""
     if not _registered:
         register = getattr(threading, "_register_atexit", None)
         if register is None:

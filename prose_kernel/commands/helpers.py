@@ -1,6 +1,6 @@
 """Helpers: long-lived processes that are talked to through their standard streams, such as CLI agents (sessions.md 5).
 
-A helper is a process of the engine like every other: own session and group, told to the watchdog, ended by a ladder
+A helper is a process of the engine like every other: own session and group, known to the watchdog, ended by a ladder
 with all that it started. It has no time limit, and a user's interrupt does not reach it.
 """
 
@@ -146,7 +146,7 @@ class RunningHelper:
                 self._waiting = True
                 self._engine.loop.add_writer(self._stdin, self._flush)
         except OSError:
-            self._hang_up()  # nobody reads any more
+            self._hang_up()  # the reader is closed
         else:
             self._stop_waiting()
 
@@ -173,7 +173,7 @@ class RunningHelper:
         if self._brought - self._taken > _BACKLOG:
             self._process.kill("cancelled")
         elif not self._post(self._deliver):
-            self._process.stop("cancelled")  # the caller's loop is closed: nobody wants this helper any more
+            self._process.stop("cancelled")  # the caller's loop is closed: this helper is not needed any more
 
     def _post(self, callback: Callable[[], None]) -> bool:
         try:
@@ -207,4 +207,4 @@ class _Streams:
         self.room: Callable[[], None] = no_op
 
     def stop(self) -> None:
-        """The end is told by the record."""
+        """Nothing to do: the record holds the end."""

@@ -304,7 +304,7 @@ class MonitoredProcess:
             self._owner.loop.call_later(grace, self._tell, b"k")
 
     def kill(self, outcome: Outcome) -> None:
-        """KILL at once."""
+        """KILL without a grace."""
         self.stop(outcome)
         self._tell(b"k")
 

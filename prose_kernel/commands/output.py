@@ -96,7 +96,7 @@ class Capture:
     """One stream: decodes, keeps the first `most` code points, counts all bytes.
 
     With `pictures`, a stream that is a picture, or becomes one where it stops being UTF-8, is no text from there on:
-    the picture is kept as bytes, up to `images.LARGEST`, and one line stands for it at the end. Text pays nothing for
+    the picture is kept as bytes, up to `images.LARGEST`, and one line represents it at the end. Text pays nothing for
     that but a look at its first piece: whether a picture begins further on is asked only where a piece cannot be
     decoded anyway.
     """
@@ -302,9 +302,9 @@ class _Waiting:
 class Live:
     """Hands a command's output to a consumer in another event loop, in few and large pieces.
 
-    At once when nothing was sent for a while, otherwise at most 20 times a second. When the consumer is behind, pieces
-    merge, and what waits is bounded. A consumer that displays only `displayed` bytes gets both ends of what waits and
-    the size of what was dropped between them, so a blocked or broken consumer changes nothing for the
+    Immediately when nothing was sent for a while, otherwise at most 20 times a second. When the consumer is behind,
+    pieces merge, and what waits is bounded. A consumer that displays only `displayed` bytes gets both ends of what
+    waits and the size of what was dropped between them, so a blocked or broken consumer changes nothing for the
     command. For one that wants everything (`displayed` 0) `full` says when to read no more; `room` is then called in
     the engine's loop as soon as it has caught up.
     """
@@ -393,4 +393,4 @@ class Live:
 
 
 def no_op() -> None:
-    """Nobody waits for room."""
+    """Used where nothing waits for room."""

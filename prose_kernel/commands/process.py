@@ -109,7 +109,7 @@ class EngineProcess(Protocol):
         ...
 
     def kill(self, outcome: Outcome) -> None:
-        """KILL at once."""
+        """KILL without a grace."""
         ...
 
     def interrupt(self) -> None:
@@ -324,7 +324,7 @@ class Process:
             self._climb(ladder(outcome, self._owner.grace if grace is None else grace))
 
     def kill(self, outcome: Outcome) -> None:
-        """KILL at once, whether a ladder runs or not."""
+        """KILL without a grace, whether a ladder runs or not."""
         self._kill_now = True
         self.stop(outcome)
         self._wake.set()
@@ -361,7 +361,7 @@ class Process:
             if await self._run_step(step.signal, self._owner.loop.time() + step.grace, last):
                 break
         self._climbing = False
-        # What even KILL does not end is not waited for: the record tells how many there are.
+        # What even KILL does not end is not waited for: the record says how many there are.
         self._exited = True
         self._advance()
 
@@ -374,7 +374,7 @@ class Process:
             if now >= end or (self._kill_now and not last):
                 return False
             if now >= again and not last:
-                # where nobody tells what is handled, TERM follows an interrupt at once, and has its grace
+                # where handlers cannot be read, TERM follows an interrupt immediately, and has its grace
                 asked = system.LINUX or number != signal.SIGINT
                 if self._exited and not (asked and self._is_handled(number)):
                     return False
@@ -538,7 +538,7 @@ class Process:
 
 
 def exit_of(status: int | None) -> tuple[int | None, str | None]:
-    """The exit status or the name of the signal that a wait status stands for; neither for None, an end never seen."""
+    """The exit status or the name of the signal in a wait status; neither for None, an end never seen."""
     if status is None:
         return None, None
     if os.WIFSIGNALED(status):

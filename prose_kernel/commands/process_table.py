@@ -141,5 +141,5 @@ def signal_scope(leader: int, number: int, table: list[Member]) -> None:
     for group in groups:
         try:
             os.killpg(group, number)
-        except OSError:  # gone, or somebody else's: nothing that we could do about it
+        except OSError:  # gone, or of another user: nothing that we could do about it
             continue

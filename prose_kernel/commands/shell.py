@@ -144,7 +144,7 @@ class Shell:
 class Environment:
     """The environment of commands: the kernel's own, without what would run a startup file, with the marker.
 
-    It is followed as it changes, and built anew only when it did.
+    It is followed as it changes, and built again only when it did.
     """
 
     def __init__(self, marker: str) -> None:
@@ -180,7 +180,7 @@ def resolve_shell(shell: str | None) -> str:
     """
     if shell is not None:
         if "/" in shell:
-            return str(Path(os.path.expanduser(shell)).absolute())  # noqa: PTH111 - a home directory of nobody stays as it is
+            return str(Path(os.path.expanduser(shell)).absolute())  # noqa: PTH111 - the home directory of an unknown user stays as it is
         return _look_up(shell) or shell
     return _look_up("bash") or _look_up("sh") or "/bin/sh"
 

@@ -174,7 +174,7 @@ class ExitWatch:
             loop.add_reader(self._descriptor, self._seen)
 
     def _wait(self, pid: int) -> None:
-        with contextlib.suppress(ChildProcessError):  # somebody else took the status: reaping will find out
+        with contextlib.suppress(ChildProcessError):  # other code took the status: reaping will find out
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         with contextlib.suppress(RuntimeError):  # the engine is closed, and has given this process up
             self._loop.call_soon_threadsafe(self._seen)
@@ -213,7 +213,7 @@ _WANTED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 def unignore() -> None:
     """Make sure that no child starts with INT, QUIT or TERM ignored. Callable from any thread, cheap when all is well.
 
-    The process itself goes on ignoring them: a C function without effect becomes the handler, under what Python
+    The process itself still ignores them: a C function without effect becomes the handler, under what Python
     believes, since only the main thread may install a Python handler.
     """
     ignored = [number for number in _WANTED if signal.getsignal(number) is signal.SIG_IGN]

@@ -86,7 +86,7 @@ def _job_of(member: Member) -> str | None:
 
 
 class TreeScope(GroupScope):
-    """All of it, whatever it did to leave: `marker` is the value of `PROSE_JOB` that nobody else was given."""
+    """All of it, whatever it did to leave: `marker` is a value of `PROSE_JOB` that no other command has."""
 
     def __init__(self, leader: int, marker: str) -> None:
         super().__init__(leader)
@@ -111,7 +111,7 @@ class TreeScope(GroupScope):
 
     def signal(self, number: int, table: list[Member]) -> None:
         super().signal(number, table)
-        # what left is signalled one by one: a group of somebody else may have taken it in
+        # what left is signalled one by one: it may have joined a group that is not ours
         for member in self.members(table):
             if not process_table.in_scope(member, self.leader):
                 with contextlib.suppress(OSError):

@@ -1,8 +1,8 @@
 """The engine's side of the watchdog: one small process that ends what a killed kernel leaves (exec-and-tasks.md 1.4).
 
 It is started together with the first command, and learns of groups through a pipe whose only writer is this process.
-When it dies it is replaced and told everything again. What it is told also stands in a private file, so that a later
-start finds what is left when kernel and watchdog were both killed.
+When it dies, another one replaces it and gets everything again. All of it is also kept in a private file, so that a
+later start finds what is left when kernel and watchdog were both killed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LONGEST_JOURNAL = 256 * 1024
 _LOOK: Final = 0.02
 
 _ENDED_DELAY = 0.05
-"""Ends are told late, together: a watchdog that thinks a group still runs looks at its members before it signals."""
+"""Ends are sent late, together: a watchdog that thinks a group still runs looks at its members before it signals."""
 
 WARNING = "the watchdog cannot be kept running: commands would survive if the kernel were killed"
 
@@ -80,7 +80,7 @@ class Watchdog:
         self._state_dir = state_dir or _directory()
         self._journal: _Journal | None = None
         self._groups: dict[int, bytes] = {}
-        self._unsent = bytearray()  # said to nobody yet
+        self._unsent = bytearray()  # not sent yet
         self._behind = bytearray()  # written down, and not taken by the watchdog yet
         self._flush_timer: asyncio.TimerHandle | None = None
         self._pipe = -1
@@ -91,7 +91,7 @@ class Watchdog:
         self._closed = False
         self._announced = b""
 
-    # ------------------------------------------------------------ what it is told
+    # ------------------------------------------------------------ reports to it
 
     def starting(self) -> None:
         """Commands are about to be started: from now on their processes are found, whenever the kernel is killed."""
@@ -110,7 +110,7 @@ class Watchdog:
     def started(self, group: int, ticks: int = 0) -> None:
         """A command's group runs.
 
-        `ticks` is when its leader started, for a group in which nobody need carry the marker.
+        `ticks` is when its leader started, for a group whose members need not carry the marker.
         """
         self._tell(group, b"+%d %d\n" % (group, ticks) if ticks else b"+%d\n" % group)
         if not self._announced:
@@ -146,14 +146,14 @@ class Watchdog:
         self._behind += self._unsent
         self._unsent.clear()
         if self._pipe < 0:
-            self._behind.clear()  # a new watchdog is told everything
+            self._behind.clear()  # a new watchdog gets everything
             return
         try:
             del self._behind[: os.write(self._pipe, self._behind)]
         except BlockingIOError:
             pass
         except BrokenPipeError:
-            return  # it is dead, which its exit tells as well
+            return  # it is dead, which its exit shows as well
         if self._behind:
             self._flush_timer = self._loop.call_later(_ENDED_DELAY, self._flush)
 
@@ -168,7 +168,7 @@ class Watchdog:
         self._behind[:] = b"".join(self._groups.values()) + self._announced
         if self._journal is None and watchdog_process.private(str(self._state_dir)):
             self._journal = _Journal(self._state_dir, self._marker)
-        # Before the command that it is for: a kernel may be killed at once. Nobody waits for its interpreter.
+        # Before the command that it is for: a kernel may be killed any moment. Its interpreter is not waited for.
         self._spawn(reader)
 
     def _spawn(self, reader: int) -> None:
@@ -259,7 +259,7 @@ class Watchdog:
 
 
 class _Journal:
-    """The private file: whose it is, and line by line what the watchdog was told. Never in the way of a command."""
+    """The private file: whose it is, and each line that the watchdog got. It never delays a command."""
 
     def __init__(self, directory: Path, marker: str) -> None:
         own = member_of(os.getpid())
@@ -271,7 +271,7 @@ class _Journal:
         self._begin(b"")
 
     def _begin(self, lines: bytes) -> None:
-        """Write the file anew. A full disk costs the sweep: the first net is the watchdog."""
+        """Write the file again from the start. A full disk costs the sweep: the first net is the watchdog."""
         fresh = self.path.with_name(f".{self.path.name}")
         close([self._descriptor] if self._descriptor >= 0 else [])
         self._descriptor = -1
@@ -291,7 +291,7 @@ class _Journal:
                 self._size += os.write(self._descriptor, lines)
 
     def watched_by(self, pid: int) -> None:
-        """Write down which process ends what is left, so that nobody else does meanwhile."""
+        """Write down which process ends what is left, so that no other process does meanwhile."""
         watchdog = member_of(pid)
         if watchdog is not None:
             line = b"watchdog %d %d\n" % watchdog.identity

@@ -1,8 +1,8 @@
 """The watchdog process. Run by path, on Linux with `python -I -S`, so it imports only what starts quickly.
 
 Reads lines from its standard input, a pipe whose only writer is the kernel: `?TICKS` commands are about to be started,
-and nothing of them is older than that (`?` all are started), `+G` group G runs (`+G TICKS`: nobody in it need carry the
-marker, and nobody in it is older than that), `=G pid ticks ...` its command ended and left these processes, `-G` it is
+and nothing of them is older than that (`?` all are started), `+G` group G runs (`+G TICKS`: its members need not carry
+the marker, and none is older than that), `=G pid ticks ...` its command ended and left these processes, `-G` it is
 over. When the pipe ends, or the kernel's process does, everything registered is ended: TERM, one second, KILL.
 
 The kernel writes the same lines into a private file, from which the next watchdog of this user (or the next start of a
@@ -39,7 +39,7 @@ Known = set[tuple[int, int]]
 
 
 class Groups:
-    """What runs and what was left, as the kernel told it."""
+    """What runs and what was left, as the kernel reported it."""
 
     def __init__(self, marker: str) -> None:
         self.marker = marker

@@ -135,13 +135,13 @@ class Calibration:
         """What the answers that were asked for now have consumed; recorded ones consume nothing."""
         found = Usage(cost=0.0)
         for answer in self.answers:
-            told = answer.verdict.details.get("usage") if answer.verdict is not None else None
-            if isinstance(told, dict):
-                cost = told.get("cost")
+            reported = answer.verdict.details.get("usage") if answer.verdict is not None else None
+            if isinstance(reported, dict):
+                cost = reported.get("cost")
                 found = Usage(
-                    found.requests + int(told.get("requests", 0)),
-                    found.tokens_in + int(told.get("tokens_in", 0)),
-                    found.tokens_out + int(told.get("tokens_out", 0)),
+                    found.requests + int(reported.get("requests", 0)),
+                    found.tokens_in + int(reported.get("tokens_in", 0)),
+                    found.tokens_out + int(reported.get("tokens_out", 0)),
                     None if cost is None or found.cost is None else found.cost + cost,
                 )
         return found
@@ -167,7 +167,7 @@ async def calibrate(
 ) -> Calibration:
     """Put every item to the judge, `at_once` at a time.
 
-    Raises `Undecided` when items are not recorded and nobody may be asked, or when the first answers all fail; and
+    Raises `Undecided` when items are not recorded and no judge may be asked, or when the first answers all fail; and
     what a budget raises. Cancelling it ends what is under way.
     """
     places = asyncio.Semaphore(at_once)

@@ -30,7 +30,7 @@ Answer = TypeVar("Answer")
 LiveJudge = Callable[[], Judge | None]
 
 RULE = "write it as a rule (`score >= 85`, `docs is empty`, see docs/judge-rules.md)"
-ASK = "record it where somebody can answer, or choose a judge (PROSE_JUDGE; in a notebook %judge)"
+ASK = "record it in an interactive run, or choose a judge (PROSE_JUDGE; in a notebook %judge)"
 FIX = f"{RULE}, {ASK}"
 
 AN_ANSWER = 1000
@@ -133,11 +133,11 @@ class Asked:
                 raise Undecided(f"the person's input ended before {what} was decided", hint=fix) from None
             except NobodyToAsk:
                 pass
-        raise Undecided(f"nobody can decide {what}: {why}", hint=fix, failed=failed)
+        raise Undecided(f"cannot decide {what}: {why}", hint=fix, failed=failed)
 
 
 def _fix(request: JudgeRequest) -> str:
-    """What to do about a question that nobody can decide."""
+    """The hint for a question that no part of the chain can decide."""
     return FIX if request.subject is None else ASK
 
 
@@ -200,8 +200,8 @@ class JudgeChain:
     `rules` says whether rules decide first, alone (`only`) or not at all (`off`), `criteria` whether they decide the
     criteria of VVM too, `batch` which questions are asked together; `scripted` holds answers written
     beforehand; `others` are asked then: `Asked`, or a recording of it. Without them `human` is the person at the front
-    end. In a dry run (`dry_run`) what no rule decides is reported as undecided, so that the run goes on: a condition
-    is uncertain, a loop shows its body once, a choice takes its first option, and nobody is asked.
+    end. In a dry run (`dry_run`) what no rule decides is reported as undecided, so that the run continues: a
+    condition is uncertain, a loop shows its body once, a choice takes its first option, and no question is asked.
     """
 
     def __init__(
@@ -242,7 +242,7 @@ class JudgeChain:
         self._rules_alone(quoted(request), why, _fix(request))
         try:
             return await self._others.decide(self._together(request))
-        except Undecided as problem:  # the cheapest fix first: a rule needs nobody, and no recording
+        except Undecided as problem:  # the cheapest fix first: a rule needs no judge and no recording
             if request.subject is not None:
                 raise
             hint = problem.hint or FIX
@@ -294,7 +294,7 @@ class JudgeChain:
         return await self._others.choose(request, labels)
 
     async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
-        """What stands at a member path of a prose text. Raises `Undecided`."""
+        """The value at a member path of a prose text. Raises `Undecided`."""
         if self._rules != "only" and self._scripted is not None:
             said = self._scripted.extracted(path, request.at)
             if said is not None:
@@ -306,7 +306,7 @@ class JudgeChain:
 
     async def items(self, request: JudgeRequest, value: str) -> Finding:
         """The items of a prose text. Raises `Undecided`; also for a text of several lines, which its lines split alike
-        whoever is here (openprose.md 3.11), so that nobody is asked about the output of `ls`."""
+        in every mode (openprose.md 3.11), so that no question is asked about the output of `ls`."""
         if self._rules != "only" and self._scripted is not None:
             said = self._scripted.items(value, request.at)
             if said is not None:
@@ -380,7 +380,7 @@ def decidable_conditions(questions: Iterable[JudgedText], source: Source, *, cri
     """Every condition and choice of a program in source order, for `prose check`. With `criteria` rules decide VVM's.
 
     `decidable` is about the form alone: a rule reads it and decides it both ways. A value that is not what the rule
-    needs (`score >= 85` with a score of "good") still goes to somebody else; a choice always counts as one that does.
+    needs (`score >= 85` with a score of "good") still goes to the next judge; a choice always counts as one that does.
     """
     from prose_kernel.judge import rules
 

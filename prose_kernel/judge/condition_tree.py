@@ -101,8 +101,8 @@ class Combination:
     """`and` or `or` of two or more conditions, by Kleene: Unknown only if it decides.
 
     Beside words that no rule reads, a negated condition does not count: in `log does not contain "a" or any warning`
-    the `not` may reach further than its own half. What stands right behind such words does not count either: in `the
-    sum of a and b is 5` it is the end of them.
+    the `not` may reach further than its own half. Text right after such words does not count either: in `the sum
+    of a and b is 5` it is the end of them.
     """
 
     word: str

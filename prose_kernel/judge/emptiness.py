@@ -47,7 +47,7 @@ _PLACEHOLDER = re.compile(
     r"|^\W*(?:ok|okay|fine|good|great|clean|clear|perfect|pass(?:ed)?|done|default|example|sample|dummy|test)\W*$",
     re.IGNORECASE,
 )
-"""A text that may be there for another one, or that praises where it could list: nobody knows whether it is empty."""
+"""A text that may be a placeholder, or that praises where it could list: it may mean that there is nothing."""
 _SHORT_PLACEHOLDER = 120
 _MARKUP = " \t\r\n-*+•—–_#>|`'\"()[]{}<>.,:;!?…\u200b\u200c\u200d\u2060\ufeff"
 

@@ -108,7 +108,7 @@ def structure(text: str) -> Value:
 
 
 def untouchable(value: Value) -> bool:
-    """A value that stands for one which does not exist yet: the marker of a dry run, or a collection that holds one."""
+    """A placeholder for a value that does not exist yet: the marker of a dry run, or a collection that holds one."""
     match value:
         case list():
             return any(_marked(element) for element in value)
@@ -265,7 +265,7 @@ def affordable(pattern: str, length: int) -> bool:
     """Whether a regular expression surely ends soon on a text of that length.
 
     `re` backtracks, and the text of a condition may hold words from a session: a repeated group, many options or
-    several open repeats over a long text are left to somebody else.
+    several open repeats over a long text are left to the next judge.
     """
     bare = re.sub(r"\\.|\[\^?\]?[^\]]*\]", "x", pattern)
     if re.search(r"\)[*+?{]|\(\?P?[=(]", bare) or re.search(r"\\[1-9]", pattern):

@@ -19,7 +19,7 @@ from prose_kernel.runtime.values import Value
 
 SHOWN: Final = 1_000
 SHOWN_LINES: Final = 15
-"""Characters and lines of the value of a criterion that a person is shown at once."""
+"""Characters and lines of the value of a criterion that a person sees first."""
 _WHY: Final = Button("Why?", "why")
 _YES_OR_NO: Final = (Button("Yes", "yes"), Button("No", "no"), Button("Uncertain", "uncertain"), _WHY)
 _SUBMIT: Final = Button("Submit", "", "", main=True)

@@ -2,7 +2,7 @@
 
 `score >= 85`, `docs is empty`, `the build failed and not log contains "flaky"`. docs/judge-rules.md holds every form
 with examples. A rule answers True or False only where the words leave no doubt; everything else is Unknown (None), and
-somebody else is asked. Above all an unquoted word decides only when it is met: `status = "done"` does not make
+the next judge is asked. Above all an unquoted word decides only when it is met: `status = "done"` does not make
 `status is finished` false.
 """
 
@@ -115,7 +115,7 @@ class _NoRule(Exception):
 
 
 class _Parser:
-    """Recursive descent over the connecting tokens; what stands between them are clauses."""
+    """Recursive descent over the connecting tokens; the text between them is clauses."""
 
     def __init__(self, text: str, tokens: list[tuple[str, int, int]]) -> None:
         self._text = text

@@ -72,7 +72,7 @@ def _text(found: Mapping[str, str | None]) -> Test | None:
         if not isinstance(text := facts.text(value), str) or (
             how in ("start", "begin", "end") and literal != literal.strip()
         ):
-            return None  # the outer spaces of a value may be nobody's
+            return None  # the outer spaces of a value may mean nothing
         answer = holds(facts.plain(text), literal)
         if answer != holds(facts.looser(text), facts.looser(literal)):
             return None  # what a reader sees is not what is there
@@ -318,7 +318,7 @@ def _word(found: Mapping[str, str | None]) -> Test:
     def test(value: Value) -> bool | None:
         if (said := facts.field(value, words)) is not None:
             return said  # an object that says so itself: {"approved": false}
-        # met: True; not met: nobody knows, another word may mean the same
+        # met: True; not met: unknown, because another word may mean the same
         return True if facts.plain(facts.short(value) or "").casefold() == facts.plain(words) else None
 
     return test
@@ -354,7 +354,7 @@ TESTS: dict[str, Callable[[Mapping[str, str | None]], Test | None]] = {
 
 
 def _unquoted(literal: str | None) -> str | None:
-    """What a quoted text stands for; None where `\\n` or `\\t` may be meant as it stands, or as one character."""
+    """The meaning of a quoted text; None where `\\n` or `\\t` may be meant literally, or as one character."""
     literal = literal or '""'
     if literal[0] != '"':
         return literal[1:-1]

@@ -159,13 +159,13 @@ def write_whole(
         raise
 
 
-def append(path: Path, data: bytes, *, durable: bool = False, anew: bool = False) -> int:
-    """Append to a file, creating it and its directory; `anew` empties it first. Returns the number of bytes written,
-    which is less than `len(data)` if the disk fills up. Raises `OSError` if nothing could be written."""
+def append(path: Path, data: bytes, *, durable: bool = False, truncate: bool = False) -> int:
+    """Append to a file, creating it and its directory; `truncate` empties it first. Returns the number of bytes
+    written, which is less than `len(data)` if the disk fills up. Raises `OSError` if nothing could be written."""
     opened = _writing(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     written = 0
     try:
-        if anew:
+        if truncate:
             os.ftruncate(opened, 0)
         while written < len(data):
             try:

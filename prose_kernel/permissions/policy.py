@@ -250,7 +250,7 @@ class Ask:
 
 
 def who(request: SessionRequest) -> str:
-    """A session in words, no other's: its agent, its label, else where it stands."""
+    """A unique description of a session: its agent, its label, else its path."""
     if request.agent:
         return f"agent {request.agent}"
     return f"session {request.label}" if request.label else f"the session at {request.at}"
@@ -275,14 +275,14 @@ ANSWERS: Final[Mapping[str, Literal["yes", "no", "always"]]] = {
 _WIDTH: Final = 160
 _PROMPT: Final = "Allow? (y / n / always) "
 _BUTTONS: Final = Button("Allow", "y"), Button("Do not allow", "n"), Button("Always", "always")
-_NOBODY: Final = Ruling("deny", "it needs approval, and nobody is here to approve it")
+_NOBODY: Final = Ruling("deny", "it needs approval, and no person can be asked")
 
 
 class PermissionDesk:
     """Asks the person, one question at a time: y, n, or always (for this run).
 
-    Make one for each run: what it was told "always" to holds as long as it lives. `note_ask` is told each question
-    that was answered, with its execution path and its answer. `audit` writes the run's audit log, for whatever is
+    Make one for each run: "always" holds for its lifetime. `note_ask` is called for each question that was answered,
+    with its execution path and its answer. `audit` writes the run's audit log, for whatever is
     refused.
     """
 
@@ -306,7 +306,7 @@ class PermissionDesk:
         return self._asker.available
 
     async def ask(self, question: Ask) -> Ruling:
-        """`allow`, or `deny` with the reason: no, no answer in time, nobody here. Cancelling it leaves no question."""
+        """`allow`, or `deny` with the reason (refused, no answer in time, no person). A cancelled question is gone."""
         if question.covered in self._always:
             return self._remembered()
         if not self._asker.available:
@@ -330,7 +330,7 @@ class PermissionDesk:
             if not asking.done():
                 minutes = f"{self._limit / 60:g} minutes"
                 self._asker.show(f"No answer within {minutes}: not allowed.")
-                return Ruling("deny", f"it needs approval, and nobody answered within {minutes}")
+                return Ruling("deny", f"it needs approval, and no answer came within {minutes}")
             return self._settled(question, asking.result())
         finally:
             for task in (asking, timer):

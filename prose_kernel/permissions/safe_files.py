@@ -176,7 +176,7 @@ def reason(error: OSError) -> str:
     known = {
         errno.ENOENT: "there is no such file or directory",
         errno.ENOTDIR: "a part of the path is not a directory",
-        errno.EEXIST: "something else stands in its place",
+        errno.EEXIST: "something else is in its place",
         errno.ENAMETOOLONG: "the name is too long",
         errno.EACCES: "the system does not permit it",
         errno.EPERM: "the system does not permit it",

@@ -34,7 +34,7 @@ Signature = tuple[int, int, int]
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A record where it stands. `used`: this run has replayed or written it. `replaced`: a later one counts."""
+    """A record and its place. `used`: this run has replayed or written it. `replaced`: a later one counts."""
 
     file: str
     line: int
@@ -57,7 +57,7 @@ class Bad:
 
 @dataclass(slots=True)
 class CassetteFile:
-    """A cassette as it was read: `name` is what people are told."""
+    """A cassette as it was read: `name` is how messages refer to it."""
 
     path: Path
     name: str
@@ -193,7 +193,7 @@ def _named(name: str, workspace: Path) -> Path:
 
 
 def shown_name(path: Path, workspace: Path) -> str:
-    """A cassette's path as people are told it."""
+    """A cassette's path as messages show it."""
     return path.relative_to(workspace).as_posix() if path.is_relative_to(workspace) else path.name
 
 
@@ -244,7 +244,7 @@ class Writer:
                 os.close(descriptor)
 
     def rewrite(self, change: Callable[[bytes], bytes | None], *, patience: float = PATIENCE) -> bool:
-        """Put `change` of what is there in its place, at once or not at all; None from it changes nothing."""
+        """Replace the content by `change` of it, atomically; None from it changes nothing."""
         if not os.path.lexists(self.path):
             return False
         with self._locked(patience):

@@ -206,14 +206,14 @@ class CassetteStore:
         return self._index.place(key, at, asides.cell.get())
 
     def meta(self, **told: Any) -> Meta:
-        """What is told about a record that is written now."""
+        """The facts about a record that is written now."""
         self._done += 1
         return Meta(done=self._done, recorded=f"{self.clock.now():%Y-%m-%d}", prose=__version__, **told)
 
     async def add(
         self, kind: str, at: str, req: Mapping[str, Any] | None, out: Any, meta: Meta, tried: int = 1
     ) -> None:
-        """Write a record down. What cannot be written is told, and nothing else is lost."""
+        """Write a record. A failure causes a warning, and loses only that record."""
         self._queue(kind, at, req, out, meta, tried)
         async with self._turn:
             while self._pending and not self._flush(0):
@@ -268,7 +268,7 @@ class CassetteStore:
         return entry
 
     def _flush(self, patience: float) -> bool:
-        """Write what is pending; False while somebody else is writing."""
+        """Write what is pending; False while another process is writing."""
         batch = list(self._pending)
         if not batch or not self.options.writes:
             self._pending.clear()

@@ -49,7 +49,7 @@ class Nearest:
             self._at.setdefault(entry.record.at, []).append(entry)
 
     def find(self, req: Mapping[str, Any], at: str) -> tuple[Entry, bool] | None:
-        """The nearest record, and whether it stands at the same path.
+        """The nearest record, and whether it has the same path.
 
         The path counts in the recording of this notebook or program; those of others have the same paths by chance.
         """

@@ -1,7 +1,7 @@
 """The files that a recorded session wrote: described for the record, written again on replay (sessions.md 4.2).
 
-A cassette is a file like any other that one gets from somebody: what it names is written only inside the workspace,
-through no link, where the session of *this* program may write, and never over something that nobody has recorded.
+A cassette may come from anywhere. Files that it names are written only inside the workspace, through no link, where the
+session of *this* program may write, and never over content that was not recorded.
 """
 
 from __future__ import annotations
@@ -170,10 +170,10 @@ class Replayed:
             except OSError:
                 raise self._refused(name, "it cannot be looked at", None) from None
             if stat.S_ISLNK(mode):
-                raise self._refused(name, "a link stands in its way", None)
+                raise self._refused(name, "a link is in its way", None)
             wanted = stat.S_ISREG if number == len(plain.parts) else stat.S_ISDIR
             if not wanted(mode):
-                raise self._refused(name, "something else stands in its place", None)
+                raise self._refused(name, "something else is in its place", None)
         return path
 
     async def _permit(self, step: _Step, may_write: MayWrite) -> None:
@@ -181,7 +181,7 @@ class Replayed:
         name = step.path.relative_to(self.cwd).as_posix()
         if ruling.answer == "allow" or (ruling.answer == "prompt" and await may_write(name)):
             return
-        why = ruling.why if ruling.answer == "deny" else f"{ruling.why}, and nobody has allowed it"
+        why = ruling.why if ruling.answer == "deny" else f"{ruling.why}, and it was not allowed"
         raise PermissionDenied(
             f"the recorded session wrote {one_line(name)}, which this one may not: {why}",
             hint="allow it in `permissions:`, or record the session again",
@@ -212,7 +212,7 @@ class Replayed:
 def answer_of(
     result: SessionResult, request: SessionRequest, shelf: CassetteStore
 ) -> tuple[dict[str, Any] | None, list[str]]:
-    """`out` of a session's record, and what the person is to be told. None: it must not be recorded."""
+    """`out` of a session's record, and warnings for the person. None: it must not be recorded."""
     text = result.text if result.text is not None else written_answer(request.target, shelf.where.cwd)
     writes, outside = describe(result.writes, shelf.where.cwd, shelf.redaction)
     warnings = [

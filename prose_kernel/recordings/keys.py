@@ -91,7 +91,7 @@ class Identity:
         return {**req, "tools": sorted({*req.get("tools", ()), *_FORMER}), "perm": rules}
 
     def holds_private_key(self, request: SessionRequest) -> bool:
-        """Whether anything that the session would be told holds a private key."""
+        """Whether any text that the session would get holds a private key."""
         context = [self._content(item) for item in request.context or () if not item.missing]
         given = request.given.text if request.given is not None else None
         texts = (request.task, request.system, _memory(request), given, *context)
@@ -133,7 +133,7 @@ class Identity:
         return former if former != req else None
 
     def race(self, text: str) -> Req:
-        """A `parallel` that somebody wins, by how it is written."""
+        """A `parallel` with a winner, by how it is written."""
         return {"kind": "race", "text": held(self.redaction.identity(text), WHOLE)}
 
     # ------------------------------------------------------------ parts
@@ -152,7 +152,7 @@ class Identity:
         return found
 
     def _given(self, given: Given | None) -> Req:
-        """The input of a call, and what stands in the files of this run that it refers to."""
+        """The input of a call, and the content of this run's files that it refers to."""
         if given is None:
             return {}
         same = self.redaction.identity
@@ -164,7 +164,7 @@ class Identity:
         return found
 
     def _content(self, item: ContextItem) -> str | None:
-        """What a context holds: as it was given, or what stands at its place."""
+        """The content of a context: as it was given, or as its file holds it."""
         if item.text is not None:
             return item.text
         if item.content is not None:

@@ -105,7 +105,7 @@ class Cassettes:
         return self._opened
 
     def mode(self, asker: Asker) -> CassetteMode:
-        """The mode in force: as chosen, else `auto` where somebody can answer, `replay` where nobody can."""
+        """The mode in force: as chosen, else `auto` in an interactive run, `replay` in any other."""
         answered = asker.available and self.where.attended
         self._mode = self.options.mode or ("auto" if answered else "replay")
         return self._mode
@@ -160,8 +160,8 @@ class _Lent(Cassettes):
 
 
 class SharedCassettes:
-    """The recordings of many runs in the same place, read once, and ended by whoever has made this. `on_use` hears the
-    path of each request that a record answers, and what is told about the record."""
+    """The recordings of many runs in the same place, read once, and ended by whoever has made this. `on_use` gets
+    the path of each request that a record answers, and the record's facts."""
 
     def __init__(self, on_use: Callable[[str, Meta], None]) -> None:
         self._on_use = on_use

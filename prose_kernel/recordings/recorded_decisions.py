@@ -25,7 +25,7 @@ T = TypeVar("T", Verdict, Pick, Finding)
 
 
 class RecordedJudge:
-    """The `Judge` port over another one (live judge, then the person). A miss that nobody may answer is `Undecided`."""
+    """The `Judge` port over another one (live judge, then the person). A miss in mode `replay` is `Undecided`."""
 
     def __init__(self, inner: Judge, cassettes: Cassettes, *, asker: Asker) -> None:
         self._inner = inner
@@ -194,7 +194,7 @@ def _details(meta: Meta, file: str) -> dict[str, object]:
 
 
 class RecordedRaces:
-    """The `Races` port: what `parallel ("first")` and `any` are told before they begin, and tell when they end."""
+    """The `Races` port: winners of `parallel ("first")` and `any`, replayed when they begin, recorded when they end."""
 
     def __init__(self, cassettes: Cassettes, *, asker: Asker) -> None:
         self._cassettes = cassettes

@@ -45,7 +45,7 @@ NOT_RECORDED: Final = (CassetteMiss, NoProvider, PermissionDenied, ProviderAuth)
 
 
 class RecordedSessions:
-    """The `Sessions` port over another one. `inner` None: nobody answers what is not recorded (`%provider replay`).
+    """The `Sessions` port over another one. `inner` None: only recorded answers (`%provider replay`).
 
     `desk` asks the person before a recorded file is written where the rules say `prompt`. `asks_model` tells whether a
     model or agent is behind `inner`, and not a person: only then does mode `auto` ask again where a record ends in a
@@ -70,7 +70,7 @@ class RecordedSessions:
     async def run(self, request: SessionRequest, on_progress: OnProgress) -> SessionResult:
         """The recorded answer or failure of this attempt, else that of the inner provider, which is then recorded.
 
-        Raises `CassetteMiss` where nothing is recorded and nobody may be called.
+        Raises `CassetteMiss` where nothing is recorded and no provider may be called.
         """
         mode = "replay" if self._inner is None else self._cassettes.mode(self._asker)
         if mode == "off" and self._inner is not None:

@@ -109,7 +109,7 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class Meta(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is told about a record and no part of its identity. `ws`, `home`: the directories that its texts name."""
+    """Facts about a record that are no part of its identity. `ws`, `home`: the directories that its texts name."""
 
     origin: str = ""
     provider: str = ""
@@ -235,16 +235,16 @@ def builtins(part: msgspec.Struct) -> dict[str, Any]:
 
 
 def usage_facts(usage: Usage | None) -> Mapping[str, float]:
-    """What an answer consumed, as `meta` tells it."""
+    """What an answer consumed, as `meta` holds it."""
     if usage is None:
         return {}
-    told = {"requests": usage.requests, "in": usage.tokens_in, "out": usage.tokens_out, "cost": usage.cost}
-    told["cached"] = usage.tokens_cached
-    return {name: value for name, value in told.items() if value}
+    facts = {"requests": usage.requests, "in": usage.tokens_in, "out": usage.tokens_out, "cost": usage.cost}
+    facts["cached"] = usage.tokens_cached
+    return {name: value for name, value in facts.items() if value}
 
 
 def usage_of(record: Record) -> Usage:
     """What an answer consumed when it was recorded."""
-    told = part(record.meta, Meta).usage
-    requests, tokens_in, tokens_out = (int(told.get(name, 0)) for name in ("requests", "in", "out"))
-    return Usage(requests, tokens_in, tokens_out, told.get("cost", 0.0))
+    facts = part(record.meta, Meta).usage
+    requests, tokens_in, tokens_out = (int(facts.get(name, 0)) for name in ("requests", "in", "out"))
+    return Usage(requests, tokens_in, tokens_out, facts.get("cost", 0.0))

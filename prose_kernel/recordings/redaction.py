@@ -21,7 +21,7 @@ CACHED: Final = 65_536
 
 
 def _places(places: Mapping[str, str]) -> tuple[Find, ...]:
-    """A directory counts where it stands for itself or what is below it: not `/home/al` in `/home/alice`."""
+    """A directory counts where it is named itself or as part of a path below it: not `/home/al` in `/home/alice`."""
     known = sorted(places, key=len, reverse=True)
     return tuple(
         Find((place,), rf"(?<![\w.~-]){re.escape(place)}(?![\w~-]|\.\w)", places[place])
@@ -56,7 +56,7 @@ class Redaction:
         self._short = lru_cache(maxsize=128)(self._identity)  # the same system prompt and context come again and again
 
     def places_in(self, texts: Iterable[str], words: Iterable[str]) -> dict[str, str]:
-        """The first place for each of the words that stands in one of the texts: word to place."""
+        """The first place for each of the words that occurs in one of the texts: word to place."""
         wanted = frozenset(words)
         found: dict[str, str] = {}
         for text in texts:

@@ -47,7 +47,7 @@ class WorkerState:
 
 @dataclass(frozen=True, slots=True)
 class RemoteState:
-    """How it stands: the workers in use, and why others are not."""
+    """The workers in use, and why others are not."""
 
     url: str
     encrypted: bool
@@ -124,12 +124,14 @@ class RemoteCommands:
         try:
             await asyncio.shield(waiting)
         except asyncio.CancelledError:
-            waiting.add_done_callback(lambda late: late.cancelled() or late.exception())  # nobody wants to know
+            waiting.add_done_callback(
+                lambda late: late.cancelled() or late.exception()
+            )  # so that asyncio does not warn
             raise
 
     @property
     def state(self) -> RemoteState:
-        """How it stands now."""
+        """The state now."""
         link = self._connection
         workers = sorted(link.workers.copy().values(), key=lambda worker: worker.address)
         return RemoteState(
@@ -154,7 +156,7 @@ class RemoteCommands:
         def post(callback: Callable[[], None]) -> bool:
             try:
                 loop.call_soon_threadsafe(callback)
-            except RuntimeError:  # the caller's loop is closed: nobody wants this command any more
+            except RuntimeError:  # the caller's loop is closed: this command is not needed any more
                 link.post(self._cancel, command[0])
                 return False
             return True

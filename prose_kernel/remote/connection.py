@@ -142,7 +142,7 @@ class Connection:
         return self._loop
 
     def open(self) -> Future[None]:
-        """Connect, in a thread of its own. The future raises `UsageError` when there is nobody to run commands."""
+        """Connect, in a thread of its own. The future raises `UsageError` when there is no worker to run commands."""
         if not self.target.local:
             _ = self.target.place
         with self._lock:

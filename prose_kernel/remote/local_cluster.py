@@ -1,7 +1,7 @@
 """A Dask cluster on this machine, for trying: `prose run --remote local`.
 
 It lives in a process of its own, in a session of its own: a signal of the terminal does not reach its workers, and it
-ends when the pipe from its owner does, even if that was killed. It has a certificate that nobody else gets, because
+ends when the pipe from its owner does, even if that was killed. It has a certificate of its own, because
 whoever can talk to a scheduler can run programs. `python -m prose_kernel.remote.local_cluster` is that process.
 """
 
@@ -35,7 +35,7 @@ INHERITED = (
 
 
 def places() -> int:
-    """How many commands a worker runs at once."""
+    """How many commands a worker runs at the same time."""
     return max(8, 2 * (os.cpu_count() or 1))
 
 
@@ -71,9 +71,9 @@ class LocalCluster:
         line = process.stdout.readline()
         timer.cancel()
         try:
-            told = json.loads(line)
+            hello = json.loads(line)
             self._started = True
-            return told["address"], told["keys"]
+            return hello["address"], hello["keys"]
         except (ValueError, KeyError):
             self.close()
             reader.join(1.0)

@@ -44,7 +44,7 @@ from prose_kernel.remote.messages import (
 from prose_kernel.runtime.ports import CommandResult, Stream
 
 CHUNK = 8 * 1024
-"""Characters that are sent at once; fewer wait a moment for more."""
+"""Characters that are sent immediately; fewer wait a moment for more."""
 _INTERVAL = 0.05
 _WINDOW = 4 * 1024 * 1024
 """Characters of one command that may wait for the driver; then reading pauses, as it would with a full pipe."""
@@ -68,17 +68,17 @@ def versions() -> dict[str, str]:
 
 class Runner:
     """The actor. `mark` is how the marker of its commands begins, `shell` the shell or None, `grace` the time between
-    two steps of a ladder, `lease` how long it goes on without a sign of its driver."""
+    two steps of a ladder, `lease` how long it continues without a sign of its driver."""
 
     def __init__(self, mark: str, shell: str | None, grace: float = GRACE, lease: float = LEASE) -> None:
         self._work = Work(mark, shell, grace, lease)
 
     async def hello(self, proof: str) -> Facts:
-        """Who this is, and what stands in the file `proof`."""
+        """Facts of this worker, and the content of the file `proof`."""
         return self._work.introduce(proof)
 
     async def tell(self, instance: str, batch: int, orders: Sequence[Order]) -> None:
-        """Do as told, in order, each batch once. Raises `StrangeDriver`."""
+        """Follow the orders in sequence, each batch once. Raises `StrangeDriver`."""
         self._work.meant(instance).take(batch, orders)
 
     async def exchange(self, instance: str, seen: Mapping[int, int]) -> tuple[News, ...]:
@@ -92,13 +92,13 @@ class Runner:
 
     def __del__(self) -> None:
         work = getattr(self, "_work", None)
-        if work is not None:  # the driver has let go: nobody waits for the end
+        if work is not None:  # the driver has let go: nothing waits for the end
             with contextlib.suppress(RuntimeError):  # the worker itself is ending
                 threading.Thread(target=work.end, name="prose-runner-end", daemon=True).start()
 
 
 class Work:
-    """What a runner does. Apart from the actor, because the actor's end must be noticed while this goes on."""
+    """What a runner does. Apart from the actor, because the actor's end must be noticed while this runs."""
 
     def __init__(self, mark: str, shell: str | None, grace: float, lease: float) -> None:
         self._instance = secrets.token_hex(8)
@@ -146,7 +146,7 @@ class Work:
         self._engine.close()
 
     def end(self) -> None:
-        """The same where the driver is gone: should it come back, it is told so."""
+        """The same where the driver is gone: should it come back, it gets an error."""
         self._ended = True
         self.close()
 

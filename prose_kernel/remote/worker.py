@@ -1,4 +1,4 @@
-"""One worker as the driver sees it: what it has been told, what it runs, and whether it is still there.
+"""One worker as the driver sees it: its orders, the commands that it runs, and whether it is still there.
 
 All calls in the loop of the connection (`remote.connection`).
 """
@@ -40,7 +40,7 @@ LOST = 255
 """The exit code of a lost command, as of ssh."""
 
 _STOPPING = 15.0
-"""Seconds after which a worker that was told to end a command, and did not, is not waited for any more."""
+"""Seconds that a worker has to end a command after its order."""
 
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ async def within(call: Awaitable[T], seconds: float) -> T:
         raise
     if done:
         return task.result()
-    task.add_done_callback(lambda late: late.cancelled() or late.exception())  # nobody wants to know any more
+    task.add_done_callback(lambda late: late.cancelled() or late.exception())  # so that asyncio does not warn
     task.cancel()
     raise TimeoutError
 
@@ -138,7 +138,7 @@ class RemoteCommand:
             self.is_to_end("cancelled")
 
     def is_to_end(self, why: Outcome) -> None:
-        """It was told to, and is not waited for without a limit."""
+        """Its end was ordered, and is not waited for without a limit."""
         if self.ending or self.worker is None:
             return
         self.ending = why
@@ -233,13 +233,13 @@ class Worker:
         self._tasks = [asyncio.ensure_future(self._sending()), asyncio.ensure_future(self._receiving())]
         self._gone = False
         self.unsent: list[RemoteCommand] = []
-        """Once it is lost: the commands that it was never told of."""
+        """Once it is lost: the commands that were never sent to it."""
 
     @property
     def free(self) -> int:
         return self.places - len(self.running)
 
-    # ------------------------------------------------------------ told
+    # ------------------------------------------------------------ orders
 
     def start(self, command: RemoteCommand, inherited: Inherit) -> None:
         self.running[command.number] = command
@@ -261,7 +261,7 @@ class Worker:
             command.is_to_end("interrupted")
 
     def forget(self, command: RemoteCommand) -> None:
-        """Its place is not given away: nobody knows whether it still runs."""
+        """Its place stays taken: it may still run."""
         self.running.pop(command.number, None)
         self.places = max(0, self.places - 1)
 
@@ -310,7 +310,7 @@ class Worker:
         return True
 
     def lose(self) -> None:
-        """It cannot be reached: what it runs is lost; what it was not told of yet can go elsewhere."""
+        """It cannot be reached: what it runs is lost; what was not sent to it yet can go elsewhere."""
         if self._gone:
             return
         self._gone = True

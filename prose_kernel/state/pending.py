@@ -187,7 +187,7 @@ class PendingWrites:
                 return
             log[:] = data = hidden_of_process()(log.decode("utf-8", "replace")).encode("utf-8", "replace")
         anew = self._begun_anew is not None and path not in self._begun_anew
-        written = append(path, data, anew=anew)
+        written = append(path, data, truncate=anew)
         with self._swap:
             del self._logs[path][:written]
             if self._begun_anew is not None:

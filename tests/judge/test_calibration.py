@@ -246,7 +246,7 @@ def test_the_report_for_people(project: Path, capsys: pytest.CaptureFixture[str]
         (["--judge", "stub", "nowhere.jsonl"], 2, "nowhere.jsonl cannot be read: no such file"),
         (["--judge", "stub", "--only", "poems"], 2, "there is no category 'poems' in the set"),
         (["--judge", "stub", "--cassette-mode", "replay"], 3, "200 of 200 items are not recorded for stub:json-0-yes"),
-        (["--judge", "stub:err-401"], 3, "nobody can decide"),
+        (["--judge", "stub:err-401"], 3, "cannot decide"),
         (["--judge", "stub", "--budget", "0 usd"], 2, "budget"),
         (["--judge", "stub", "--budget", "1k tokens"], 1, "budget"),
     ],

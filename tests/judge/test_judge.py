@@ -75,14 +75,14 @@ async def test_nobody_can_decide_names_the_condition_why_and_the_fix() -> None:
     chain = JudgeChain(human=ScriptedPerson(available=False))
     with pytest.raises(Undecided) as undecided:
         await chain.decide(asked("the draft\n  sings"))
-    assert str(undecided.value) == "nobody can decide **the draft sings**: no rule reads it"
+    assert str(undecided.value) == "cannot decide **the draft sings**: no rule reads it"
     assert undecided.value.hint == FIX
     assert "docs/judge-rules.md" in FIX
-    with pytest.raises(Undecided, match=r"^nobody can decide \*\*rating >= 85\*\*: there is no rating to go by$"):
+    with pytest.raises(Undecided, match=r"^cannot decide \*\*rating >= 85\*\*: there is no rating to go by$"):
         await chain.decide(asked("rating >= 85"))
-    with pytest.raises(Undecided, match=r"^nobody can decide the choice \*\*tone\*\*: no binding it names is one of "):
+    with pytest.raises(Undecided, match=r"^cannot decide the choice \*\*tone\*\*: no binding it names is one of "):
         await chain.choose(asked("tone"), ("a", "b"))
-    with pytest.raises(Undecided, match=r"^nobody can decide what `a\.b` is in a text: the text is not JSON$"):
+    with pytest.raises(Undecided, match=r"^cannot decide what `a\.b` is in a text: the text is not JSON$"):
         await JudgeChain().extract(asked(), "prose", "a.b")
 
 
@@ -92,7 +92,7 @@ class Leaves(ScriptedPerson):
 
 
 async def test_somebody_who_leaves_decides_nothing() -> None:
-    with pytest.raises(Undecided, match="nobody can decide"):
+    with pytest.raises(Undecided, match="cannot decide"):
         await JudgeChain(human=Leaves()).decide(asked())
     with pytest.raises(Undecided, match=r"the person's input ended before \*\*the draft sings\*\* was decided"):
         await JudgeChain(human=ScriptedPerson("what?")).decide(asked())

@@ -191,7 +191,7 @@ class FakeJudge:
         if isinstance(said, list):
             said = said.pop(0) if said else None
         if said is None:
-            raise Undecided(f"nobody can decide {what}")
+            raise Undecided(f"cannot decide {what}")
         return said
 
     async def decide(self, request: JudgeRequest) -> Verdict:

@@ -395,13 +395,13 @@ async def test_always_is_for_whom_it_was_said(first: dict[str, Any], second: dic
 @pytest.mark.parametrize("person", [ScriptedPerson(available=False), ScriptedPerson()], ids=["absent", "end of input"])
 async def test_where_nobody_can_answer_it_is_denied(person: ScriptedPerson) -> None:
     ruling = await PermissionDesk(person, FakeClock()).ask(question())
-    assert (ruling.answer, ruling.why) == ("deny", "it needs approval, and nobody is here to approve it")
+    assert (ruling.answer, ruling.why) == ("deny", "it needs approval, and no person can be asked")
 
 
 async def test_no_answer_within_five_minutes_is_no() -> None:
     person, clock = SilentPerson(), FakeClock()
     ruling = await PermissionDesk(person, clock).ask(question())
-    assert (ruling.answer, ruling.why) == ("deny", "it needs approval, and nobody answered within 5 minutes")
+    assert (ruling.answer, ruling.why) == ("deny", "it needs approval, and no answer came within 5 minutes")
     assert clock.time == 300
 
 

@@ -110,7 +110,7 @@ class JudgeDouble:
         if isinstance(said, list):
             said = said.pop(0) if said else None
         if said is None:
-            raise Undecided(f"nobody can decide {what}")
+            raise Undecided(f"cannot decide {what}")
         return said
 
     async def decide(self, request: JudgeRequest) -> Verdict:

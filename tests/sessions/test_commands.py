@@ -106,7 +106,7 @@ async def test_prompt_asks_before_each_command_and_shows_all_of_it(shop: Shop) -
 
 async def test_prompt_with_nobody_there_is_a_refusal(shop: Shop) -> None:
     answer = await answer_of(shop.bench({"bash": "prompt", "network": "allow"}), "exec_command", {"cmd": "touch x"})
-    assert answer == "refused: it needs approval, and nobody is here to approve it"
+    assert answer == "refused: it needs approval, and no person can be asked"
     assert not (shop.cwd / "x").exists()
 
 

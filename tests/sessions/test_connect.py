@@ -122,7 +122,7 @@ async def test_whether_somebody_is_here_is_asked_for_each_session(tmp_path: Path
     with pytest.raises(NoProvider, match=r"nobody is here to answer this session$") as nobody:
         await run(services)
     assert "nothing is recorded for session c1/1/s0" in (nobody.value.hint or "")
-    with pytest.raises(Undecided, match=r"^nobody can decide \*\*the draft sings\*\*: no rule reads it$") as undecided:
+    with pytest.raises(Undecided, match=r"^cannot decide \*\*the draft sings\*\*: no rule reads it$") as undecided:
         await services.judge.decide(TASTE)
     assert "nothing is recorded for the condition" in (undecided.value.hint or "")
     person.available = True
@@ -233,7 +233,7 @@ async def test_a_judge_that_cannot_tell_leaves_it_to_the_person(tmp_path: Path, 
         replace(judged, cassette=CassetteOptions(mode="off")),
         somewhere(tmp_path / "other"),
     )
-    with pytest.raises(Undecided, match=r"nobody can decide \*\*the draft sings\*\*: ") as undecided:
+    with pytest.raises(Undecided, match=r"cannot decide \*\*the draft sings\*\*: ") as undecided:
         await alone.judge.decide(TASTE)
     await alone.close()
     assert "write it as a rule" in (undecided.value.hint or "")

@@ -574,7 +574,7 @@ async def test_where_nobody_is_here_prompt_is_no(cwd: Path) -> None:
     left = Bench(cwd, {"write": "prompt"}, person=ScriptedPerson(available=True))
     left.person.available = False  # after it was offered
     assert await left("write", path="a", content="x") == (
-        "refused: writing 'a' is not allowed: it needs approval, and nobody is here to approve it"
+        "refused: writing 'a' is not allowed: it needs approval, and no person can be asked"
     )
 
 

@@ -33,7 +33,7 @@ class AuditLog:
     """An append-only log: one JSON object a line, each written with one call. From any thread.
 
     Without a path events are kept in memory. A write that fails raises `AuditFailure` when the log is mandatory;
-    otherwise `warn` is told once.
+    otherwise `warn` is called once.
     """
 
     def __init__(

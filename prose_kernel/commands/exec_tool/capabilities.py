@@ -135,7 +135,7 @@ def capabilities(caller: ExecCaller, options: ExecOptions, search_path: str | No
 
 
 def _network(rule: Rule, options: ExecOptions) -> Literal["open", "none", "best-effort"]:
-    # hosts cannot be told apart for a program, so a list of them leaves it none
+    # a program cannot be limited to some hosts, so a list of hosts allows it none
     if isinstance(rule, str) and rule in _PERMITTED:
         return "open"
     return "none" if options.network == "strict" else "best-effort"

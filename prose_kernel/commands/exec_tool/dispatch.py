@@ -99,15 +99,15 @@ class Dispatcher:
         self, agent: str, call: str, tool: object, arguments: object, refused: Refused, started: bool
     ) -> ExecOutcome:
         kind: ExecErrorKind = refused.kind
-        told = {"tool": tool, "call": call, "agent": agent, "error": kind, "message": refused.message}
+        facts = {"tool": tool, "call": call, "agent": agent, "error": kind, "message": refused.message}
         try:
             if started:
-                self._audit.append("tool.call.finished", ok=False, **told)
+                self._audit.append("tool.call.finished", ok=False, **facts)
             else:
                 shown = hidden(arguments) if isinstance(arguments, Mapping) else arguments
                 details = {"missing": refused.missing, "target": refused.target}
                 given = {name: value for name, value in details.items() if value}
-                self._audit.append("tool.call.denied", args=shown, **told, **given)
+                self._audit.append("tool.call.denied", args=shown, **facts, **given)
         except AuditFailure:
             pass  # it is refused already
         return ExecOutcome(call, False, error=kind, message=refused.message)

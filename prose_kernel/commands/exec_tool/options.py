@@ -10,7 +10,7 @@ MEBIBYTE = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ExecOptions:
-    """What stands in the table `[exec]` of prose.toml, and what only an operator's own code can say.
+    """The table `[exec]` of prose.toml, and options that only an operator's code can set.
 
     - `enabled`: whether there is an `Exec` tool at all; agents need a grant besides.
     - `memory_bytes`: the address space of one process. Node and Java need 4 GiB.

@@ -50,7 +50,7 @@ def _named(name: str) -> bool:
 
 
 def _known() -> set[tuple[int, int]]:
-    """Looked up anew for each call: what is installed may change, and a call is rare."""
+    """Looked up again for each call: what is installed may change, and a call is rare."""
     found = set()
     for directory in _DIRECTORIES:
         for name in (*_SHELLS, *_LAUNCHERS):

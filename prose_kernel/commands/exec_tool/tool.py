@@ -55,7 +55,7 @@ class ExecTool:
             arguments = parse(call.arguments, options.refuse_env, options.allow_env)
         except InvalidArguments as problem:
             raise Refused("invalid_args", str(problem)) from None
-        # a file system may be slow: nobody else waits for it
+        # a file system may be slow: the loop does not wait for it
         checked, plan, home = await asyncio.to_thread(self._checked, arguments, call)
         self._tell(plan.gaps)
         ended = await self._run(call, arguments, checked, plan, home)

@@ -32,7 +32,7 @@ def pids() -> list[int]:
 def standing(pid: int) -> tuple[int, int, int, int] | None:
     """Group, session, start time and parent of a live process; None for a zombie, and when there is none."""
     stat = read(f"/proc/{pid}/stat")
-    # the program's name stands in parentheses and may hold anything, also spaces and parentheses
+    # the program's name is in parentheses and may hold anything, also spaces and parentheses
     fields = stat[stat.rfind(b")") + 2 :].split()
     if len(fields) < 20 or (fields[0] in _ZOMBIE and fields[17] in _NO_MORE_THREADS):
         return None

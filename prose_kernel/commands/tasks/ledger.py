@@ -48,14 +48,14 @@ class Ledger:
 
     @contextlib.contextmanager
     def store(self) -> Iterator[Store]:
-        """The store, for calls that somebody made. Raises `TaskRefused`."""
+        """The store, for calls from outside. Raises `TaskRefused`."""
         try:
             yield self.open()
         except StoreError as problem:
             raise TaskRefused("task_store_failed", f"the records of the tasks cannot be used: {problem}") from None
 
     def keep(self, record: TaskRecord, event: Literal["TaskStatus", "TaskResult"] | None) -> TaskRecord:
-        """Record a change of a task that runs. When that fails the task goes on, and memory remembers."""
+        """Record a change of a task that runs. When that fails the task continues, and the record is kept in memory."""
         known = self._unsaved.get(record.task_id)
         if known is not None and known.status != record.status and not may_follow(known.status, record.status):
             return known
@@ -94,7 +94,7 @@ class Ledger:
             return [self._unsaved.get(record.task_id, record) for record in store.all()]
 
     def close(self) -> None:
-        """Write what is left, take the pointer away where nobody needs it, give the run free."""
+        """Write what is left, remove the pointer unless it is still needed, give the run free."""
         if self._store is None:
             return
         self.retry()

@@ -166,7 +166,7 @@ class Log:
         path.unlink(missing_ok=True)
 
     def discard(self) -> None:
-        """Nobody wants it: leave no file."""
+        """Leave no file."""
         self._close()
         self._waiting.clear()
         if self.path is not None:

@@ -1,6 +1,6 @@
 """The commands and tasks of one run: what may start, how it ends, and when it is recorded.
 
-Everything here happens in the engine's loop, so there is one order of events: a record is kept before anybody is told,
+Everything here happens in the engine's loop, so there is one order of events: a record is kept before it is reported,
 and a process never runs as a task without a record (exec-and-tasks.md 4.2, registration order).
 """
 
@@ -72,7 +72,7 @@ class Manager:
         pointer: Pointer | None,
         listener: Callable[[TaskEvent], None],
     ) -> None:
-        """`listener` is told of every event of a task."""
+        """`listener` gets every event of a task."""
         self._engine = engine
         self._listener = listener
         self._directory = run_directory
@@ -103,7 +103,7 @@ class Manager:
     ) -> TaskReceipt:
         """One `exec_command`, until its process ends or becomes a task. Raises `TaskRefused`.
 
-        `live` is told of the output until then, with `watched` as long as it runs. `extra` is added to the environment.
+        `live` gets the output until then, with `watched` as long as it runs. `extra` is added to the environment.
         """
         call = read_call(fields)
         shell, identity = self._identity(call, caller)
@@ -162,7 +162,7 @@ class Manager:
 
     def _identity(self, call: CommandCall, caller: TaskCaller) -> tuple[Shell, Identity]:
         base = caller.workspace or self._workspace
-        given = os.path.expanduser(call.workdir or ".")  # noqa: PTH111 - a home directory of nobody stays as it is
+        given = os.path.expanduser(call.workdir or ".")  # noqa: PTH111 - the home directory of an unknown user stays as it is
         directory = os.path.realpath(os.path.join(base, given))  # noqa: PTH118 - the physical place
         if directory_problem(directory) is not None:
             shown = call.workdir or "the workspace"
@@ -188,7 +188,7 @@ class Manager:
         return None
 
     def _check_room(self, caller: TaskCaller, *, coming: bool) -> None:
-        """Refuse what could not become a task. `coming`: it will at once, so others on the same way count as well."""
+        """Refuse what could not become a task. `coming`: it soon will, so others that soon will count as well."""
         refusal = self._no_room(caller, coming=coming)
         if refusal is not None:
             raise refusal
@@ -260,7 +260,7 @@ class Manager:
     # ------------------------------------------------------------ the window
 
     def _window_over(self, command: Command) -> None:
-        """Look at the process once more: it ends as a command, or goes on as a task, never both."""
+        """Look at the process once more: it ends as a command, or continues as a task, never both."""
         if command.process.has_exited or command.refusal is not None:
             return
         if self._no_room(command.caller) is not None:
@@ -275,7 +275,7 @@ class Manager:
             command.process.stop("cancelled")
 
     def _promote(self, command: Command) -> None:
-        """The registration order of 4.2: kept as queued, log opened, kept as running, and only then told."""
+        """The registration order of 4.2: kept as queued, log opened, kept as running, and only then reported."""
         log = command.recorder.log
         try:
             record = self.ledger.open().save(first_record(command, self._directory, self._now()))
@@ -307,7 +307,7 @@ class Manager:
                 record.status,
                 preview,
                 truncated,
-                f"still running after {command.call.yield_time_ms} ms; it goes on as task {record.number}",
+                f"still running after {command.call.yield_time_ms} ms; it continues as task {record.number}",
             )
         )
         self._tell(record, "TaskStatus")
@@ -341,7 +341,7 @@ class Manager:
         self._terminal(command, ended_record(command, process, self._now(), self._clock.monotonic()))
 
     def _terminal(self, command: Command, record: TaskRecord) -> None:
-        """The first terminal state wins; its result is told once."""
+        """The first terminal state wins; its result is reported once."""
         before = command.record
         command.record = self.ledger.keep(record, "TaskResult")
         if before is not None and not before.ended:
@@ -478,7 +478,7 @@ class Manager:
     # ------------------------------------------------------------ the end
 
     async def close(self) -> None:
-        """Record what runs as interrupted, then end all commands: TERM to all at once, KILL after the grace."""
+        """Record what runs as interrupted, then end all commands: TERM to all together, KILL after the grace."""
         if self._closed:
             return
         self._closed = True

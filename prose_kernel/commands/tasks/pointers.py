@@ -17,7 +17,7 @@ _POINTERS = "tasks"
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """The note that a run has tasks to look after. `notebook` is whose person is to be told about them."""
+    """The note that a run has tasks to look after. `notebook` is the one that shows news of them."""
 
     directory: Path
     run: str

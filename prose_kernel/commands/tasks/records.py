@@ -105,7 +105,7 @@ class TaskRecord:
 def from_row(task_id: str, number: int, text: object) -> TaskRecord:
     """A record as it was kept; what a later version has added is left out.
 
-    A damaged one stands for itself: everything that only it knew is missing, and it says so.
+    Of a damaged one only the id and the number are left, and it says so.
     """
     try:
         return msgspec.json.decode(text if isinstance(text, str | bytes) else "", type=TaskRecord)
@@ -160,7 +160,7 @@ def timestamp(when: datetime) -> str:
 
 
 def snapshot_of(record: TaskRecord) -> TaskSnapshot:
-    """What may be told of a record to whoever may see the task."""
+    """The part of a record that everyone who may see the task may read."""
     return TaskSnapshot(
         task_id=record.task_id,
         number=record.number,
@@ -193,7 +193,7 @@ def snapshot_of(record: TaskRecord) -> TaskSnapshot:
 
 
 def ending_of(task: TaskSnapshot | TaskRecord) -> str:
-    """How a task stands, in a few words: `completed`, `failed (exit 1)`, `interrupted (the kernel ended)`."""
+    """The state of a task in a few words: `completed`, `failed (exit 1)`, `interrupted (the kernel ended)`."""
     why = ""
     if task.status == "failed":
         if task.error and task.error["kind"] not in ("exit", "signal"):
@@ -232,7 +232,7 @@ def preview_of(record: TaskRecord) -> tuple[str, bool]:
 
 
 def follow_up_text(record: TaskRecord) -> str:
-    """What a continuation is told: data, framed so that nothing in it reads as somebody's word."""
+    """The text of a continuation: data, framed so that nothing in it reads as an instruction."""
     preview, _ = preview_of(record)
     fence = "`" * max(3, 1 + max((len(run) for run in _runs(preview, "`")), default=0))
     return (

@@ -1,4 +1,4 @@
-"""After a restart: what earlier runs left is recorded as interrupted, once, and told (exec-and-tasks.md 4.9).
+"""After a restart: what earlier runs left is recorded as interrupted, once, and reported (exec-and-tasks.md 4.9).
 
 A run that may have something unfinished leaves a pointer beside the runs, so that a start need not look into each of
 them. Nothing is run again and nothing re-attached; the whole command stays in the record.
@@ -21,7 +21,7 @@ from prose_kernel.runtime.services import TaskFollowUp, TaskSnapshot
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What earlier runs of this notebook left: tasks whose end nobody was told, and continuations that wait."""
+    """What earlier runs of this notebook left: tasks whose end was not reported, and continuations that wait."""
 
     tasks: tuple[TaskSnapshot, ...] = ()
     follow_ups: tuple[tuple[Path, TaskFollowUp], ...] = ()
@@ -63,7 +63,7 @@ def recover_all(
 ) -> Recovered:
     """Look after every run that a pointer tells of, and that has no owner. Raises nothing; may take a second.
 
-    What belongs to this notebook is returned, and counts as told. `private` is where process data is kept (1.4).
+    What belongs to this notebook is returned, and counts as reported. `private` is where process data is kept (1.4).
     """
     tasks: list[TaskSnapshot] = []
     follow_ups: list[tuple[Path, TaskFollowUp]] = []
@@ -97,7 +97,7 @@ def recover_all(
 
 
 def take_follow_up(run_directory: Path, result_id: str) -> bool:
-    """Claim a continuation of an earlier run; false when somebody has taken it. Raises `StoreError`."""
+    """Claim a continuation of an earlier run; false when it was taken already. Raises `StoreError`."""
     store = Store(run_directory, mode="look")
     try:
         return store.take_follow_up(result_id)

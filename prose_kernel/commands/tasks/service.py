@@ -130,7 +130,7 @@ class TaskService:
         def post(callback: Callable[[], None]) -> bool:
             try:
                 loop.call_soon_threadsafe(callback)
-            except RuntimeError:  # the caller's loop is closed: nobody watches
+            except RuntimeError:  # the caller's loop is closed: nothing reads it any more
                 return False
             return True
 
@@ -220,7 +220,7 @@ class TaskService:
 
         return await self._call(work)
 
-    # ------------------------------------------------------------ what the person is told
+    # ------------------------------------------------------------ news for the person
 
     def subscribe(self, listener: Callable[[TaskEvent], None]) -> Callable[[], None]:
         self._listeners.append(listener)

@@ -26,7 +26,7 @@ DIRECTORY = "tasks"
 _FILE = "tasks.sqlite"
 _LOCK = "owner.lock"
 _LOCK_PATIENCE = 0.1
-"""Seconds: somebody may be looking whether there is an owner."""
+"""Seconds: another process may be checking whether there is an owner."""
 _SCHEMA = """
 create table if not exists tasks (
     task_id text primary key, number integer not null unique, ended integer not null, revision integer not null,
@@ -220,7 +220,7 @@ class Store:
     # ------------------------------------------------------------ telling the person, follow-ups, requests
 
     def untold(self) -> list[TaskRecord]:
-        """Tasks whose end nobody has been told yet, in the order in which they ended."""
+        """Tasks whose end was not reported yet, in the order in which they ended."""
         query = (
             "select tasks.task_id, tasks.number, tasks.record from events join tasks using (task_id)"
             " where events.kind = 'TaskResult' and events.told = 0 order by events.event"
@@ -228,7 +228,7 @@ class Store:
         return self._records(query)
 
     def tell(self, records: Sequence[TaskRecord]) -> None:
-        """The person has been told that these ended."""
+        """These ends were reported to the person."""
         with self._transaction() as connection:
             for record in records:
                 connection.execute("update events set told = 1 where result_id = ?", (record.result_id,))
@@ -246,17 +246,17 @@ class Store:
             return done.rowcount == 1
 
     def request_stop(self, task_id: str) -> None:
-        """Leave a request for the kernel that owns the run. May be called by anybody who may write here."""
+        """Leave a request for the kernel that owns the run. Any process that may write here may call it."""
         with self._transaction() as connection:
             connection.execute("insert into requests (task_id) values (?)", (task_id,))
 
     @property
     def version(self) -> int:
-        """Changes when somebody else has written; cheap to look at. Raises `StoreError`."""
+        """Changes when another process has written; cheap to look at. Raises `StoreError`."""
         return int(self._rows("pragma data_version")[0][0])
 
     def take_requests(self) -> list[str]:
-        """The tasks that somebody else wants to be stopped, once for each request."""
+        """The tasks that other processes want stopped, once for each request."""
         if not (rows := self._rows("select task_id from requests order by request")):
             return []
         with self._transaction() as connection:

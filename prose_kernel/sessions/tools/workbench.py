@@ -206,7 +206,7 @@ class SessionWorkbench:
 
     async def _denied(self, name: str, arguments: Mapping[str, object]) -> str:
         """The answer to a call that was not granted. A tool with an audit of its own hears of it."""
-        nobody = ", which needs approval, and nobody is here to approve it" if name in self._idle else ""
+        nobody = ", which needs approval, and no person can be asked" if name in self._idle else ""
         why = f"permission_denied: this session may not use `{name}`{nobody}; what would grant it: {GRANTS[name]}"
         try:
             if name in self._withheld:

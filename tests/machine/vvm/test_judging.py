@@ -128,8 +128,8 @@ async def test_a23_no_judge_at_all_ends_the_run() -> None:
     w = judged_by(JudgeChain(), listening=False)
     error = await w.fails("try:", "  ?`it sings`(1)", "except as e:", "  pass")
     assert isinstance(error, JudgeError) and error.nobody
-    assert error.message.startswith("nobody can decide ?`it sings`: ")
-    assert error.hint == "record it where somebody can answer, or choose a judge (PROSE_JUDGE; in a notebook %judge)"
+    assert error.message.startswith("cannot decide ?`it sings`: ")
+    assert error.hint == "record it in an interactive run, or choose a judge (PROSE_JUDGE; in a notebook %judge)"
 
 
 # ---------------------------------------------------------------- who answers

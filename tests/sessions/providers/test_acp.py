@@ -263,7 +263,7 @@ async def test_nobody_here_means_no(bench: Bench) -> None:
     result = await bench.run(RM, permissions={"bash": "prompt"})
     assert result.text == "answer: no-1 "
     assert result.trace == (
-        ToolUse("bash", "rm -rf build", "refused", "it needs approval, and nobody is here to approve it"),
+        ToolUse("bash", "rm -rf build", "refused", "it needs approval, and no person can be asked"),
     )
 
 
