@@ -118,7 +118,8 @@ class Settings:
     - `tools_default`: the tools that models get in sessions that do not name them, of `read`, `list`, `search`,
       `write`, `edit`, `fetch`, `exec_command` and `Exec`; None means all that the permissions allow, [] none.
     - `function_seconds`: how many seconds one call of a Python function of `prose_tools.py` may take.
-    - `functions_env`: names of variables that the process of these functions gets although they look like secrets.
+    - `functions_env`: names of variables that the process of these functions gets besides common ones (`PATH`, `HOME`,
+      `LANG` and the like).
     - `tasks_at_once`: how many tasks may be active.
     - `tasks_per_session`: how many tasks of one agent's session may be active.
     - `tasks_seconds`: how many seconds a task may run; None means as long as the run.

@@ -14,12 +14,13 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from secrets import token_hex
+from typing import Final
 
 from prose_kernel.commands.engine import Engine, EngineClosed
 from prose_kernel.commands.output import no_op
 from prose_kernel.commands.process import Launch, Process, Record, exit_of
 from prose_kernel.commands.spawn import close
-from prose_kernel.commands.tasks.secrets import without_secrets
+from prose_kernel.commands.tasks.secrets import holds_secret
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.services import HelperEnd
 
@@ -27,6 +28,21 @@ _CHUNK = 65536
 _COMPLAINTS = 8_000
 _BACKLOG = 256 * 1024 * 1024
 """Characters of output that may wait for a caller who does not take them; a helper that prints more is ended."""
+
+COMMON: Final = frozenset(
+    (
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "TEMP", "TMP", "TZ", "LANG", "LANGUAGE"),
+        *("LC_ALL", "LC_COLLATE", "LC_CTYPE", "LC_MESSAGES", "LC_MONETARY", "LC_NUMERIC", "LC_TIME"),
+        *("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV"),
+        *("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"),
+        *("PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "PYTHONNOUSERSITE", "PYTHONUTF8", "PYTHONIOENCODING"),
+        *("PYTHONHASHSEED", "PYTHONWARNINGS", "PYTHONDEVMODE", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"),
+        *("PYTHONPYCACHEPREFIX", "PYTHONFAULTHANDLER", "PYTHONMALLOC", "PYTHONTRACEMALLOC"),
+        *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+        *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
+    )
+)
+"""The variables that a helper gets although it is not trusted: no list of what secrets are called is complete."""
 
 _CLOSED = "the process engine is closed"
 
@@ -44,18 +60,17 @@ class Helpers:
         cwd: str,
         on_output: Callable[[str], None],
         *,
-        secrets: bool = True,
+        trusted: bool = True,
     ) -> RunningHelper:
         """See `Guard.start`. Cancelling the call ends what was started."""
         try:
             self._engine.start()
         except EngineClosed:
             raise OSError(_CLOSED) from None
-        environment = {**os.environ, **env}
+        own: Mapping[str, str] = os.environ if trusted else _common(os.environ)
+        environment = {**own, **env}
         argv = (_program(command[0], environment.get("PATH"), cwd), *command[1:])
         encoded = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
-        if not secrets:
-            encoded = without_secrets(encoded, env)
         # The mark of a run: what a helper starts decides no gate (openprose.md 5.10).
         encoded[b"PROSE_JOB"] = f"{self._engine.marker}:helper".encode()
         # No process carries this marker: a tree is followed from parent to child only, and nothing is added to it.
@@ -63,6 +78,11 @@ class Helpers:
         helper = RunningHelper(self._engine, launch, on_output)
         await helper.begin()
         return helper
+
+
+def _common(environment: Mapping[str, str]) -> dict[str, str]:
+    """The common variables; without those that hold a secret nevertheless, such as a proxy's password."""
+    return {name: value for name, value in environment.items() if name in COMMON and not holds_secret(value)}
 
 
 def _program(name: str, path: str | None, cwd: str) -> str:

@@ -17,6 +17,7 @@ from prose_kernel.errors import BudgetSpent, CompileError, ProseError, RunError,
 from prose_kernel.evaluation.results import Check
 from prose_kernel.evaluation.spec import Assertion, Spec
 from prose_kernel.judge import rules
+from prose_kernel.permissions import plain_files
 from prose_kernel.runtime.content import preview
 from prose_kernel.runtime.machine import Machine
 from prose_kernel.runtime.ports import JudgeRequest
@@ -224,14 +225,18 @@ def _said(name: str, value: object) -> tuple[float, str]:
 
 def _loaded(directory: Path, file: str, name: str) -> Callable[..., Any]:
     path = directory / file
-    if not path.is_file():
-        raise UsageError(f"there is no file {file}")
+    try:
+        text = plain_files.read(path, plain_files.SMALL)
+    except FileNotFoundError:
+        raise UsageError(f"there is no file {file}") from None
+    except OSError as problem:
+        raise UsageError(f"{file} cannot be read: {(problem.strerror or 'unknown').lower()}") from None
     title = f"prose_evaluation_{path.stem}"
     module = ModuleType(title)
     module.__file__ = str(path)
     sys.modules[title] = module  # dataclasses look there for the module of their annotations
     try:  # its text: a compiled file in a cache may have been put there
-        exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), module.__dict__)  # noqa: S102
+        exec(compile(text, str(path), "exec", dont_inherit=True), module.__dict__)  # noqa: S102
     except BaseException as problem:
         if isinstance(problem, KeyboardInterrupt):
             raise

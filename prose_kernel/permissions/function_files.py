@@ -11,9 +11,8 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from prose_kernel.permissions.plain_files import reading_if_there
+from prose_kernel.permissions import plain_files
 
-_LARGEST = 16 * 1024 * 1024
 _MOST = 500
 
 
@@ -49,10 +48,8 @@ def _followed(directory: Path, file: str) -> tuple[dict[str, bytes], frozenset[s
 
 def _read(path: Path) -> bytes | None:
     try:
-        resolved = path.resolve()
-        with reading_if_there(resolved) as opened:
-            return opened.read(_LARGEST) if opened is not None else None
-    except (OSError, ValueError, RuntimeError):
+        return plain_files.read(path, plain_files.SMALL)
+    except (OSError, ValueError):
         return None
 
 

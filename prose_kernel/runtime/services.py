@@ -56,11 +56,11 @@ class Guard(Protocol):
         cwd: str,
         on_output: Callable[[str], None],
         *,
-        secrets: bool = True,
+        trusted: bool = True,
     ) -> Helper:
-        """Start a command with our own environment and `env` on top. Without `secrets` it gets none of our variables
-        that look like some by their names. `on_output` gets the decoded text of its standard output, piece by piece,
-        in the caller's loop. Raises `OSError` whose text says why it could not be started."""
+        """Start a command with our own environment and `env` on top. Unless `trusted`, it gets of ours only common
+        variables that hold no secrets (`PATH`, `HOME`, `LANG` ...). `on_output` gets the decoded text of its standard
+        output, piece by piece, in the caller's loop. Raises `OSError` whose text says why it could not be started."""
         ...
 
 

@@ -153,6 +153,22 @@ def test_what_an_ordinary_run_has_recorded_answers_the_first_repetition_of_each_
     assert model.asked == 1
 
 
+@pytest.mark.parametrize("kind", ["link", "pipe", "large"])
+def test_a36_a_file_with_assertions_is_a_plain_file(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "other.py").write_text("def f(): return True\n")
+    file = tmp_path / "checks.py"
+    if kind == "link":
+        file.symlink_to("other.py")
+    elif kind == "pipe":
+        os.mkfifo(file)
+    else:
+        with file.open("wb") as sparse:
+            sparse.truncate(17 * 1024 * 1024)
+    reason = "it is larger than 16 megabytes, the limit" if kind == "large" else f"it is a {kind}"
+    with pytest.raises(UsageError, match=f"checks.py cannot be read: {reason}"):
+        PythonFunction(tmp_path, "checks.py:f")
+
+
 def test_a35_a_compiled_file_with_assertions_is_not_read(tmp_path: Path) -> None:
     """Somebody may have put it into the cache."""
     ran = tmp_path / "ran"

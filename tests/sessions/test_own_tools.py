@@ -397,9 +397,7 @@ async def test_a_variable_that_is_not_set(tmp_path: Path, guard: Helpers) -> Non
     await bench.pool.close()
 
 
-async def test_secrets_of_the_kernel_are_not_for_servers(
-    tmp_path: Path, guard: Helpers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a35_servers_inherit_no_secrets(tmp_path: Path, guard: Helpers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEATHER_TOKEN", "of-the-kernel")
     here = Bench(tmp_path, guard, mcp={"bare": McpServer((sys.executable, BY_HAND, "weather"), timeout=20)})
     assert await answer_of(await here.of("bare.token"), "bare__token", {}) == "none"
@@ -677,6 +675,27 @@ async def test_a35_a_file_that_has_changed_since_the_start_is_refused_by_name(
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.parametrize("kind", ["link", "pipe", "large"])
+@pytest.mark.parametrize("late", [False, True])
+async def test_a36_files_of_functions_are_plain_files(lazy: Bench, tmp_path: Path, kind: str, late: bool) -> None:
+    file = tmp_path / ("late.py" if late else "prose_tools.py")
+    other = file.rename(tmp_path / "other.py")
+    if kind == "link":
+        file.symlink_to(other.name)
+    elif kind == "pipe":
+        os.mkfifo(file)
+    else:
+        with file.open("wb") as sparse:
+            sparse.truncate(17 * 1024 * 1024)
+    reason = "it is larger than 16 megabytes, the limit" if kind == "large" else f"it is a {kind}"
+    said = f"{file.name} cannot be loaded: {reason}"
+    if late:
+        assert said in await answer_of(await lazy.of("second"), "second", {})
+    else:
+        with pytest.raises(ProviderError, match=said):
+            await lazy.of("first")
+
+
 async def test_a35_a_file_that_is_loaded_late_is_pinned_too(lazy: Bench, tmp_path: Path) -> None:
     bench = await lazy.of("second")
     (tmp_path / "late.py").write_text('NAME = "evil"')
@@ -727,19 +746,23 @@ async def test_a35_start_files_in_the_workspace_are_not_run(
 async def test_a35_functions_inherit_no_secrets(
     tmp_path: Path, guard: Helpers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "prose_tools.py").write_text(
-        "import os\ndef names() -> list[str]:\n    return [n for n in os.environ if n.startswith('OF_MINE')]\n"
-    )
+    (tmp_path / "prose_tools.py").write_text("import os\ndef names() -> list[str]:\n    return list(os.environ)\n")
     secret = {"OF_MINE_API_KEY": "k-1", "OF_MINE_DB": "postgres://me:hunter2@db/x", "OF_MINE_HEADER": "ghp_" + "a" * 36}
-    for name, value in (secret | {"OF_MINE_COLOUR": "blue"}).items():
+    unlisted = {"OF_MINE_PIN": "4711", "SSH_AUTH_SOCK": "/tmp/agent", "PGPASSFILE": "/root/.pgpass", "KUBECONFIG": "/k"}
+    proxies = {"HTTP_PROXY": "http://me:hunter2@proxy:1", "HTTPS_PROXY": "http://proxy:1"}
+    for name, value in (secret | unlisted | proxies | {"LC_TIME": "C", "TMPDIR": str(tmp_path)}).items():
         monkeypatch.setenv(name, value)
     bench = Bench(tmp_path, guard, function_seconds=20)
-    assert await answer_of(await bench.of("names"), "names", {}) == '["OF_MINE_COLOUR"]'
+    told = set(json.loads(await answer_of(await bench.of("names"), "names", {})))
+    assert {"PATH", "HTTPS_PROXY", "LC_TIME", "TMPDIR"} <= told
+    assert told.isdisjoint(secret | unlisted | {"HTTP_PROXY": ""})
     await bench.pool.close()
-    named = Bench(tmp_path, guard, function_seconds=20, function_env=("OF_MINE_API_KEY", "OF_MINE_NONE"))
+    named = Bench(tmp_path, guard, function_seconds=20, function_env=("OF_MINE_API_KEY", "OF_MINE_NONE", "PGPASSFILE"))
     named.pool._where = Surroundings(str(tmp_path), environment=dict(os.environ))
-    told = json.loads(await answer_of(await named.of("names"), "names", {}))
-    assert sorted(told) == ["OF_MINE_API_KEY", "OF_MINE_COLOUR"]
+    assert set(json.loads(await answer_of(await named.of("names"), "names", {}))) - told == {
+        "OF_MINE_API_KEY",
+        "PGPASSFILE",
+    }
     await named.pool.close()
 
 

@@ -54,11 +54,12 @@ def without_secrets(environment: Mapping[bytes, bytes], allowed: Collection[str]
         name: value
         for name, value in environment.items()
         if (text := name.decode("utf-8", "replace")) in allowed
-        or not (looks_secret(text) or _is_secret(value.decode("utf-8", "replace")))
+        or not (looks_secret(text) or holds_secret(value.decode("utf-8", "replace")))
     }
 
 
-def _is_secret(value: str) -> bool:
+def holds_secret(value: str) -> bool:
+    """Whether a value is, or holds, a secret by its form."""
     return bool(_USER.search(value) or TOKENS.search(value)) or holds_private_key(value)
 
 

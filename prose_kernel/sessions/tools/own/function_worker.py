@@ -1,10 +1,10 @@
 """The process that runs the functions of a `prose_tools.py`, and those of the entry points `prose_kernel.tools`.
 
 Started as a script with the file's path (or `-`), the longest result, and the digests of the files that may be loaded
-from the file's directory; it imports nothing of this package. Requests come on standard input, one JSON object a line;
-standard output belongs to the answers, so what functions print goes to standard error. Each public function of the
-file is a tool; its arguments are described by its type hints and its docstring. Hints of pydantic are left to pydantic,
-docstrings with sections to griffe; neither is imported otherwise.
+from the file's directory; of this package it imports `plain_files` only. Requests come on standard input, one JSON
+object a line; standard output belongs to the answers, so what functions print goes to standard error. Each public
+function of the file is a tool; its arguments are described by its type hints and its docstring. Hints of pydantic are
+left to pydantic, docstrings with sections to griffe; neither is imported otherwise.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Annotated, Any, get_args, get_type_hints, is_typeddict
 
 import msgspec
+
+from prose_kernel.permissions import plain_files
 
 GROUP = "prose_kernel.tools"
 AT_ONCE = 64
@@ -76,8 +78,10 @@ class PinnedFiles(MetaPathFinder, Loader):
     def text(self, path: str) -> bytes:
         """The text of a file. Raises `ImportError` when it is not the one of the start."""
         file = os.path.relpath(path, self._directory).replace(os.sep, "/")
-        with open(path, "rb") as opened:  # noqa: PTH123
-            text = opened.read()
+        try:
+            text = plain_files.read(path, plain_files.SMALL)
+        except OSError as problem:
+            raise ImportError(f"{file} cannot be loaded: {(problem.strerror or 'it cannot be read').lower()}") from None
         if file not in self._pins:
             raise ImportError(f"{file} was not there when the run started; begin a new run to use it")
         if hashlib.sha256(text).hexdigest() != self._pins[file]:

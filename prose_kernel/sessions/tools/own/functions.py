@@ -25,7 +25,7 @@ class Functions:
     """The functions of one `prose_tools.py` (None: only those of packages). Raises `ToolFailed` everywhere.
 
     The file and the modules beside it are loaded only as `pins` have them: digests by file name. `env` are the
-    variables that the process gets besides our environment without secrets.
+    variables that the process gets besides the common ones of our environment.
 
     A call that takes longer than `timeout`, or is cancelled, ends the process as soon as no other call is waiting for
     it; later calls get a new one.

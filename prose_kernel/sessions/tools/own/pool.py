@@ -251,7 +251,8 @@ class OwnTools:
             if guard is None:
                 raise ToolFailed("no process engine would end its process")
             file = self._around.functions / FILE if self._around.functions is not None else None
-            path = str(file) if name == _FUNCTIONS and file is not None and file.is_file() else None
+            there = file is not None and (file.exists() or file.is_symlink())
+            path = str(file) if name == _FUNCTIONS and there else None
             known = self._where.environment if name == _FUNCTIONS else {}
             return Functions(
                 path,

@@ -39,10 +39,10 @@ class ServerProcess:
         self._loop = asyncio.get_running_loop()
 
     async def start(self, guard: Guard, command: Sequence[str], env: Mapping[str, str], cwd: str) -> None:
-        """Start it with our environment without secrets, and `env` on top. Raises `ToolFailed` that says why it could
-        not be started."""
+        """Start it with the common variables of our environment, and `env` on top. Raises `ToolFailed` that says why it
+        could not be started."""
         try:
-            self._helper = await guard.start(command, env, cwd, self._take, secrets=False)
+            self._helper = await guard.start(command, env, cwd, self._take, trusted=False)
         except OSError as problem:
             raise ToolFailed(f"the tool server {self.name} could not be started: {problem}") from None
         self._watching = asyncio.ensure_future(self._watch())
