@@ -16,6 +16,11 @@ from urllib.parse import unquote
 
 _KEY_MARK: Final = r"(?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----"
 PRIVATE_KEY = re.compile(f"-----BEGIN {_KEY_MARK}")
+KEY_BLOCK: Final = (
+    rf"-----BEGIN {_KEY_MARK}(?:(?:[A-Za-z0-9+/=\s:,.]|-(?!----)){{0,20000}}+-----END {_KEY_MARK}"
+    r"|(?:\s+[A-Za-z0-9+/=]{16,128}+)*+)"
+)
+"""A private key with its content."""
 
 
 class Find(NamedTuple):
@@ -41,7 +46,9 @@ def _cased(*words: str) -> tuple[str, ...]:
     return tuple(form for word in words for form in (word, word.upper()))
 
 
-_STATED_AS: Final = r"""["']?\s{0,4}[:=]\s{0,4}["']?"""
+_STATED_AS: Final = r"""\\{0,3}["']?\s{0,4}[:=]\s{0,4}\\{0,3}["']?"""
+"""Also with the escaped quotes of JSON inside a text of JSON."""
+
 _VARIED: Final = r"(?=[^\s\"']{0,200}(?:[0-9=+/]|[a-z][A-Z]))"
 _SCHEMES: Final = (
     "Basic|Bearer|Digest|Token|Key|ApiKey|Api-Key|OAuth|Negotiate|NTLM|DPoP|Hawk|SharedKey|SharedAccessSignature"
@@ -50,12 +57,7 @@ _SCHEMES: Final = (
 
 # No expression looks at a piece of text more than a few times: what repeats is bounded, or never given back.
 SHAPES: Final = (
-    Find(
-        ("-----BEGIN",),
-        rf"-----BEGIN {_KEY_MARK}(?:(?:[A-Za-z0-9+/=\s:,.]|-(?!----)){{0,20000}}+-----END {_KEY_MARK}"
-        r"|(?:\s+[A-Za-z0-9+/=]{16,128}+)*+)",
-        "«secret:pem»",
-    ),
+    Find(("-----BEGIN",), KEY_BLOCK, "«secret:pem»"),
     Find(("://",), r"[^\s/:@?#'\"<>«]{0,256}:[^\s/?#'\"<>«]{1,400}(?=@)", "«secret:url»", r"(?<=://)"),
     Find(
         ("uthorization", "UTHORIZATION"),
@@ -273,7 +275,7 @@ VALUE: Final = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^\s'";&|<>()]+)"""
 ASSIGNED: Final = re.compile(rf"(?i)({NAME}[A-Za-z0-9_-]{{0,64}}\s*=\s*){VALUE}")
 BEARER: Final = re.compile(r"(?i)(\bbearer\s+)[A-Za-z0-9._~+/=-]{8,}")
 TOKENS: Final = re.compile(
-    "|".join(f"(?:{one.kept}{one.expression})" for one in SHAPES if "PRIVATE" not in one.expression)
+    "|".join(f"(?:{one.kept}{one.expression})" for one in SHAPES if one.expression is not KEY_BLOCK)
 )
 
 _COUNTED: Final = re.compile(r"(?i)tokens\s*=\s*\d{1,8}\.?")

@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from published_secrets import PUBLISHED, secret_part
 from stubs.model_server import StubServer
 
 from prose_kernel.cli.main import main
 from prose_kernel.permissions import plain_files
+from prose_kernel.runtime import secret_patterns
 
 VICTIM = "# the start file of a shell\n"
 PROGRAM = 'let a = exec "echo one"\noutput said = a\n'
@@ -246,37 +248,69 @@ def test_a36_what_the_shell_has_opened_is_read(here: Path) -> None:
         assert (done.returncode, "one" in done.stdout) == (0, True), (line, done.stderr)
 
 
+@pytest.fixture
+def another_process() -> Iterator[None]:
+    """The secrets of a process's environment are looked for once."""
+    secret_patterns.hidden_of_process.cache_clear()
+    yield
+    secret_patterns.hidden_of_process.cache_clear()
+
+
+def noted(record: bytes) -> bytes:
+    """What a line of a journal says beside the program's own values: its text, and answers, are there as they are."""
+    data = json.loads(record[9:])
+    for own in {"text": ("text", "supplied"), "answered": ("value", "error"), "noted": ("value",)}.get(data["k"], ()):
+        data.pop(own, None)
+    return json.dumps(data).encode()
+
+
+@pytest.mark.usefixtures("another_process")
 def test_a38_git_ignores_the_state_directory_and_no_file_of_a_run_holds_a_secret_of_the_environment(
-    here: Path, monkeypatch: pytest.MonkeyPatch
+    here: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The program's own values are its bindings and its journal; what is written about them holds no secret."""
-    secrets = {
-        "MY_API_KEY": "qX7-plumage-4491-tundra",
-        "GH_TOKEN": "ghp_" + "aB3dE6gH9jK2" * 3,
-        "OPENPROSE_POSTGRES_URL": "postgresql://me:Tr0ub4dor-and-three@localhost:1/x",
-    }
+    signal.alarm(120)
+    tokens = [token for each in PUBLISHED.values() for token in each]
+    assert len(tokens) >= 54
+    secrets = {f"S{number}_TOKEN": token for number, token in enumerate(tokens)}
+    parts = {name: secret_part(value).encode() for name, value in secrets.items()}
+    parts |= {"MY_API_KEY": b"qX7-plumage-4491-tundra", "OTHER_TOKEN": b"zZ9-lantern-2288-walnut"}
+    secrets["MY_API_KEY"] = "qX7-plumage-4491-tundra"
     for name, value in secrets.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PROSE_TELEMETRY_LOG", "spans.jsonl")
+    monkeypatch.setenv("PROSE_TELEMETRY_CONTENT", "true")
     (here / ".prose").mkdir()
     (here / ".prose" / ".env").write_text("OTHER_TOKEN=zZ9-lantern-2288-walnut\n")
-    (here / "p.prose").write_text(
-        'exec "true $MY_API_KEY"\ntry:\n  exec "echo $GH_TOKEN >&2; exit 3"\ncatch:\n  exec "true"\n'
-        'let key = exec "echo $MY_API_KEY"\nsession "Say hello with {key}"\noutput said = "done"\n'
-    )
-    (here / "s.yaml").write_text('"*": hello\n')
-    assert main(["run", "p.prose", "--provider", "scripted", "--script", "s.yaml"]) == 0
+    lines = []
+    for name, value in secrets.items():
+        lines += [f'let {name} = exec "printenv {name}"', f'try:\n  exec "printenv {name} >&2; exit 3"\ncatch as err:']
+        lines += ['  exec "true # {err.message}"', f'try:\n  throw "no {{{name}}}"\ncatch:', '  exec "true"']
+        if "PRIVATE" not in value:  # sessions with a private key are refused
+            lines.append(f'let said_{name} = session "Say {{{name}}}"')
+    lines += ['gate go:\n  prompt: "Go on with {S0_TOKEN}?"', 'throw "no {MY_API_KEY}"']
+    (here / "p.prose").write_text("\n".join(lines))
+    table = f'[providers.stub]\nkind = "openai"\nbase_url = "{STUB.openai_url}"\nmodel = "echo-1"\n'
+    (here / "prose.toml").write_text(table)
+    options = ["--provider", "stub", "--yes", "go", "--cassette", "kept", "--cassette-mode", "record"]
+    assert main(["run", "p.prose", *options]) == 1, capfd.readouterr()
     assert (here / ".prose" / ".gitignore").read_text() == "*\n"
-    parts = ["qX7-plumage-4491-tundra", secrets["GH_TOKEN"], "Tr0ub4dor-and-three", "zZ9-lantern-2288-walnut"]
-    files = [path for path in (here / ".prose" / "runs").rglob("*") if path.is_file()]
-    assert any(path.name == "state.md" for path in files)
-    for path in files:
-        if path.name == "journal.jsonl" or path.parent.name == "bindings":
-            assert path.name != "journal.jsonl" or path.stat().st_mode & 0o777 == 0o600
+    (run,) = (here / ".prose" / "runs").iterdir()
+    assert main(["report", run.name, "--output", "r.html"]) == 0
+    own = [here / "p.prose", here / ".prose" / ".env"]
+    files = {path for path in here.rglob("*") if path.is_file() and path not in own}
+    assert {"state.md", "journal.jsonl", "spans.jsonl", "kept.jsonl", "r.html"} <= {path.name for path in files}
+    for path in sorted(files):
+        if path.parent.name == "bindings":
             continue
-        held = [part for part in parts if part in path.read_text(errors="replace")]
-        assert not held, path
+        data = path.read_bytes()
+        if path.name == "journal.jsonl":
+            assert path.stat().st_mode & 0o777 == 0o600
+            data = b"\n".join(map(noted, data.splitlines()))
+        assert not [name for name, part in parts.items() if part in data], path
 
 
+@pytest.mark.usefixtures("another_process")
 @pytest.mark.parametrize("state", ["filesystem", "sqlite"])
 @pytest.mark.parametrize("written", [False, True])
 def test_a38_what_a_run_notes_beside_programs_and_answers_holds_no_secret(

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from prose_kernel.runtime.secret_patterns import ASSIGNED, BEARER, NAME, TOKENS, VALUE, holds_private_key
+from prose_kernel.runtime.secret_patterns import ASSIGNED, BEARER, KEY_BLOCK, NAME, TOKENS, VALUE, holds_private_key
 
 _PARTS = (
     *("TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL"),
@@ -32,6 +32,7 @@ _RULES = (
     (BEARER, rf"\1{_BLOT}"),
     (re.compile(r"((?<![a-zA-Z0-9])[a-zA-Z][a-zA-Z0-9+.-]{0,30}://[^\s/:@'\"]*:)[^\s/@'\"]+@"), rf"\1{_BLOT}@"),
     (TOKENS, _BLOT),
+    (re.compile(KEY_BLOCK), _BLOT),
 )
 _HERE = re.compile(r"<<-?[ \t]*(['\"]?)([A-Za-z_]\w*)\1")
 _INLINE = re.compile(r"(\s-(?:c|e|eval)\s+)(\"(?:[^\"\\]|\\.)*\"|'[^']*')", re.S)
