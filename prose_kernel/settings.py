@@ -457,13 +457,19 @@ def _dotenv(path: Path, found: list[UsageError] | None = None) -> Mapping[str, s
     from dotenv import dotenv_values
 
     from prose_kernel.permissions import plain_files
+    from prose_kernel.permissions.created_code import require_agreed
     from prose_kernel.runtime.secret_patterns import learn
 
     try:
+        require_agreed([path])
         text = io.StringIO(plain_files.read_text(path, plain_files.SMALL))
         variables = {key: value for key, value in dotenv_values(stream=text).items() if value is not None}
         learn(variables)
         return variables
+    except UsageError as problem:
+        if found is not None:
+            found.append(problem)
+        return {}
     except (OSError, ValueError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8 text"
         if found is not None:

@@ -39,6 +39,7 @@ from msgspec import Meta
 
 from prose_kernel.errors import UsageError
 from prose_kernel.permissions import plain_files
+from prose_kernel.permissions.created_code import require_agreed
 from prose_kernel.runtime.session_options import AgentCommand, McpServer, ModelOptions, ModelServer, Rule
 
 NAME = "prose.toml"
@@ -131,8 +132,11 @@ def read(path: Path, hints: Mapping[str, object], problems: list[UsageError]) ->
     import tomllib  # only if the file exists: kernel start-up must be fast
 
     try:
+        require_agreed([path])
         text = plain_files.read_text(path, plain_files.SMALL)
         return SettingsFile(text, tomllib.loads(text), problems).values(hints)
+    except UsageError as problem:
+        problems.append(problem)
     except OSError as problem:
         problems.append(UsageError(f"{NAME} cannot be read: {(problem.strerror or 'unknown').lower()}"))
     except UnicodeDecodeError:

@@ -44,6 +44,7 @@ COMMANDS = {
     "lsp": "prose_kernel.cli.lsp:lsp",
     "install": "prose_kernel.cli.install:install",
     "programs": "prose_kernel.cli.programs:programs",
+    "trust": "prose_kernel.cli.trust:trust",
     "doctor": "prose_kernel.cli.doctor:doctor",
     "update": "prose_kernel.cli.update:update",
 }

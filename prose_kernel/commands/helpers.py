@@ -21,6 +21,8 @@ from prose_kernel.commands.output import no_op
 from prose_kernel.commands.process import Launch, Process, Record, exit_of
 from prose_kernel.commands.spawn import close
 from prose_kernel.commands.tasks.secrets import holds_secret
+from prose_kernel.errors import UsageError
+from prose_kernel.permissions.created_code import require_agreed
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.services import HelperEnd
 
@@ -70,6 +72,7 @@ class Helpers:
         own: Mapping[str, str] = os.environ if trusted else _common(os.environ)
         environment = {**own, **env}
         argv = (_program(command[0], environment.get("PATH"), cwd), *command[1:])
+        _require_agreed(argv, cwd)
         encoded = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
         # The mark of a run: what a helper starts decides no gate (openprose.md 5.10).
         encoded[b"PROSE_JOB"] = f"{self._engine.marker}:helper".encode()
@@ -78,6 +81,14 @@ class Helpers:
         helper = RunningHelper(self._engine, launch, on_output)
         await helper.begin()
         return helper
+
+
+def _require_agreed(argv: Sequence[str], cwd: str) -> None:
+    """Raises `OSError` for a file that a program of a session has created, without a person's agreement."""
+    try:
+        require_agreed(path for part in argv if "\0" not in part and (path := Path(cwd, part)).is_file())
+    except UsageError as problem:
+        raise OSError(f"{problem}; {problem.hint}") from None
 
 
 def _common(environment: Mapping[str, str]) -> dict[str, str]:

@@ -60,7 +60,7 @@ class Record:
     """The engine's record of one process; each surface derives its own result from it.
 
     `status` is a wait status, None when there is none: not started, or never ended. `report` is what the private pipe
-    held. `spawn_error` goes with `spawn_kind`.
+    held. `spawn_error` goes with `spawn_kind`. `created` says which protected files an agent's command has created.
     """
 
     outcome: Outcome
@@ -76,6 +76,7 @@ class Record:
     spawn_error: str | None = None
     max_rss: int = 0
     cpu_s: float = 0.0
+    created: str = ""
 
 
 class EngineProcess(Protocol):

@@ -18,6 +18,7 @@ from prose_kernel.evaluation.results import Check
 from prose_kernel.evaluation.spec import Assertion, Spec
 from prose_kernel.judge import rules
 from prose_kernel.permissions import plain_files
+from prose_kernel.permissions.created_code import require_agreed
 from prose_kernel.runtime.content import preview
 from prose_kernel.runtime.machine import Machine
 from prose_kernel.runtime.ports import JudgeRequest
@@ -225,6 +226,7 @@ def _said(name: str, value: object) -> tuple[float, str]:
 
 def _loaded(directory: Path, file: str, name: str) -> Callable[..., Any]:
     path = directory / file
+    require_agreed([path])
     try:
         text = plain_files.read(path, plain_files.SMALL)
     except FileNotFoundError:

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, NoReturn, get_type_hints
 
 from prose_kernel.errors import UsageError
 from prose_kernel.permissions import plain_files
+from prose_kernel.permissions.created_code import require_agreed
 
 Key = tuple[str | int, ...]
 KINDS: Final = ("expression", "rule", "judge", "python")
@@ -104,6 +105,7 @@ def read(path: Path) -> Spec:
     """The evaluation in a file. Raises `UsageError` for one that makes no sense, with line and column."""
     import tomllib
 
+    require_agreed([path])
     try:
         text = plain_files.read(path, plain_files.SMALL).decode("utf-8-sig").replace("\r\n", "\n")
     except OSError as problem:

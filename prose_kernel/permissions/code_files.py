@@ -56,7 +56,7 @@ def loads_code(path: str, workspace: str) -> str | None:
     return None
 
 
-def named_code(directory: str) -> frozenset[str]:
+def named_code(directory: str, room: int = 1) -> frozenset[str]:
     """Return the files, resolved and case-folded, that are loaded because of others in a directory and below.
 
     Those that evaluations name for assertions, those that an import of `prose_tools.py` may find, there or not, and the
@@ -64,7 +64,7 @@ def named_code(directory: str) -> frozenset[str]:
     upper ones first.
     """
     found: set[str] = set()
-    for entry in entries(directory):
+    for entry in entries(directory, room):
         folded, where = entry.name.casefold(), os.path.dirname(entry.path)  # noqa: PTH120
         if folded.endswith(".eval.toml"):
             named: Iterable[str] = [match[2] for match in _ASSERTION.finditer(_text(entry.path))]
@@ -106,11 +106,11 @@ def is_loaded(name: str) -> bool:
     return folded in _NAMES or _FORMS.fullmatch(folded) is not None
 
 
-def entries(directory: str) -> Iterator[os.DirEntry[str]]:
+def entries(directory: str, room: int = 1, cut: list[str] | None = None) -> Iterator[os.DirEntry[str]]:
     """The entries of a directory and of those below, the upper ones first. Hidden directories and those of packages are
-    not entered, and no more than 5,000 are."""
+    not entered, and no more than `room` times 5,000 are; `cut` gets a directory below which there are more."""
     waiting = deque([directory])
-    for _ in range(_MOST_DIRECTORIES):
+    for _ in range(room * _MOST_DIRECTORIES):
         if not waiting:
             return
         try:
@@ -121,6 +121,8 @@ def entries(directory: str) -> Iterator[os.DirEntry[str]]:
                         waiting.append(entry.path)
         except OSError:
             continue
+    if waiting and cut is not None:
+        cut.append(directory)
 
 
 def _text(path: str) -> str:

@@ -203,17 +203,19 @@ def protected(kind: str, path: str, surface: Surface) -> str | None:
     return loads_code(path, home)
 
 
-def kept_from_programs(directory: str, surface: Surface, *, deep: bool) -> Iterator[str]:
+def kept_from_programs(
+    directory: str, surface: Surface, *, deep: bool, room: int = 1, cut: list[str] | None = None
+) -> Iterator[str]:
     """The files and directories in a resolved directory that a session's programs may not change, as they are now.
 
     With `deep` everything that `protected` closes for writing, however deep; else the code that is loaded from the
-    directory itself. Python's caches are left out: programs write them.
+    directory itself. Python's caches are left out: programs write them. `room` and `cut` are those of `entries`.
     """
     if protected("write", directory, surface) is not None:
         yield directory
         return
-    named = named_code(directory) | in_commands(resolve(surface.cwd).path)
-    for entry in entries(directory):
+    named = named_code(directory, room) | in_commands(resolve(surface.cwd).path)
+    for entry in entries(directory, room, cut):
         if not deep and os.path.dirname(entry.path) != directory:  # noqa: PTH120
             return
         folded = entry.name.casefold()

@@ -4,6 +4,7 @@ languages, and programs from elsewhere."""
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from waiting import until
 
 from prose_kernel.cli.doctor import examine
 from prose_kernel.cli.main import main
+from prose_kernel.commands.sandbox import mechanisms
 
 BY_HAND = str(Path(__file__).parents[1] / "stubs" / "mcp_by_hand.py")
 COMMAND = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
@@ -248,6 +250,39 @@ def test_a35_a_session_gets_no_code_into_the_functions_of_the_next_one(place: Pl
     assert denied == ["write"] * 8
     status, out, err = prose("run", "p.prose", "--cassette-mode", "off")  # a new run, with what is there now
     assert (status, Path("ran").exists()) == (0, False), (out, err)
+
+
+@pytest.mark.skipif(not (mechanisms().apart and mechanisms().scopes), reason="no namespaces, or no Landlock, here")
+def test_a35_what_a_program_has_created_is_used_when_a_person_agrees(place: Place, prose: Prose) -> None:
+    good = 'def motto() -> str:\n    """What we say."""\n    return "onwards"\n'
+    place.write("text", good)
+    place.write("text.toml", "nonsense = 1\n")
+    Path("sub").mkdir()
+    pairs = [("text", "prose_tools.py"), ("text.toml", "sub/prose.toml"), ("text", "fine.py")]
+    calls = [
+        {"name": "Exec", "arguments": {"argv": ["/usr/bin/cp", one, other], "cwd": str(place.path)}}
+        for one, other in pairs
+    ]
+    place.stub.script("second", {"calls": calls}, "Done.")
+    settings = Path("prose.toml").read_text().replace("tool-0-weather__forecast", "tool-0-motto")
+    Path("prose.toml").write_text(f"{settings}\n[exec]\nenabled = true\n")
+    rules = '    read: allow\n    write: ["."]\n    execute: ["/usr/bin/cp"]\n    network: allow\n'
+    place.write("first.prose", f'session "First"\n  model: opus\n  permissions:\n{rules}')
+    status, out, err = prose("run", "first.prose", "--cassette-mode", "off")
+    assert status == 0, (out, err)
+    assert place.audit() == [("tool.call.dispatched", "Exec"), ("tool.call.finished", "Exec")] * 3
+    assert Path("fine.py").read_text() == good
+    asks = ASKS.replace('"weather.forecast"', '"motto"').replace('"weather.*"', '"motto"')
+    place.write("p.prose", asks)
+    status, out, err = prose("run", "p.prose", "--cassette-mode", "off")
+    assert (status, "prose_tools.py was created by a program of a session" in err) == (1, True), (out, err)
+    assert f"prose trust {place.path}/prose_tools.py" in err
+    assert prose("trust", "prose_tools.py")[0] == 0
+    status, out, err = prose("run", "p.prose", "--cassette-mode", "off")
+    assert (status, "onwards" in out) == (0, True), (out, err)
+    os.chdir("sub")
+    status, _, err = prose("run", "../p.prose")
+    assert "prose.toml was created by a program of a session" in err and "nonsense" not in err
 
 
 # ---------------------------------------------------------------- prose doctor

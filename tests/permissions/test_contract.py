@@ -10,16 +10,24 @@ from pathlib import Path
 
 import pytest
 
+from prose_kernel import settings
+from prose_kernel.cli.main import main
 from prose_kernel.commands import Engine
 from prose_kernel.commands.exec_tool.audit import AuditLog
 from prose_kernel.commands.exec_tool.capabilities import capabilities
 from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.exec_tool.tool import AgentPrograms
+from prose_kernel.commands.helpers import Helpers
 from prose_kernel.commands.sandbox import mechanisms
+from prose_kernel.errors import ImportProgramError, UsageError
+from prose_kernel.evaluation import spec
+from prose_kernel.evaluation.assertions import PythonFunction
+from prose_kernel.permissions.created_code import agree, require_agreed, waiting, watch
 from prose_kernel.permissions.globs import Glob
 from prose_kernel.permissions.policy import Policy
 from prose_kernel.runtime.services import ExecCaller
 from prose_kernel.runtime.session_options import Rule
+from prose_kernel.state.registry.lock_file import LockFile
 
 FILES = [
     "docsecret.md", "docs/a.md", "docs/old/a.md", "docs2/a.md", "docs/a.txt", "docs", "README.md", "src/x/y.py",
@@ -189,6 +197,135 @@ async def test_a35_programs_of_sessions_cannot_write_it_either(
     assert outcome.result["stdout"] == "" and outcome.result["exit_code"] == 0, outcome.result
     assert [name for name in held if (tree / name).read_text() not in ("good", 'python = "polite.py:f"')] == []
     assert (tree / "fine.py").read_text() == "fine"
+
+
+def _sets(tree: Path) -> tuple[ExecCaller, str]:
+    rules: dict[str, Rule] = {"read": "allow", "write": (".",), "execute": "allow"}
+    caller = ExecCaller("agent", str(tree), {**rules, "network": "allow", "bash": "allow"}, True)
+    return caller, str(Path(sys.executable).resolve())
+
+
+CREATED = [
+    "conftest.py",
+    "prose_tools.py",
+    "helper.py",
+    "sub/prose.toml",
+    "x.eval.toml",
+    ".prose/.env",
+    "deep/er/.git/config",
+]
+
+
+@pytest.mark.skipif(not (mechanisms().apart and mechanisms().scopes), reason="no namespaces, or no Landlock, here")
+async def test_a35_what_a_program_creates_is_an_error_of_its_command(
+    tree: Path, programs: AgentPrograms, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tree)
+    (tree / "old").mkdir()
+    (tree / "old" / "prose_tools.py").write_text("import other\n")
+    caller, python = _sets(tree)
+    script = f"""
+import os
+for name in {[*CREATED, "old/other.py", "fine.py", "docs/fine.md"]!r}:
+    os.makedirs(os.path.dirname(name) or ".", exist_ok=True)
+    try: open(name, "w").write("import helper")
+    except OSError: print(name)
+"""
+    argv = [python, "-I", "-S", "-c", script]
+    outcome = await programs.call(caller, "1", {"argv": argv, "cwd": str(tree)})
+    assert (outcome.ok, outcome.error) == (False, "fs_denied")
+    created = ["conftest.py", "prose_tools.py", "helper.py", "sub/prose.toml", "x.eval.toml", "deep/er/.git"]
+    created += ["old/other.py"]
+    assert sorted(waiting(tree)) == sorted(str(tree / name) for name in created)
+    assert not (tree / ".prose" / ".env").exists()  # that directory is the run's own
+    assert sum(name in outcome.message for name in created) == 5 and "and 2 more" in outcome.message
+    for name in created:
+        with pytest.raises(UsageError, match="created by a program"):
+            require_agreed([tree / name])
+    require_agreed([tree / "fine.py", tree / "old" / "prose_tools.py"])
+    again = await programs.call(caller, "2", {"argv": [python, "-I", "-S", "-c", "0"], "cwd": str(tree)})
+    assert again.ok, again.message
+    monkeypatch.setenv("PROSE_JOB", "1")
+    assert main(["trust", "helper.py"]) == 2
+    monkeypatch.delenv("PROSE_JOB")
+    assert main(["trust"]) == 0
+    assert capsys.readouterr().out.splitlines() == sorted(created)
+    assert main(["trust", "helper.py", "conftest.py"]) == 0
+    require_agreed([tree / "helper.py", tree / "conftest.py"])
+    assert main(["trust", "fine.py"]) == 2
+    (tree / "prose_tools.py").unlink()
+    assert str(tree / "prose_tools.py") not in waiting(tree)
+    (tree / "prose_tools.py").write_text("")  # the person's own
+    require_agreed([tree / "prose_tools.py"])
+
+
+@pytest.mark.parametrize("file", ["prose.toml", ".prose/.env", "prose.lock", "x.eval.toml", "checks.py", "server.py"])
+async def test_a35_what_was_created_is_used_by_nothing(
+    tree: Path, file: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    if file == "server.py":
+        (tree / "prose.toml").write_text('[mcp.one]\ncommand = ["python", "server.py"]\n')
+    (tree / "a.eval.toml").write_text('python = "checks.py:f"')
+    watching = watch(str(tree), {str(tree): True})
+    (tree / file).write_text("f = lambda: True")
+    assert file in watching.end()
+    engine = Engine(grace=0.3, state_dir=tmp_path_factory.mktemp("state"))
+
+    async def use() -> None:
+        match file:
+            case "prose.lock":
+                LockFile(tree / file).pins()
+            case "x.eval.toml":
+                spec.read(tree / file)
+            case "checks.py":
+                PythonFunction(tree, "checks.py:f")
+            case "server.py":
+                await Helpers(engine).start([sys.executable, file], {}, str(tree), print)
+            case _:
+                settings.load(tree)
+
+    try:
+        with pytest.raises((UsageError, ImportProgramError, OSError), match="was created by a program of a session"):
+            await use()
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_a35_what_was_created_before_a_kill_is_found(tree: Path, settled: bool) -> None:
+    (tree / "conftest.py").write_text("")
+    watching = watch(str(tree), {str(tree): True})
+    (tree / "prose.toml").write_text("")
+    with pytest.raises(UsageError):  # while the program runs
+        require_agreed([tree / "prose.toml"])
+    os.close(watching._lock)  # its process is killed
+    if settled:
+        assert waiting(tree) == [str(tree / "prose.toml")]
+    (tree / "pytest.ini").write_text("")
+    with pytest.raises(UsageError):
+        require_agreed([tree / "prose.toml"])
+    require_agreed([tree / "conftest.py", *([tree / "pytest.ini"] if settled else [])])
+    assert len(list((tree / ".prose" / "created").iterdir())) == 1
+    assert agree(tree / "prose.toml") and (settled or agree(tree / "pytest.ini"))
+    assert list((tree / ".prose" / "created").iterdir()) == []
+
+
+def test_a35_nothing_is_hidden_behind_many_directories(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prose_kernel.permissions.code_files._MOST_DIRECTORIES", 5)
+    watching = watch(str(tree), {str(tree): True})
+    for number in range(60):
+        (tree / f"d{number}").mkdir()
+    (tree / "d59" / "e").mkdir()
+    (tree / "d59" / "e" / "prose_tools.py").write_text("")
+    assert "cannot be searched" in watching.end()
+    hidden, other = tree / "d59" / "e" / "prose_tools.py", tree / "d59" / "prose.toml"
+    other.write_text("")
+    with pytest.raises(UsageError):
+        require_agreed([hidden])
+    assert agree(hidden)
+    require_agreed([hidden])
+    with pytest.raises(UsageError):
+        require_agreed([other])
 
 
 def test_a35_other_python_files_may_be_written(tree: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from prose_kernel.commands import sandbox_syscalls as rights
@@ -13,7 +13,8 @@ from prose_kernel.commands.exec_tool.checks import Checked, Refused
 from prose_kernel.commands.exec_tool.options import ExecOptions
 from prose_kernel.commands.monitor import Confinement
 from prose_kernel.commands.sandbox import Mechanisms, Wrapping
-from prose_kernel.permissions.grants import FsGrant, Reach, Surface, kept_from_programs
+from prose_kernel.permissions.created_code import Watch, watch
+from prose_kernel.permissions.grants import FsGrant, Reach
 from prose_kernel.permissions.paths import is_below, resolve
 
 _PROGRAMS = ("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin")
@@ -26,19 +27,40 @@ _MOST_KEPT = 500
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a call is confined. `wrapping` is set when it runs in bubblewrap; `gaps` say what is not enforced."""
+    """How a call is confined. `wrapping` is set when it runs in bubblewrap; `gaps` say what is not enforced. `watch` is
+    to be ended when the call has."""
 
     confinement: Confinement
     wrapping: Wrapping | None = None
     gaps: tuple[str, ...] = ()
+    watch: Watch | None = None
 
 
 def plan(record: CapabilityRecord, options: ExecOptions, found: Mechanisms, checked: Checked, home: str | None) -> Plan:
     """Raises `Refused`, naming the mechanism that is missing."""
     if found.monitor:
         raise Refused("tool_failed", f"the process monitor is not available: {found.monitor}")
+    watching = _watch(record)
+    try:
+        kept = tuple(map(os.fsencode, watching.kept[:_MOST_KEPT])) if watching is not None else ()
+        made = _plan(record, options, found, checked, home, kept)
+    except BaseException:
+        if watching is not None:
+            watching.end()
+        raise
+    return replace(made, watch=watching)
+
+
+def _plan(
+    record: CapabilityRecord,
+    options: ExecOptions,
+    found: Mechanisms,
+    checked: Checked,
+    home: str | None,
+    kept: tuple[bytes, ...],
+) -> Plan:
     if options.bubblewrap:
-        return _bubblewrap(record, found, checked, home)
+        return _bubblewrap(record, found, checked, home, kept)
     gaps: list[str] = []
     own_network, no_tcp = _network(record, found, gaps)
     files = _files(record, found, checked, home, gaps)
@@ -46,7 +68,6 @@ def plan(record: CapabilityRecord, options: ExecOptions, found: Mechanisms, chec
         gaps.append("Landlock is not offered here: a program can signal and look into others of the same user")
         if not found.apart:
             gaps.append("neither are namespaces: a program can open the shared memory of others of the same user")
-    kept = _kept(record)
     if kept and not found.apart:
         gaps.append("there are no namespaces here: a program can write files that code is loaded from")
     confinement = Confinement(
@@ -62,21 +83,20 @@ def plan(record: CapabilityRecord, options: ExecOptions, found: Mechanisms, chec
     return Plan(confinement, None, tuple(gaps))
 
 
-def _kept(record: CapabilityRecord) -> tuple[bytes, ...]:
-    """The files and directories that the program may not change although its lists, or the lack of them, let it."""
+def _watch(record: CapabilityRecord) -> Watch | None:
+    """The protected files where the program may write although its lists, or the lack of them, let it."""
     if record.workspace is None:
-        return ()
-    surface = Surface(record.workspace, "/")
+        return None
     deep = record.lists_bind is not None
     workspace = resolve(record.workspace)
     granted = [resolve(grant.prefix) for grant in record.fs_grants if grant.mode == "rw"]
-    found: dict[str, None] = {}
+    places: dict[str, bool] = {}
     for place in granted if deep else [workspace]:
         if place.reason is None and is_below(workspace.path, place.path):
             place = workspace
         if place.directory and place.reason is None:
-            found |= dict.fromkeys(kept_from_programs(place.path, surface, deep=deep))
-    return tuple(map(os.fsencode, list(found)[:_MOST_KEPT]))
+            places[place.path] = deep
+    return watch(workspace.path, places) if places else None
 
 
 def _network(record: CapabilityRecord, found: Mechanisms, gaps: list[str]) -> tuple[bool, bool]:
@@ -179,7 +199,9 @@ def _settings() -> Iterator[str]:
         yield from (f"{directory}/{name}" for name in names if name not in without)
 
 
-def _bubblewrap(record: CapabilityRecord, found: Mechanisms, checked: Checked, home: str | None) -> Plan:
+def _bubblewrap(
+    record: CapabilityRecord, found: Mechanisms, checked: Checked, home: str | None, closed: tuple[bytes, ...]
+) -> Plan:
     if found.bubblewrap is None:
         raise Refused("tool_failed", f"bubblewrap is required, and it is not available: {found.bubblewrap_problem}")
     grants = [
@@ -205,7 +227,7 @@ def _bubblewrap(record: CapabilityRecord, found: Mechanisms, checked: Checked, h
                 readable += tuple(_matching(grant, resolve(grant.prefix).path))
     if home is not None:
         writable.append(home)
-    kept = tuple(map(os.fsdecode, _kept(record))) if writable else ()
+    kept = tuple(map(os.fsdecode, closed)) if writable else ()
     wrapping = Wrapping(checked.cwd.path, readable, tuple(writable), record.network == "open", kept)
     # mounting is forbidden inside a domain that knows files, so only one that knows none can be entered before
     confinement = Confinement(

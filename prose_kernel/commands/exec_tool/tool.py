@@ -58,7 +58,14 @@ class ExecTool:
         # a file system may be slow: the loop does not wait for it
         checked, plan, home = await asyncio.to_thread(self._checked, arguments, call)
         self._tell(plan.gaps)
-        ended = await self._run(call, arguments, checked, plan, home)
+        created = ""
+        try:
+            ended = await self._run(call, arguments, checked, plan, home)
+        finally:
+            if plan.watch is not None:
+                created = await asyncio.to_thread(plan.watch.end)
+        if created:
+            raise Refused("fs_denied", f"the program has run, and {created}")
         self._finished(call, ended)
         return ended.result
 

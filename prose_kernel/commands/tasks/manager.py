@@ -53,7 +53,7 @@ from prose_kernel.runtime.ports import Clock
 from prose_kernel.runtime.services import CommandPromoted, TaskCaller, TaskEvent, TaskReceipt
 
 if TYPE_CHECKING:
-    from prose_kernel.commands.monitor import Confinement
+    from prose_kernel.commands.exec_tool.sandbox_plan import Plan
 
 _LOOK_FOR_REQUESTS = 0.5
 """Seconds between two looks for what other processes ask of our tasks."""
@@ -113,13 +113,13 @@ class Manager:
         async with self._starting:
             if self._closed:
                 raise TaskRefused("runtime_closed", "the run has ended; no command can be started in it")
-            confinement = await self._confinement(caller, shell, identity)
+            plan = await self._plan(caller, shell, identity)
             environment = {**environment_for(caller, self._options.pass_environment), **(extra or {})}
             command = self._command(call, caller, identity, live, watched=watched)
-            self._spawn(command, shell, environment, confinement)
+            self._spawn(command, shell, environment, plan)
             return await self._answer(command)
 
-    async def _confinement(self, caller: TaskCaller, shell: Shell, identity: Identity) -> Confinement | None:
+    async def _plan(self, caller: TaskCaller, shell: Shell, identity: Identity) -> Plan | None:
         """How an agent's command is confined, be it by its monitor alone; None for the person's, which has none.
 
         Raises `TaskRefused` where the rules forbid what cannot be enforced.
@@ -130,7 +130,7 @@ class Manager:
 
         if not caller.lists_bind and caller.rules.get("network", "allow") == "allow":
             return await asyncio.to_thread(monitored.monitor_alone, identity)
-        return await asyncio.to_thread(monitored.confinement_for, caller, shell, identity, self._workspace)
+        return await asyncio.to_thread(monitored.plan_for, caller, shell, identity, self._workspace)
 
     async def _answer(self, command: Command) -> TaskReceipt:
         """Wait; a cancelled call ends the command, unless it has become a task meanwhile."""
@@ -227,7 +227,7 @@ class Manager:
         command: Command,
         shell: Shell,
         environment: Mapping[bytes, bytes],
-        confinement: Confinement | None,
+        plan: Plan | None,
     ) -> None:
         job = f"{self._engine.marker}:task:{secrets.token_hex(8)}"
 
@@ -237,15 +237,17 @@ class Manager:
         def begun() -> None:
             self._begun(command)
 
-        if confinement is None:
+        if plan is None:
             launch = launch_of(shell, command.identity, environment, job)
             command.process = Process(self._engine, launch, command.recorder, done, begun)
         else:
             from prose_kernel.commands.tasks import monitored
 
             graces = (self._options.grace, self._engine.grace)
-            monitored_launch = monitored.launch_of(shell, command.identity, environment, job, confinement, graces)
-            command.process = monitored.MonitoredCommand(self._engine, monitored_launch, command.recorder, done, begun)
+            monitored_launch = monitored.launch_of(shell, command.identity, environment, job, plan.confinement, graces)
+            command.process = monitored.MonitoredCommand(
+                self._engine, monitored_launch, command.recorder, done, begun, plan.watch
+            )
         self._commands[command] = None
         self._engine.submit(command.process)
 

@@ -7,14 +7,17 @@ refused, never run with less.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from prose_kernel.commands.engine import Engine
 from prose_kernel.commands.exec_tool import sandbox_plan
 from prose_kernel.commands.exec_tool.capabilities import capabilities
 from prose_kernel.commands.exec_tool.checks import Checked, Refused
 from prose_kernel.commands.exec_tool.options import ExecOptions
+from prose_kernel.commands.exec_tool.sandbox_plan import Plan
 from prose_kernel.commands.monitor import Confinement, MonitoredLaunch, MonitoredProcess, MonitorRecord
 from prose_kernel.commands.output import Capture, no_op
 from prose_kernel.commands.process import Record
@@ -22,12 +25,13 @@ from prose_kernel.commands.sandbox import mechanisms
 from prose_kernel.commands.shell import LONGEST_ARGUMENT, Shell
 from prose_kernel.commands.tasks.running import Identity, Recorder
 from prose_kernel.errors import TaskRefused
+from prose_kernel.permissions.created_code import Watch
 from prose_kernel.permissions.paths import resolve
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.services import ExecCaller, TaskCaller
 
 
-def confinement_for(caller: TaskCaller, shell: Shell, identity: Identity, workspace: str) -> Confinement:
+def plan_for(caller: TaskCaller, shell: Shell, identity: Identity, workspace: str) -> Plan:
     """What the rules forbid, as the machine can enforce it. May take a moment the first time: call it in a thread.
 
     Raises `TaskRefused`, naming the mechanism that is missing.
@@ -43,18 +47,18 @@ def confinement_for(caller: TaskCaller, shell: Shell, identity: Identity, worksp
     record = capabilities(agent, options, os.environ.get("PATH"))
     checked = Checked(resolve(shell.path), resolve(identity.workdir))
     try:
-        return sandbox_plan.plan(record, options, mechanisms(), checked, None).confinement
+        return sandbox_plan.plan(record, options, mechanisms(), checked, None)
     except Refused as refused:
         raise TaskRefused(
             "permission_denied", f"the command was not started: {refused}", hint="allow what it needs in permissions:"
         ) from None
 
 
-def monitor_alone(identity: Identity) -> Confinement | None:
+def monitor_alone(identity: Identity) -> Plan | None:
     """The monitor, and nothing taken away; None where there can be none, or for a command too long to be handed on."""
     if len(identity.cmd.encode()) > LONGEST_ARGUMENT or mechanisms().monitor:
         return None
-    return Confinement(keep_rights=True)
+    return Plan(Confinement(keep_rights=True))
 
 
 class MonitoredCommand(MonitoredProcess):
@@ -67,7 +71,10 @@ class MonitoredCommand(MonitoredProcess):
         recorder: Recorder,
         done: Callable[[Record], None],
         begun: Callable[[], None],
+        watch: Watch | None = None,
     ) -> None:
+        self._watch = watch
+        self._loop = engine.loop
         self._keeping = _Keeper(recorder)
         self._record_done = done
         self._begun = begun
@@ -86,20 +93,27 @@ class MonitoredCommand(MonitoredProcess):
         if ended.failure is not None:
             step = ended.failure.step
             problem = f"the command could not be started: {step} ({ended.failure.name})"
-        self._record_done(
-            Record(
-                ended.outcome,
-                ended.status,
-                stdout,
-                stderr,
-                ended.duration,
-                background_ended=ended.background_killed,
-                spawn_kind="cwd" if step == "cwd" else "spawn",
-                spawn_error=problem,
-                max_rss=ended.max_rss,
-                cpu_s=ended.cpu_s,
-            )
+        record = Record(
+            ended.outcome,
+            ended.status,
+            stdout,
+            stderr,
+            ended.duration,
+            background_ended=ended.background_killed,
+            spawn_kind="cwd" if step == "cwd" else "spawn",
+            spawn_error=problem,
+            max_rss=ended.max_rss,
+            cpu_s=ended.cpu_s,
         )
+        if self._watch is None:
+            self._record_done(record)
+            return
+        comparing = self._loop.run_in_executor(None, self._watch.end)  # a file system may be slow
+        comparing.add_done_callback(lambda said: self._record_done(replace(record, created=_said(said))))
+
+
+def _said(comparing: asyncio.Future[str]) -> str:
+    return comparing.result() if not comparing.cancelled() and comparing.exception() is None else ""
 
 
 class _Keeper:

@@ -126,7 +126,9 @@ def environment_for(caller: TaskCaller, allowed: tuple[str, ...]) -> dict[bytes,
 
 
 def spawn_refusal(record: Record, command: Command) -> TaskRefused | None:
-    """Why nothing ran; None when something did."""
+    """Why nothing ran, or what ran was not allowed; None when all is well."""
+    if record.created:
+        return TaskRefused("permission_denied", f"the command has run, and {record.created}")
     if not command.begun_at and record.spawn_error is None:
         return TaskRefused("runtime_closed", "the command was ended before it had started")
     if record.outcome != "spawn_failed" and record.spawn_error is None:
@@ -224,6 +226,8 @@ def ended_record(command: Command, process: Record, now: str, monotonic: float) 
         after, error = "cancelled", None
     elif error is not None:
         after = "failed"
+    elif process.created:
+        after, error = "failed", {"kind": "permission_denied", "message": process.created}
     elif status != 0:
         after = "failed"
         message = f"exit {status}" if status is not None else f"ended by signal {name or 'unknown'}"

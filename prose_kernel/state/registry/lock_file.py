@@ -27,8 +27,9 @@ from typing import Annotated, Final
 
 from msgspec import DecodeError, Meta, Struct, ValidationError, toml
 
-from prose_kernel.errors import ImportProgramError
+from prose_kernel.errors import ImportProgramError, UsageError
 from prose_kernel.permissions import plain_files
+from prose_kernel.permissions.created_code import require_agreed
 from prose_kernel.permissions.plain_files import write_whole
 from prose_kernel.runtime.text import escaped
 from prose_kernel.state.registry import urls
@@ -94,9 +95,12 @@ class LockFile:
                     raise damaged("it is not a file")
                 if status.st_size > LARGEST:
                     raise damaged("it is larger than any lock file")
+                require_agreed([self.path])
                 known = self._read = stamp, _parsed(plain_files.read(self.path, LARGEST))
         except (FileNotFoundError, NotADirectoryError):
             return {}
+        except UsageError as problem:
+            raise damaged(str(problem), problem.hint) from None
         except OSError as problem:
             raise damaged(f"it cannot be read: {(problem.strerror or 'unknown').lower()}") from None
         return known[1]

@@ -82,4 +82,4 @@ def test_lists_bind(answers: Mapping[str, Any]) -> None:
         assert bound[0] == "tool_failed"  # what cannot be enforced is refused
         return
     assert bound["stdout"] == "in"
-    assert answers["written"] == ["in/file", "out/new", "secret"]
+    assert answers["written"] == [".prose/.gitignore", "in/file", "out/new", "secret"]

@@ -15,6 +15,7 @@ from waiting import PATIENCE
 from prose_kernel.commands.sandbox import mechanisms
 from prose_kernel.errors import TaskRefused
 from prose_kernel.runtime.services import CommandCompleted, CommandPromoted, TaskCaller, TaskReceipt
+from prose_kernel.runtime.session_options import Rule
 
 FOUND = mechanisms()
 needs_network = pytest.mark.skipif(bool(FOUND.monitor or FOUND.network), reason="no network namespace: NOT TESTED here")
@@ -91,6 +92,28 @@ async def test_lists_of_files_hold(desk: Desk, tmp_path: Path) -> None:
     assert shown.stderr_preview.lower().count("permission denied") == 2
     assert (tmp_path / "out" / "c").read_text() == "new\n"
     assert not (tmp_path / "docs" / "d").exists()
+
+
+@needs_landlock
+@needs_network
+@pytest.mark.parametrize("window", [10_000, 0])
+async def test_a35_a_command_that_creates_code_has_failed(desk: Desk, tmp_path: Path, window: int) -> None:
+    rules: dict[str, Rule] = {"network": "allow", "read": "allow", "write": ("out/",)}
+    caller = TaskCaller(session="s0", rules=rules, lists_bind=True)
+    (tmp_path / "out").mkdir()
+    command = "echo evil > out/conftest.py"
+    if window:
+        with pytest.raises(TaskRefused) as refused:
+            await confined(desk, command, caller)
+        assert (refused.value.kind, "out/conftest.py" in refused.value.message) == ("permission_denied", True)
+        completed(await confined(desk, "echo more > out/fine.py", caller))
+        return
+    waits = f"until test -e out/go; do sleep 0.05; done; {command}"
+    task = await confined(desk, waits, caller, yield_time_ms=0)
+    assert isinstance(task, CommandPromoted)
+    (tmp_path / "out" / "go").touch()
+    found = await desk.service.output(task.task_id, caller)
+    assert found.task.status == "failed" and "out/conftest.py" in str(found.task.error)
 
 
 async def test_what_cannot_be_enforced_is_refused(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,8 @@ from typing import Final, Protocol
 
 from msgspec import structs
 
-from prose_kernel.errors import PermissionDenied, ProviderError
+from prose_kernel.errors import PermissionDenied, ProviderError, UsageError
+from prose_kernel.permissions.created_code import require_agreed
 from prose_kernel.permissions.function_files import pinned
 from prose_kernel.permissions.policy import Ask, Note, PermissionDesk, Policy, unnoted, who
 from prose_kernel.runtime.ports import SessionRequest
@@ -253,6 +254,11 @@ class OwnTools:
             file = self._around.functions / FILE if self._around.functions is not None else None
             there = file is not None and (file.exists() or file.is_symlink())
             path = str(file) if name == _FUNCTIONS and there else None
+            if path is not None:
+                try:
+                    require_agreed(Path(path).parent / each for each in (FILE, *(self.pins or ())))
+                except UsageError as problem:
+                    raise ToolFailed(f"{problem}; {problem.hint}") from None
             known = self._where.environment if name == _FUNCTIONS else {}
             return Functions(
                 path,

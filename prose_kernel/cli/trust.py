@@ -1,0 +1,44 @@
+"""`prose trust`: agree to files that programs of sessions have created under protected names (docs/permissions.md)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import click
+
+from prose_kernel.errors import UsageError
+from prose_kernel.permissions import created_code, plain_files
+from prose_kernel.state.gates import peers
+
+
+@click.command(short_help="Agree to code or settings that a session's program has created.")
+@click.argument("names", metavar="[FILE]...", nargs=-1)
+def trust(names: tuple[str, ...]) -> int:
+    """Agree to FILE: a file or directory that a program of a session has created where there was none, and from which
+    code is loaded or settings are read (prose_tools.py, prose.toml ...). Read it before. Without FILE, list what waits
+    here.
+
+    Exit status: 0 agreed, or listed; 2 no program has created FILE, or called from inside a run.
+    """
+    cwd = Path.cwd()
+    if not names:
+        for path in created_code.waiting(cwd):
+            click.echo(os.path.relpath(path, cwd))
+        return 0
+    if peers.inside_a_run():
+        hint = "type the command in a terminal of your own"
+        raise UsageError("prose trust: called from inside a run, which may not agree", hint=hint)
+    for name in names:
+        if not created_code.agree(cwd / name):
+            raise UsageError(f"no program of a session has created {name}", hint="prose trust lists what waits here")
+        click.echo(f"agreed to {name}{_digest(cwd / name)}")
+    return 0
+
+
+def _digest(path: Path) -> str:
+    try:
+        return f"  sha256 {hashlib.sha256(plain_files.read(path)).hexdigest()}"
+    except OSError:
+        return ""
