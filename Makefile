@@ -62,9 +62,9 @@ test: .make/test
 
 # Commands, tasks and the kernel with Linux's facilities switched off, as on other systems (docs/reliability.md): how they
 # start, end, are interrupted and swept, without what is slow (races that are provoked hundreds of times, gigabytes).
-# Everything that can run so: make posix POSIX="tests/commands --ignore tests/commands/exec_tool" POSIX_MARKS="not linux"
+# Everything that can run so: make posix POSIX="tests/processes --ignore tests/processes/exec_tool" POSIX_MARKS="not linux"
 POSIX_MARKS ?= not timing and not linux and not slow
-POSIX ?= $(addprefix tests/commands/,test_starting.py test_ending.py test_watchdog.py tasks/test_acceptance.py) tests/notebook/test_interrupt.py
+POSIX ?= $(addprefix tests/processes/,test_starting.py test_ending.py test_watchdog.py tasks/test_acceptance.py) tests/notebook/test_interrupt.py
 posix: .make/test
 	PROSE_PLATFORM=posix $(BIN)/python -m pytest -q -m "$(POSIX_MARKS)" $(WORKERS) $(POSIX) $(PYTEST_ARGS)
 

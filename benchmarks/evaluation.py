@@ -22,16 +22,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from prose_kernel import languages, session_services, settings
-from prose_kernel.cells.evaluation_notebooks import read_notebook
+from prose_kernel.cassettes.library import SharedCassettes
 from prose_kernel.evaluation.item import Quiet
+from prose_kernel.evaluation.notebooks import read_notebook
 from prose_kernel.evaluation.runner import Evaluation, Options
 from prose_kernel.evaluation.spec import read
 from prose_kernel.language.source import Source
-from prose_kernel.recordings.library import SharedCassettes
+from prose_kernel.models.provider_pool import LiveProviders
+from prose_kernel.run import languages, session_services, settings
+from prose_kernel.run.workspace import Start, Workspace
 from prose_kernel.runtime.ports import SessionRequest, SessionResult
-from prose_kernel.sessions.provider_pool import LiveProviders
-from prose_kernel.workspace import Start, Workspace
 
 PROGRAM = """\
 input question: "What is asked?"

@@ -20,14 +20,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from prose_kernel.run_journal import resumption
+from prose_kernel.run.journal import resumption
+from prose_kernel.run.settings import Settings
+from prose_kernel.run.workspace import Start, Workspace
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.journal_records import Answered, Asked, Head, Text
 from prose_kernel.runtime.ports import CommandRequest, CommandResult
-from prose_kernel.settings import Settings
-from prose_kernel.state.journal_file import NAME, JournalFile
-from prose_kernel.state.runs import Directories, all_runs
-from prose_kernel.workspace import Start, Workspace
+from prose_kernel.storage.journal_file import NAME, JournalFile
+from prose_kernel.storage.runs import Directories, all_runs
 
 CELL = 'exec "true"'
 LOOP = 'let n = 0\nrepeat {count}:\n  let r = exec "echo said"\n  n = n + 1\noutput done = n\n'

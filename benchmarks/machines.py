@@ -16,14 +16,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from prose_kernel import languages
-from prose_kernel.judge.chain import JudgeChain
+from prose_kernel.judging.chain import JudgeChain
 from prose_kernel.language.source import Source
+from prose_kernel.run import languages
+from prose_kernel.run.settings import Settings
+from prose_kernel.run.workspace import Start, Workspace
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import Ports
-from prose_kernel.settings import Settings
-from prose_kernel.state.memory import MemoryStore
-from prose_kernel.workspace import Start, Workspace
+from prose_kernel.storage.memory import MemoryStore
 
 Text = Callable[[int], str]
 

@@ -21,9 +21,9 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from models import Nobody, sdk, stub  # noqa: E402
 
+from prose_kernel.run.settings import Settings  # noqa: E402
+from prose_kernel.run.workspace import Start, Workspace  # noqa: E402
 from prose_kernel.runtime.session_options import ModelServer  # noqa: E402
-from prose_kernel.settings import Settings  # noqa: E402
-from prose_kernel.workspace import Start, Workspace  # noqa: E402
 
 PLACES = 50
 WARM = 'session "Warm up"\n  model: haiku\n'

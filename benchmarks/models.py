@@ -23,14 +23,14 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from prose_kernel.permissions.policy import PermissionDesk, Policy  # noqa: E402
+from prose_kernel.access.policy import PermissionDesk, Policy  # noqa: E402
+from prose_kernel.models.providers.model_judge import ModelJudge  # noqa: E402
+from prose_kernel.models.providers.model_servers import ModelServers  # noqa: E402
+from prose_kernel.models.providers.models import ModelSessions  # noqa: E402
+from prose_kernel.models.tools.workbench import SessionWorkbench  # noqa: E402
 from prose_kernel.runtime.clock import SystemClock  # noqa: E402
 from prose_kernel.runtime.ports import JudgeRequest, SessionProgress, SessionRequest  # noqa: E402
 from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Surroundings  # noqa: E402
-from prose_kernel.sessions.providers.model_judge import ModelJudge  # noqa: E402
-from prose_kernel.sessions.providers.model_servers import ModelServers  # noqa: E402
-from prose_kernel.sessions.providers.models import ModelSessions  # noqa: E402
-from prose_kernel.sessions.tools.workbench import SessionWorkbench  # noqa: E402
 
 MESSAGE = "Write a haiku about a pond. " * 20
 Call = Callable[[str], Awaitable[object]]

@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from prose_kernel.cassettes.library import Cassettes
+from prose_kernel.cassettes.recorded_sessions import RecordedSessions
 from prose_kernel.errors import CassetteMiss
-from prose_kernel.recordings.library import Cassettes
-from prose_kernel.recordings.recorded_sessions import RecordedSessions
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import ContextItem, SessionProgress, SessionRequest, SessionResult
 from prose_kernel.runtime.session_options import CassetteMode, CassetteOptions, Surroundings

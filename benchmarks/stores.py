@@ -24,12 +24,12 @@ from pathlib import Path
 
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import Binding, Key, Store
-from prose_kernel.state.database.schema import Database
-from prose_kernel.state.database.sqlite import SqliteDatabase
-from prose_kernel.state.database.store import DatabaseStore
-from prose_kernel.state.database.writes import DatabaseWrites
-from prose_kernel.state.filesystem import FilesystemStore
-from prose_kernel.state.home import RunHome
+from prose_kernel.storage.database.schema import Database
+from prose_kernel.storage.database.sqlite import SqliteDatabase
+from prose_kernel.storage.database.store import DatabaseStore
+from prose_kernel.storage.database.writes import DatabaseWrites
+from prose_kernel.storage.filesystem import FilesystemStore
+from prose_kernel.storage.home import RunHome
 
 VALUE = "a line of a value of the usual kind\n" * 3
 SOURCE = 'let name = exec "command"'
@@ -152,7 +152,7 @@ def main() -> None:
             ),
         }
         if url is not None:
-            from prose_kernel.state.database.postgres import PostgresDatabase
+            from prose_kernel.storage.database.postgres import PostgresDatabase
 
             pairs["postgres"] = in_database(PostgresDatabase(url, home(3).run_id), home(3)), bare_postgres(url)
         else:

@@ -18,9 +18,9 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from prose_kernel.commands import Engine
-from prose_kernel.commands.tasks.options import TaskOptions
-from prose_kernel.commands.tasks.service import TaskService
+from prose_kernel.processes import Engine
+from prose_kernel.processes.tasks.options import TaskOptions
+from prose_kernel.processes.tasks.service import TaskService
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.services import CommandCompleted, TaskCaller
 

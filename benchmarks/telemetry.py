@@ -22,8 +22,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from prose_kernel.settings import Settings
-from prose_kernel.workspace import Start, Workspace
+from prose_kernel.run.settings import Settings
+from prose_kernel.run.workspace import Start, Workspace
 
 HOW: dict[str, dict[str, Any]] = {"off": {}, "otel": {"telemetry_otel": True}, "log": {"telemetry_log": "log"}}
 

@@ -24,15 +24,15 @@ from typing import Any
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from prose_kernel.commands import Engine
-from prose_kernel.commands.exec_tool.audit import AuditLog
-from prose_kernel.commands.helpers import Helpers
-from prose_kernel.permissions.policy import PermissionDesk, Policy
+from prose_kernel.access.policy import PermissionDesk, Policy
+from prose_kernel.models.tools.own.pool import Around, OwnTools
+from prose_kernel.models.tools.workbench import SessionWorkbench
+from prose_kernel.processes import Engine
+from prose_kernel.processes.exec_tool.audit import AuditLog
+from prose_kernel.processes.helpers import Helpers
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import SessionRequest
 from prose_kernel.runtime.session_options import McpServer, SessionOptions, Surroundings
-from prose_kernel.sessions.tools.own.pool import Around, OwnTools
-from prose_kernel.sessions.tools.workbench import SessionWorkbench
 
 SERVER = (sys.executable, str(Path(__file__).parents[1] / "tests" / "stubs" / "mcp_by_hand.py"), "weather")
 ARGUMENTS = {"city": "Oslo", "days": 3}

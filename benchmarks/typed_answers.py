@@ -24,15 +24,15 @@ from pydantic_ai import Agent, NativeOutput
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
+from prose_kernel.access.policy import PermissionDesk, Policy
 from prose_kernel.language.typed_answers import object_of
-from prose_kernel.permissions.policy import PermissionDesk, Policy
+from prose_kernel.models.providers.model_servers import ModelServers
+from prose_kernel.models.providers.models import ModelSessions
+from prose_kernel.models.tools.workbench import SessionWorkbench
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest
 from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Surroundings
 from prose_kernel.runtime.typed_answers import taken
-from prose_kernel.sessions.providers.model_servers import ModelServers
-from prose_kernel.sessions.providers.models import ModelSessions
-from prose_kernel.sessions.tools.workbench import SessionWorkbench
 
 MODEL = "json-0-reject"
 SCHEMA = object_of(

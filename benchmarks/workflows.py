@@ -27,9 +27,9 @@ from typing import Any, Literal
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.models import Nobody, stub
+from prose_kernel.run.settings import Settings
+from prose_kernel.run.workspace import Start, Workspace
 from prose_kernel.runtime.session_options import ModelOptions, ModelServer
-from prose_kernel.settings import Settings
-from prose_kernel.workspace import Start, Workspace
 
 GUIDE = "You write for visitors of a museum. Short sentences. Nothing that the facts do not say."
 DRAFT = "The lighthouse was built in 1868 and is 41 metres high. Its lamp reaches 24 nautical miles. " * 16

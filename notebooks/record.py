@@ -47,12 +47,14 @@ import yaml
 from msgspec import structs
 from nbclient import NotebookClient
 
-from prose_kernel import session_services as connect
-from prose_kernel.cells.runner import Cells
+from prose_kernel.cassettes.tidying import tidied
 from prose_kernel.cli.notebook_file import read_cells
 from prose_kernel.errors import NoProvider, ProviderOverloaded, Undecided
-from prose_kernel.presentation.display import Display, Problem
-from prose_kernel.recordings.tidying import tidied
+from prose_kernel.models.provider_pool import LiveProviders, ProviderContext
+from prose_kernel.models.providers.choice import Choice
+from prose_kernel.models.request import answered
+from prose_kernel.notebook.cells import Cells
+from prose_kernel.run import session_services as connect
 from prose_kernel.runtime.ports import (
     Finding,
     JudgeRequest,
@@ -62,9 +64,7 @@ from prose_kernel.runtime.ports import (
     SessionResult,
     Verdict,
 )
-from prose_kernel.sessions.provider_pool import LiveProviders, ProviderContext
-from prose_kernel.sessions.providers.choice import Choice
-from prose_kernel.sessions.request import answered
+from prose_kernel.views.display import Display, Problem
 
 AUTHORED = "authored"
 CELL_SECONDS = 120

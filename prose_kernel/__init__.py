@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from prose_kernel.errors import UsageError as UsageError
     from prose_kernel.language.openprose import compile_source as compile_source
     from prose_kernel.language.openprose import format_program as format_program
-    from prose_kernel.settings import Settings as Settings
-    from prose_kernel.workspace import Start as Start
-    from prose_kernel.workspace import Workspace as Workspace
+    from prose_kernel.run.settings import Settings as Settings
+    from prose_kernel.run.workspace import Start as Start
+    from prose_kernel.run.workspace import Workspace as Workspace
 
 _PUBLIC = {
     "CompileError": "prose_kernel.errors",
     "ProseError": "prose_kernel.errors",
     "RunError": "prose_kernel.errors",
-    "Settings": "prose_kernel.settings",
-    "Start": "prose_kernel.workspace",
+    "Settings": "prose_kernel.run.settings",
+    "Start": "prose_kernel.run.workspace",
     "UsageError": "prose_kernel.errors",
-    "Workspace": "prose_kernel.workspace",
+    "Workspace": "prose_kernel.run.workspace",
     "compile_source": "prose_kernel.language.openprose",
     "format_program": "prose_kernel.language.openprose",
 }

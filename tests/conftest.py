@@ -45,11 +45,11 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
 LONG = (
     *(
         "tests/browser/",
-        "tests/test_who_answers.py",
-        "tests/commands/test_engine.py",
-        "tests/sessions/providers/test_acp_life.py",
+        "tests/run/test_who_answers.py",
+        "tests/processes/test_engine.py",
+        "tests/models/providers/test_acp_life.py",
     ),
-    *("tests/cli/", "tests/notebook/", "notebooks/", "tests/commands/", "tests/sessions/"),
+    *("tests/cli/", "tests/notebook/", "notebooks/", "tests/processes/", "tests/models/"),
 )
 """Tests that take long, longest first: they begin first, so that no worker is left alone with one of them at the end."""
 

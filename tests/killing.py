@@ -16,10 +16,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from prose_kernel.run_journal import resumption
+from prose_kernel.run.journal import resumption
 from prose_kernel.runtime.journal_records import Answered, Record
-from prose_kernel.state import journal_file
-from prose_kernel.state.journal_file import JournalFile
+from prose_kernel.storage import journal_file
+from prose_kernel.storage.journal_file import JournalFile
 
 SEEN = ("open", "os.rename", "os.remove", "os.truncate")
 Work = Callable[[], Awaitable[object]]

@@ -32,7 +32,7 @@ CELLS = """
 import asyncio, sys
 from pathlib import Path
 from prose_kernel.notebook import app, kernel
-from prose_kernel.cells.runner import Cells
+from prose_kernel.notebook.cells import Cells
 
 class Nobody:
     available = False
@@ -60,14 +60,14 @@ print(sorted(name for name in %r if name in names))
 
 
 ROOMS = (
-    "prose_kernel.sessions",
-    "prose_kernel.session_services",
-    "prose_kernel.judge",
-    "prose_kernel.recordings",
-    "prose_kernel.permissions.grants",
-    "prose_kernel.permissions.safe_files",
-    "prose_kernel.commands.tasks",
-    "prose_kernel.commands.exec_tool",
+    "prose_kernel.models",
+    "prose_kernel.run.session_services",
+    "prose_kernel.judging",
+    "prose_kernel.cassettes",
+    "prose_kernel.access.grants",
+    "prose_kernel.access.safe_files",
+    "prose_kernel.processes.tasks",
+    "prose_kernel.processes.exec_tool",
     "sqlite3",
 )
 """What a program with nothing but commands has no use for."""
@@ -122,7 +122,7 @@ def test_what_needs_no_sdk_imports_none(tmp_path: Path, settings: str, cells: li
 
 def test_an_import_of_a_file_needs_nothing_of_those_from_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "lib.prose").write_text("output x = 1\n")
-    among = ("httpx2", "filelock", "prose_kernel.permissions.grants", "prose_kernel.state.registry.resolver")
+    among = ("httpx2", "filelock", "prose_kernel.access.grants", "prose_kernel.programs.resolver")
     assert imported(tmp_path, 'use "./lib.prose"\nlet r = lib()', among=among) == "[]"
 
 
@@ -141,9 +141,9 @@ def test_a_cell_loads_the_rooms_that_it_uses(tmp_path: Path) -> None:
     command, session = 'let a = exec "echo 1"\noutput b = a', 'if **a is "1"**:\n  output c = a'
     assert imported(tmp_path, command, 'parallel:\n  exec "true"\n  exec "true"', among=ROOMS) == "[]"
     loaded = imported(tmp_path, command, session, among=ROOMS)
-    assert "prose_kernel.judge" in loaded
+    assert "prose_kernel.judging" in loaded
     assert "sqlite3" not in loaded
-    assert "prose_kernel.commands.tasks" in imported(tmp_path, "%tasks", among=ROOMS)
+    assert "prose_kernel.processes.tasks" in imported(tmp_path, "%tasks", among=ROOMS)
 
 
 LANGUAGES = tuple(f"prose_kernel.{room}.{name}" for room in ("language", "machine") for name in ("openprose", "vvm"))
@@ -161,9 +161,9 @@ def test_a_cell_loads_its_own_language_alone(tmp_path: Path) -> None:
 WARM = """
 import sys
 from pathlib import Path
-from prose_kernel import languages
+from prose_kernel.run import languages
 from prose_kernel.notebook import app, kernel
-from prose_kernel.cells.runner import Cells
+from prose_kernel.notebook.cells import Cells
 
 Cells(Path.cwd(), None, languages.of_magic(sys.argv[1])).warm_up()
 print(sorted({".".join(name.split(".")[:3]) for name in sys.modules} & set(sys.argv[2:])))

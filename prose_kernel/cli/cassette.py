@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
-from prose_kernel.permissions import plain_files
-from prose_kernel.presentation.safety import visible
+from prose_kernel.views.safety import visible
 
 if TYPE_CHECKING:
-    from prose_kernel.recordings.cassette_files import CassetteFile, Entry, Writer
-    from prose_kernel.recordings.differences import Change
+    from prose_kernel.cassettes.cassette_files import CassetteFile, Entry, Writer
+    from prose_kernel.cassettes.differences import Change
 
 CUT = 72
 ASIDE = ".bad"
@@ -76,7 +76,7 @@ def _holds(data: Any, text: str) -> bool:
 
 
 def _plain(entry: Entry) -> dict[str, Any]:
-    from prose_kernel.recordings import records
+    from prose_kernel.cassettes import records
 
     return records.plain(entry.raw)
 
@@ -114,7 +114,7 @@ def tidy(names: Sequence[str], check: bool) -> int:
     """Put records into the order of their paths and into canonical form, each once; take out those that a later
     one has replaced. Lines that make no sense are kept beside, in FILE.bad; those of a newer version stay.
     """
-    from prose_kernel.recordings.tidying import tidied
+    from prose_kernel.cassettes.tidying import tidied
 
     changed = False
     for path in _chosen(names):
@@ -138,7 +138,7 @@ def tidy(names: Sequence[str], check: bool) -> int:
 
 def _tidy(path: Path, data: bytes) -> bytes:
     """What the file is to hold; what makes no sense is put beside it first."""
-    from prose_kernel.recordings.tidying import tidied
+    from prose_kernel.cassettes.tidying import tidied
 
     result = tidied(data)
     if result.aside:
@@ -188,8 +188,8 @@ def prune(
 
 
 def _prune(path: Path, kept: frozenset[bytes], dry_run: bool) -> None:
-    from prose_kernel.recordings import records
-    from prose_kernel.recordings.tidying import without
+    from prose_kernel.cassettes import records
+    from prose_kernel.cassettes.tidying import without
 
     def unwanted(entry: Entry) -> bool:
         return entry.record.t in records.ANSWERS and entry.raw not in kept
@@ -216,8 +216,8 @@ def diff(old_or_only: str, new: str | None, rev: str, as_json: bool) -> int:
 
     Exit status: 0 no difference, 1 differences, 2 usage.
     """
-    from prose_kernel.recordings.cassette_files import parse
-    from prose_kernel.recordings.differences import changes
+    from prose_kernel.cassettes.cassette_files import parse
+    from prose_kernel.cassettes.differences import changes
 
     if new is None:
         path = _path(old_or_only)
@@ -274,9 +274,9 @@ def redact(names: Sequence[str], patterns: Sequence[str], check: bool) -> int:
     environment, token shapes, the patterns of prose.toml and --pattern; keys are made again. What is in git's history
     stays there.
     """
-    from prose_kernel import settings
-    from prose_kernel.recordings.redaction import Redaction
-    from prose_kernel.recordings.tidying import redacted
+    from prose_kernel.cassettes.redaction import Redaction
+    from prose_kernel.cassettes.tidying import redacted
+    from prose_kernel.run import settings
 
     expressions = (*settings.load(Path.cwd()).cassette_redact, *patterns)
     redaction = Redaction(os.environ, expressions)
@@ -303,7 +303,7 @@ def _chosen(names: Iterable[str]) -> list[Path]:
     given = list(names)
     if given:
         return [_path(name) for name in given]
-    from prose_kernel.recordings.cassette_files import DIRECTORY, SUFFIX
+    from prose_kernel.cassettes.cassette_files import DIRECTORY, SUFFIX
 
     found = sorted(Path.cwd().glob(f"{DIRECTORY}/*{SUFFIX}"))
     if not found:
@@ -313,7 +313,7 @@ def _chosen(names: Iterable[str]) -> list[Path]:
 
 def _path(name: str) -> Path:
     """The file that a name means: a path, or a recording in `cassettes/`. Raises `UsageError`."""
-    from prose_kernel.recordings.cassette_files import DIRECTORY, SUFFIX
+    from prose_kernel.cassettes.cassette_files import DIRECTORY, SUFFIX
 
     for path in (Path(name), Path(DIRECTORY, name), Path(DIRECTORY, name + SUFFIX)):
         if os.path.lexists(path):
@@ -329,7 +329,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _read(path: Path) -> CassetteFile:
-    from prose_kernel.recordings.cassette_files import parse
+    from prose_kernel.cassettes.cassette_files import parse
 
     return parse(_bytes(path), path, _shown(path))
 
@@ -340,7 +340,7 @@ def _shown(path: Path) -> str:
 
 def _rewrite(path: Path, change: Callable[[bytes], bytes]) -> None:
     """Put the change of what is there in its place, while no kernel writes. Raises `UsageError`."""
-    from prose_kernel.recordings.cassette_files import Writer
+    from prose_kernel.cassettes.cassette_files import Writer
 
     writer: Writer = Writer(path)
     try:

@@ -10,7 +10,7 @@ import click
 from prose_kernel.cli import report
 
 if TYPE_CHECKING:
-    from prose_kernel.judge.chain import Condition
+    from prose_kernel.judging.chain import Condition
 
 
 @click.command(short_help="Tell which conditions rules can decide.")
@@ -23,10 +23,10 @@ def check(name: str, strict: bool) -> int:
     whoever else can answer: a recording, a model, a person. docs/judge-rules.md has the forms. Exit status: 0 rules
     suffice, 1 errors, or a condition that needs a model or a person.
     """
-    from prose_kernel import settings
     from prose_kernel.cli.compile import compile_file
-    from prose_kernel.judge.chain import decidable_conditions
+    from prose_kernel.judging.chain import decidable_conditions
     from prose_kernel.language.source import Source
+    from prose_kernel.run import settings
     from prose_kernel.runtime.text import one_line
 
     compiled = compile_file(name, "strict" if strict else "default")

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from prose_kernel import languages
+from prose_kernel.access import plain_files
 from prose_kernel.cli import files, report
 from prose_kernel.errors import CompileError, ImportProgramError, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, Profile, has_errors
-from prose_kernel.permissions import plain_files
+from prose_kernel.run import languages
 
 if TYPE_CHECKING:
     from prose_kernel.language.source import Source
-    from prose_kernel.languages import Language, Programs
-    from prose_kernel.state.registry.resolver import RemotePrograms
+    from prose_kernel.programs.resolver import RemotePrograms
+    from prose_kernel.run.languages import Language, Programs
 
 FAULT, USAGE = 1, 2
 
@@ -142,14 +142,15 @@ def _checked(language: Language, source: Source, **options: Any) -> Any:
     compiled = language.compile(source, **options)
     if all(one.code != "W052" for one in compiled.diagnostics):
         return compiled
-    from prose_kernel import settings
+    from prose_kernel.run import settings
 
     return language.compile(source, **options, pipefail=settings.load(Path.cwd(), problems=[]).exec_pipefail)
 
 
 def _resolver(name: str) -> RemotePrograms:
     """What was fetched earlier; nothing is fetched."""
-    from prose_kernel import run_parts, settings
+    from prose_kernel.run import parts as run_parts
+    from prose_kernel.run import settings
 
     return run_parts.remote_programs(settings.load(Path.cwd()), Path.cwd(), name)
 

@@ -22,10 +22,10 @@ def export(notebook: str, output: str, force: bool) -> int:
     Words become comments, magics become comments and options of prose run. Cells that are expected to fail are left
     out. Cells of two languages cannot be one program.
     """
-    from prose_kernel.cells.exporting import Part, as_program
     from prose_kernel.cli import files
     from prose_kernel.cli.notebook_file import MAY_FAIL, of_magic, read_book
-    from prose_kernel.languages import Language, default, of_file
+    from prose_kernel.notebook.exporting import Part, as_program
+    from prose_kernel.run.languages import Language, default, of_file
 
     book, language = read_book(notebook)
     parts, number = list[Part](), 0
@@ -62,10 +62,10 @@ def notebook(program: str, output: str | None, force: bool) -> int:
     The notebook runs the same, and prose export gives the program back. Nothing is run: prose test --update saves
     the outputs.
     """
-    from prose_kernel import languages
-    from prose_kernel.cells.exporting import as_cells, notebook_data
     from prose_kernel.cli.compile import compile_file
     from prose_kernel.language.source import Source
+    from prose_kernel.notebook.exporting import as_cells, notebook_data
+    from prose_kernel.run import languages
 
     found = compile_file(program, "default")
     if found.program is None or not found.ok:
@@ -80,7 +80,7 @@ def notebook(program: str, output: str | None, force: bool) -> int:
 
 
 def _write(name: str, text: str, *, force: bool) -> None:
-    from prose_kernel.permissions import plain_files
+    from prose_kernel.access import plain_files
 
     if name == STDOUT:
         click.echo(text, nl=False)

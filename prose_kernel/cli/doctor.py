@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from prose_kernel import languages
 from prose_kernel._version import __version__
 from prose_kernel.cli import doctor_sessions
 from prose_kernel.cli.doctor_sessions import Finding
 from prose_kernel.errors import ImportProgramError, UsageError
+from prose_kernel.run import languages
 
 if TYPE_CHECKING:
     from prose_kernel.remote.commands import RemoteState
-    from prose_kernel.settings import Settings
+    from prose_kernel.run.settings import Settings
 
 START_SECONDS = 30
 PACKAGES = ("ipykernel", "jupyter_client", "ipython", "lark", "nbformat")
@@ -60,8 +60,8 @@ def examine(start: bool = True) -> Iterator[Finding]:
 
 
 def _ask(seconds: float) -> Iterator[Finding]:
-    from prose_kernel import settings
     from prose_kernel.cli import doctor_asking
+    from prose_kernel.run import settings
 
     wrong: list[UsageError] = []  # told by then
     yield from doctor_asking.examine(settings.load(Path.cwd(), problems=wrong), Path.cwd(), seconds)
@@ -69,7 +69,7 @@ def _ask(seconds: float) -> Iterator[Finding]:
 
 def _isolation(current: Settings) -> Iterator[Finding]:
     """Whether agents may run programs, and what can confine these here."""
-    from prose_kernel.commands.sandbox import probe
+    from prose_kernel.processes.sandbox import probe
 
     if current.exec_enabled:
         yield Finding("ok", "Exec", "enabled: agents with `execute:` rules may run programs")
@@ -117,8 +117,8 @@ def _remote(current: Settings) -> Finding:
 def _postgres(current: Settings) -> Iterator[Finding]:
     """Whether runs, and memory of the user, can be kept in PostgreSQL, where the settings or a URL say that they
     should."""
-    from prose_kernel import settings
-    from prose_kernel.state.database import postgres
+    from prose_kernel.run import settings
+    from prose_kernel.storage.database import postgres
 
     wanted = current.state == "postgres"
     urls = settings.postgres_urls(Path.cwd(), current.state_dir)
@@ -134,8 +134,8 @@ def _postgres(current: Settings) -> Iterator[Finding]:
 
 
 def _database(subject: str, url: str, place: str, wanted: bool) -> Finding:
-    from prose_kernel.state.database import postgres
-    from prose_kernel.state.database.schema import VERSION, DatabaseError
+    from prose_kernel.storage.database import postgres
+    from prose_kernel.storage.database.schema import VERSION, DatabaseError
 
     found = f"URL from {place}"
     bad: Literal["broken", "note"] = "broken" if wanted else "note"
@@ -182,7 +182,7 @@ def watching(current: Settings) -> Finding:
 
 def _programs(current: Settings) -> Finding:
     """What is pinned and cached of programs from elsewhere. Nothing is fetched."""
-    from prose_kernel import run_parts
+    from prose_kernel.run import parts as run_parts
 
     try:
         resolver = run_parts.remote_programs(current, Path.cwd())
@@ -198,7 +198,7 @@ def _programs(current: Settings) -> Finding:
 
 
 def _system() -> Finding:
-    from prose_kernel.commands import system
+    from prose_kernel.processes import system
 
     if system.LINUX:
         return Finding("ok", "processes", "Linux: every command is ended with all that it started")
@@ -231,7 +231,7 @@ def _command() -> Finding:
 
 
 def _settings() -> Iterator[Finding]:
-    from prose_kernel import settings
+    from prose_kernel.run import settings
 
     problems: list[UsageError] = []
     current = settings.load(Path.cwd(), problems=problems)

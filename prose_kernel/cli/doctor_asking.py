@@ -18,10 +18,10 @@ from prose_kernel.runtime.ports import JudgeRequest, SessionRequest, Usage
 from prose_kernel.runtime.text import one_line
 
 if TYPE_CHECKING:
+    from prose_kernel.models.provider_pool import LiveProviders
+    from prose_kernel.models.providers.choice import Choice
+    from prose_kernel.run.settings import Settings
     from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Surroundings
-    from prose_kernel.sessions.provider_pool import LiveProviders
-    from prose_kernel.sessions.providers.choice import Choice
-    from prose_kernel.settings import Settings
 
 QUESTION = SessionRequest("session", "Answer with the one word: ready", "doctor/s0")
 CONDITION = JudgeRequest("two is more than one", "doctor/j0")
@@ -48,7 +48,7 @@ class Nobody:
 
 def examine(settings: Settings, cwd: Path, seconds: float) -> Iterator[Finding]:
     """Ask all that `settings` name, each for at most so many seconds; one finding for each."""
-    from prose_kernel.settings import surroundings
+    from prose_kernel.run.settings import surroundings
 
     options = settings.session_options(cwd)
     if options.offline:
@@ -74,11 +74,11 @@ def _alone(options: SessionOptions) -> SessionOptions:
 
 
 async def _all(options: SessionOptions, where: Surroundings, seconds: float) -> list[Finding]:
-    from prose_kernel.commands import Engine
-    from prose_kernel.commands.helpers import Helpers
-    from prose_kernel.permissions.policy import PermissionDesk
+    from prose_kernel.access.policy import PermissionDesk
+    from prose_kernel.models.provider_pool import LiveProviders, ProviderContext
+    from prose_kernel.processes import Engine
+    from prose_kernel.processes.helpers import Helpers
     from prose_kernel.runtime.clock import SystemClock
-    from prose_kernel.sessions.provider_pool import LiveProviders, ProviderContext
 
     engine, clock = Engine(), SystemClock()
     context = ProviderContext(_alone(options), where, clock, PermissionDesk(Nobody(), clock), guard=Helpers(engine))
@@ -99,9 +99,9 @@ async def _all(options: SessionOptions, where: Surroundings, seconds: float) -> 
 def _targets(options: SessionOptions, where: Surroundings, live: LiveProviders) -> Iterator[tuple[str, Choice, Ask]]:
     """Each model of the chosen provider, of its fallbacks and of every server with a table, the judge, the agents: what
     they are called, and how they are asked. What has no key or no command here is left out unless it is chosen."""
-    from prose_kernel.sessions.providers import vendors
-    from prose_kernel.sessions.providers.choice import Choice, choice_of, judge_choice, judge_model
-    from prose_kernel.sessions.providers.unconfigured import detect
+    from prose_kernel.models.providers import vendors
+    from prose_kernel.models.providers.choice import Choice, choice_of, judge_choice, judge_model
+    from prose_kernel.models.providers.unconfigured import detect
 
     chosen, judge = choice_of(options.provider, options), judge_choice(options)
     detected = detect(options, where)
@@ -131,7 +131,7 @@ def _targets(options: SessionOptions, where: Surroundings, live: LiveProviders) 
 
 
 def _servers(options: SessionOptions, chosen: Choice) -> Iterable[str]:
-    from prose_kernel.sessions.providers import vendors
+    from prose_kernel.models.providers import vendors
 
     named = [chosen.name] if chosen.kind == "model" else []
     for name, server in options.servers.items():
@@ -145,7 +145,7 @@ def _servers(options: SessionOptions, chosen: Choice) -> Iterable[str]:
 
 def _aliases(name: str, server: ModelServer) -> dict[str, list[str]]:
     """The models of a server, each with the aliases that mean it. What means nothing stands for itself: it fails."""
-    from prose_kernel.sessions.providers import vendors
+    from prose_kernel.models.providers import vendors
 
     meant: dict[str, list[str]] = {}
     for alias in (*([vendors.DEFAULT] if server.model else []), *server.aliases):
@@ -173,7 +173,7 @@ def _session(live: LiveProviders, choice: Choice) -> Ask:
 
 
 def _judgement(live: LiveProviders, choice: Choice, model: str | None) -> Ask:
-    from prose_kernel.sessions.usage import reported
+    from prose_kernel.models.usage import reported
 
     async def ask() -> Came:
         verdict = await live.judge(choice, model).decide(CONDITION)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Literal
 from prose_kernel.errors import UsageError
 
 if TYPE_CHECKING:
+    from prose_kernel.models.providers.choice import Choice
+    from prose_kernel.run.settings import Settings
     from prose_kernel.runtime.session_options import McpServer, ModelServer, SessionOptions, Surroundings
-    from prose_kernel.sessions.providers.choice import Choice
-    from prose_kernel.settings import Settings
 
 EXTRAS = {"llm": "pydantic-ai-slim", "acp": "agent-client-protocol", "local": "xllamacpp", "mcp": "mcp"}
 NEEDS = {"model": "llm", "agent": "acp"}
@@ -33,7 +33,7 @@ class Finding:
 
 def examine(settings: Settings, cwd: Path) -> Iterator[Finding]:
     """All findings about sessions, for a program started in `cwd`; nobody is called, and no key is shown."""
-    from prose_kernel.settings import surroundings
+    from prose_kernel.run.settings import surroundings
 
     options = settings.session_options(cwd)
     where = surroundings(cwd, None, settings.state_dir)
@@ -75,9 +75,9 @@ def _pip(extra: str) -> str:
 
 
 def _provider(options: SessionOptions, where: Surroundings) -> Iterator[Finding]:
-    from prose_kernel.sessions.providers import vendors
-    from prose_kernel.sessions.providers.choice import choice_of
-    from prose_kernel.sessions.providers.unconfigured import cause, detect
+    from prose_kernel.models.providers import vendors
+    from prose_kernel.models.providers.choice import choice_of
+    from prose_kernel.models.providers.unconfigured import cause, detect
 
     try:
         choice = choice_of(options.provider, options)
@@ -109,7 +109,7 @@ def _ready(choice: Choice, options: SessionOptions, where: Surroundings) -> Find
     name = str(options.provider)
     if choice.kind != "model":
         return Finding("ok", "provider", name)
-    from prose_kernel.sessions.providers import vendors
+    from prose_kernel.models.providers import vendors
 
     server = vendors.find(choice.name, options)
     model = choice.model or server.model
@@ -123,7 +123,7 @@ def _ready(choice: Choice, options: SessionOptions, where: Surroundings) -> Find
 
 
 def _judge(options: SessionOptions) -> Iterator[Finding]:
-    from prose_kernel.sessions.providers.choice import judge_choice
+    from prose_kernel.models.providers.choice import judge_choice
 
     if options.judge.rules == "only":
         yield Finding("ok", "judge", "rules alone")
@@ -143,7 +143,7 @@ def _judge(options: SessionOptions) -> Iterator[Finding]:
 
 
 def _server(name: str, server: ModelServer, options: SessionOptions, where: Surroundings) -> Finding:
-    from prose_kernel.sessions.providers import vendors
+    from prose_kernel.models.providers import vendors
 
     subject = f"server {name}"
     try:
@@ -185,7 +185,7 @@ def _mcp(name: str, server: McpServer, where: Surroundings) -> Finding:
 
 
 def _recordings(cwd: Path) -> Iterator[Finding]:
-    from prose_kernel.recordings.cassette_files import DIRECTORY, SUFFIX, read_file
+    from prose_kernel.cassettes.cassette_files import DIRECTORY, SUFFIX, read_file
 
     directory = cwd / DIRECTORY
     paths = sorted(directory.glob(f"*{SUFFIX}")) if directory.is_dir() else []

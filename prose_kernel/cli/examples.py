@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import click
 
-from prose_kernel import languages
 from prose_kernel.errors import UsageError
+from prose_kernel.run import languages
 
 DIRECTORY = Path(__file__).parent.parent / "examples"
 NOTEBOOKS = (DIRECTORY / "notebooks", DIRECTORY.parents[1] / "notebooks")

@@ -14,21 +14,21 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from prose_kernel.access import plain_files
 from prose_kernel.cli import report
 from prose_kernel.cli.examples import is_bundled
 from prose_kernel.cli.narrator import Narrator
 from prose_kernel.cli.terminal import Screen, TerminalAsker, somebody_here
 from prose_kernel.errors import CompileError, Interrupted, ProseError, RunError, StateError, UsageError
-from prose_kernel.permissions import plain_files
-from prose_kernel.presentation.output_window import Limits
+from prose_kernel.run.workspace import Start, Workspace, stay
 from prose_kernel.runtime.values import Value, verbatim
-from prose_kernel.workspace import Start, Workspace, stay
+from prose_kernel.views.output_window import Limits
 
 if TYPE_CHECKING:
-    from prose_kernel.languages import Compiled, Language
-    from prose_kernel.run_journal import Resumption
+    from prose_kernel.run.journal import Resumption
+    from prose_kernel.run.languages import Compiled, Language
+    from prose_kernel.run.settings import Settings
     from prose_kernel.runtime.journal_records import Asked
-    from prose_kernel.settings import Settings
 
 FAILED, NOT_STARTED, NOBODY = 1, 2, 3
 NOT_LOADABLE = ("E215", "E112")
@@ -125,7 +125,7 @@ class ProgramRun:
         """A workspace for this run, which is told of here; it goes on where the request resumes one."""
         how, narrator = self.request.resumption, self.narrator
         if self.language.markers and self.screen.shares_terminal("stderr"):
-            from prose_kernel.state.transcript import MarkedTrace
+            from prose_kernel.storage.transcript import MarkedTrace
 
             narrator.narrate(MarkedTrace())
         workspace = Workspace(

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from prose_kernel import languages
-from prose_kernel.presentation.display import Display, Problem
+from prose_kernel.run import languages
 from prose_kernel.runtime.ports import Stream
+from prose_kernel.views.display import Display, Problem
 
 if TYPE_CHECKING:
-    from prose_kernel.cells.exercises import Exercise, Exercises
-    from prose_kernel.languages import Language
+    from prose_kernel.notebook.exercises import Exercise, Exercises
+    from prose_kernel.run.languages import Language
 
 _LEFT_BEHIND = frozenset((".prose", ".vvm", ".git", ".ipynb_checkpoints", "__pycache__", "prose.toml"))
 _LARGEST = 50 * 1024 * 1024
@@ -57,7 +57,7 @@ def _find_our_commands() -> None:
 
 def _read(path: Path) -> tuple[Exercises, Path]:
     """The exercises of a file, and the directory of their notebook."""
-    from prose_kernel.cells import exercises as files
+    from prose_kernel.notebook import exercises as files
 
     notebook = path if path.suffix == ".ipynb" else path.parent.parent / f"{path.stem}.ipynb"
     file = path.parent / files.DIRECTORY / f"{path.stem}.yaml" if path.suffix == ".ipynb" else path
@@ -118,8 +118,8 @@ class _Trial:
     async def _run(self, directory: Path, name: str, text: str) -> tuple[bool, str]:
         import yaml
 
-        from prose_kernel.cells import checking
-        from prose_kernel.cells.runner import Cells
+        from prose_kernel.notebook import checking
+        from prose_kernel.notebook.cells import Cells
 
         heard = _Heard()
         cells = Cells(directory, heard, self._language)

@@ -7,9 +7,9 @@ from difflib import get_close_matches
 
 import click
 
-from prose_kernel import languages, reference
 from prose_kernel.cli import report
 from prose_kernel.errors import UsageError
+from prose_kernel.run import languages, reference
 
 
 @click.command(short_help="Explain an error code, a section, a word, or a program.")
@@ -38,7 +38,7 @@ def explain(wanted: tuple[str, ...]) -> int:
 def _program(name: str) -> int:
     from prose_kernel.cli.compile import compile_file
     from prose_kernel.language.source import Source
-    from prose_kernel.presentation.plain_words import explained
+    from prose_kernel.views.plain_words import explained
 
     compiled = compile_file(name)
     if compiled.program is None or not compiled.ok:
@@ -52,7 +52,7 @@ def _program(name: str) -> int:
 def _word(wanted: tuple[str, ...]) -> str | None:
     """The documentation of a word in every language that has it, or in the one that is named before it; None for what
     is a code, a section or a page."""
-    from prose_kernel.presentation.words import documentation, entry_of, with_section
+    from prose_kernel.views.words import documentation, entry_of, with_section
 
     *page, word = wanted
     if len(page) > 1 or reference.is_key(word) or word in reference.pages():

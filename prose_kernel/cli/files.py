@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from prose_kernel.access import plain_files
 from prose_kernel.cli.examples import find_example, is_bundled
 from prose_kernel.errors import UsageError
-from prose_kernel.permissions import plain_files
 
 if TYPE_CHECKING:
     from prose_kernel.language.source import Source
@@ -36,7 +36,7 @@ def read_bytes(name: str) -> bytes:
 
 def read_source(name: str) -> Source:
     """A program's source. Raises `UsageError` when it cannot be read, `CompileError` (E109) when it is no UTF-8."""
-    from prose_kernel import languages
+    from prose_kernel.run import languages
 
     return languages.of_file(name).decode(read_bytes(name), name)
 
@@ -46,7 +46,7 @@ def is_remote(target: str, *, strict: bool = False) -> bool:
 
     Raises `UsageError` for what cannot come from elsewhere, and where a file of that name might be meant.
     """
-    from prose_kernel import languages
+    from prose_kernel.run import languages
 
     own = languages.default().suffixes
     if target == STDIN or not (
@@ -102,6 +102,6 @@ def _is_local(target: str) -> bool:
     """By its form alone; the third row of the table in docs/reference/openprose.md 6.1."""
     if target.startswith(("http://", "https://", "@")):
         return False
-    from prose_kernel import languages
+    from prose_kernel.run import languages
 
     return _is_path(target) or target.endswith((*languages.suffixes(), ".ipynb"))

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from prose_kernel.presentation.safety import visible
 from prose_kernel.runtime.text import escaped, escaped_lines
+from prose_kernel.views.safety import visible
 
 if TYPE_CHECKING:
-    from prose_kernel.state.database.postgres import PostgresDatabase
-    from prose_kernel.state.gates.decisions import PendingGate, Verb
+    from prose_kernel.storage.database.postgres import PostgresDatabase
+    from prose_kernel.storage.gates.decisions import PendingGate, Verb
 
 _state_dir = click.option("--state-dir", metavar="DIR", help="Where runs are kept.  [default: .prose]")
 _run = click.option("--run", "run", metavar="RUN", help="The run, by its id.")
@@ -39,7 +39,7 @@ def gates(run: str | None, state_dir: str | None) -> None:
     Exit status: 0 done, 1 no such run.
     """
     from prose_kernel.runtime.clock import SystemClock
-    from prose_kernel.state.gates.decisions import damaged_records, pending_gates
+    from prose_kernel.storage.gates.decisions import damaged_records, pending_gates
 
     directory, postgres = places_of_runs(state_dir)
     found = pending_gates(directory, SystemClock(), run, postgres)
@@ -108,7 +108,7 @@ reject_alias = click.Command("reject", callback=reject.callback, params=reject.p
 def log(target: tuple[str, ...], run: str | None, state_dir: str | None) -> None:
     """Print the events of one gate, oldest first."""
     from prose_kernel.runtime.clock import SystemClock
-    from prose_kernel.state.gates.decisions import gate_log
+    from prose_kernel.storage.gates.decisions import gate_log
 
     run, name = _run_and_gate(target, run)
     directory, postgres = places_of_runs(state_dir)
@@ -124,7 +124,7 @@ def _resolve(
     verb: Verb, target: tuple[str, ...], run: str | None, comment: str, principal: str, state_dir: str | None
 ) -> None:
     from prose_kernel.runtime.clock import SystemClock
-    from prose_kernel.state.gates.decisions import resolve_gate
+    from prose_kernel.storage.gates.decisions import resolve_gate
 
     run, name = _run_and_gate(target, run)
     directory, postgres = places_of_runs(state_dir)
@@ -156,15 +156,15 @@ def places_of_runs(state_dir: str | None, wanted: str = "gates") -> tuple[Path, 
 
     `DATABASE_URL` may be that of any program, so that it counts only where the settings choose PostgreSQL.
     """
-    from prose_kernel import settings
+    from prose_kernel.run import settings
 
     chosen = settings.load(Path.cwd(), state_dir=state_dir)
     urls = settings.postgres_urls(Path.cwd(), chosen.state_dir)
     directory = Path(chosen.state_dir)
     if urls.url is None or (urls.place == "DATABASE_URL" and chosen.state != "postgres"):
         return directory, None
-    from prose_kernel.state.database.postgres import PostgresDatabase
-    from prose_kernel.state.database.schema import VERSION, DatabaseError
+    from prose_kernel.storage.database.postgres import PostgresDatabase
+    from prose_kernel.storage.database.schema import VERSION, DatabaseError
 
     postgres = PostgresDatabase(urls.url)
     try:

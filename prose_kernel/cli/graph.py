@@ -25,7 +25,7 @@ def graph(name: str, form: str, strict: bool) -> int:
     """
     from prose_kernel.cli.compile import compile_file
     from prose_kernel.language.source import Source
-    from prose_kernel.presentation.diagram import Part, fence, mermaid, outline
+    from prose_kernel.views.diagram import Part, fence, mermaid, outline
 
     compiled = compile_file(name, "strict" if strict else "default")
     if compiled.program is None or not compiled.ok:

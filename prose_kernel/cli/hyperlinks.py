@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import quote
 
-from prose_kernel import reference
 from prose_kernel.errors import UsageError
+from prose_kernel.run import reference
 
 _PROGRAMS = frozenset(("iTerm.app", "WezTerm", "vscode", "ghostty", "Hyper", "Tabby", "rio", "WarpTerminal"))
 _TERMS = frozenset(("xterm-kitty", "alacritty", "foot", "foot-extra", "xterm-ghostty", "contour", "wezterm"))

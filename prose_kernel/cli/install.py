@@ -15,9 +15,9 @@ from pathlib import Path
 
 import click
 
-from prose_kernel import languages
 from prose_kernel.errors import UsageError
-from prose_kernel.languages import Language
+from prose_kernel.run import languages
+from prose_kernel.run.languages import Language
 
 
 def spec_directory(language: Language) -> Path:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from prose_kernel.judge.calibration import Answer, Calibration
-    from prose_kernel.settings import Settings
+    from prose_kernel.judging.calibration import Answer, Calibration
+    from prose_kernel.run.settings import Settings
 
 NOBODY = 3
 
@@ -50,8 +50,8 @@ def calibrate(
     Exit status: 0, 1 less often right than --least, or a budget is spent, 2 usage or a broken FILE, 3 no judge
     answered.
     """
-    from prose_kernel import settings
     from prose_kernel.errors import ProviderError, RunError, Undecided
+    from prose_kernel.run import settings
 
     chosen = settings.load(Path.cwd(), state="in-context", judge=name, cassette_mode=cassette_mode, budget=budget)
     try:
@@ -70,9 +70,9 @@ def calibrate(
 
 
 async def _calibrate(chosen: Settings, file: str | None, only: str | None) -> Calibration:
-    from prose_kernel.calibrating import calibrate as calibrated
     from prose_kernel.cli.terminal import Screen, TerminalAsker
-    from prose_kernel.workspace import Start, Workspace
+    from prose_kernel.run.calibrating import calibrate as calibrated
+    from prose_kernel.run.workspace import Start, Workspace
 
     done, live = 0, sys.stderr.isatty()
 
@@ -92,7 +92,7 @@ async def _calibrate(chosen: Settings, file: str | None, only: str | None) -> Ca
 
 
 def _print(found: Calibration, form: str) -> None:
-    from prose_kernel.presentation import calibration as shown
+    from prose_kernel.views import calibration as shown
 
     if form == "json":
         click.echo(json.dumps(shown.as_json(found), ensure_ascii=False))

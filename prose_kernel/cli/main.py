@@ -30,7 +30,7 @@ COMMANDS = {
     "export": "prose_kernel.cli.convert:export",
     "notebook": "prose_kernel.cli.convert:notebook",
     "test": "prose_kernel.testing.command:test",
-    "eval": "prose_kernel.testing.evaluate:evaluate",
+    "eval": "prose_kernel.evaluation.command:evaluate",
     "gates": "prose_kernel.cli.gates:gates",
     "gate": "prose_kernel.cli.gates:gate",
     "approve": "prose_kernel.cli.gates:approve_alias",
@@ -41,7 +41,7 @@ COMMANDS = {
     "explain": "prose_kernel.cli.explain:explain",
     "examples": "prose_kernel.cli.examples:examples",
     "exercises": "prose_kernel.cli.exercises:exercises",
-    "lsp": "prose_kernel.cli.lsp:lsp",
+    "lsp": "prose_kernel.lsp.command:lsp",
     "install": "prose_kernel.cli.install:install",
     "programs": "prose_kernel.cli.programs:programs",
     "trust": "prose_kernel.cli.trust:trust",
@@ -155,7 +155,7 @@ def _prepare_streams() -> None:
 def _say(text: str) -> None:
     """A message of ours on stderr."""
     if sys.stderr.isatty():
-        from prose_kernel.presentation.safety import visible
+        from prose_kernel.views.safety import visible
 
         text = visible(text)
     click.echo(text, err=True)

@@ -11,27 +11,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from prose_kernel import languages
 from prose_kernel.cli.ordering import SourceOrder
 from prose_kernel.cli.terminal import Screen, Stream
 from prose_kernel.errors import RunError
-from prose_kernel.presentation.branch_names import BranchNames
-from prose_kernel.presentation.cards import branch_state, branch_text
-from prose_kernel.presentation.cell_view import DATA
-from prose_kernel.presentation.files import file_text
-from prose_kernel.presentation.live_run import LiveRun, Work
-from prose_kernel.presentation.output_window import Limits, OutputWindow, where_whole
-from prose_kernel.presentation.refresh import Refresh, Time
-from prose_kernel.presentation.safety import clip
-from prose_kernel.presentation.tables_of_values import table_of
+from prose_kernel.run import languages
 from prose_kernel.runtime import events as e
 from prose_kernel.runtime.images import picture
 from prose_kernel.runtime.ports import CommandResult
 from prose_kernel.runtime.values import ExecText, Reference, Value, full_text
+from prose_kernel.views.branch_names import BranchNames
+from prose_kernel.views.cards import branch_state, branch_text
+from prose_kernel.views.cell_view import DATA
+from prose_kernel.views.files import file_text
+from prose_kernel.views.live_run import LiveRun, Work
+from prose_kernel.views.output_window import Limits, OutputWindow, where_whole
+from prose_kernel.views.refresh import Refresh, Time
+from prose_kernel.views.safety import clip
+from prose_kernel.views.tables_of_values import table_of
 
 if TYPE_CHECKING:
-    from prose_kernel.state.transcript import MarkedTrace
-    from prose_kernel.workspace import Workspace
+    from prose_kernel.run.workspace import Workspace
+    from prose_kernel.storage.transcript import MarkedTrace
 
 PREVIEW_COLUMNS = 100
 DELAY = 0.3

@@ -13,24 +13,24 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from prose_kernel import languages
-from prose_kernel.cells.notebook_files import decoded
-from prose_kernel.cells.provenance import Opening
-from prose_kernel.cells.runner import Cells
-from prose_kernel.cells.scan import segments, spoken
 from prose_kernel.cli import files
 from prose_kernel.cli.execution import Cell, Ended, ProgramRun
 from prose_kernel.cli.terminal import Screen
 from prose_kernel.errors import UsageError
-from prose_kernel.languages import Language
-from prose_kernel.presentation.cell_view import CellView
-from prose_kernel.presentation.display import Display, Problem
+from prose_kernel.notebook.cells import Cells
+from prose_kernel.notebook.notebook_files import decoded
+from prose_kernel.notebook.scan import segments, spoken
+from prose_kernel.run import languages
+from prose_kernel.run.languages import Language
+from prose_kernel.run.provenance import Opening
+from prose_kernel.run.workspace import Start, Workspace
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.values import Value
-from prose_kernel.workspace import Start, Workspace
+from prose_kernel.views.cell_view import CellView
+from prose_kernel.views.display import Display, Problem
 
 if TYPE_CHECKING:
-    from prose_kernel.run_journal import Resumption
+    from prose_kernel.run.journal import Resumption
 
 _KERNEL = (("kernelspec", "language"), ("language_info", "name"))
 MAY_FAIL = "raises-exception"

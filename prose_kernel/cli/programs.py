@@ -15,9 +15,9 @@ from prose_kernel.errors import CompileError, ImportProgramError, UsageError
 from prose_kernel.runtime.text import escaped
 
 if TYPE_CHECKING:
-    from prose_kernel.languages import RemotePrograms as Programs
-    from prose_kernel.state.registry.lock_file import Pin
-    from prose_kernel.state.registry.resolver import RemotePrograms
+    from prose_kernel.programs.lock_file import Pin
+    from prose_kernel.programs.resolver import RemotePrograms
+    from prose_kernel.run.languages import RemotePrograms as Programs
 
 T = TypeVar("T")
 _SHORT = 12
@@ -118,7 +118,7 @@ def show(target: str) -> None:
 
 def _print(data: bytes) -> None:
     """Exactly these bytes; for the eyes of a person everything in them is made visible."""
-    from prose_kernel.state.registry.consent import legible
+    from prose_kernel.programs.consent import legible
 
     if sys.stdout.isatty():
         click.echo(legible(data))
@@ -163,8 +163,9 @@ def clean(everything: bool) -> None:
 
 
 def _resolver(*, asks: bool = False, upgrade: bool = False, trust: Sequence[str] = ()) -> RemotePrograms:
-    from prose_kernel import run_parts, settings
     from prose_kernel.cli.terminal import Screen, TerminalAsker, somebody_here
+    from prose_kernel.run import parts as run_parts
+    from prose_kernel.run import settings
 
     cwd = Path.cwd()
     asker = None
@@ -177,7 +178,7 @@ def _resolver(*, asks: bool = False, upgrade: bool = False, trust: Sequence[str]
 
 
 def _programs(resolver: RemotePrograms, target: str) -> Programs:
-    from prose_kernel import languages
+    from prose_kernel.run import languages
 
     made: Any = _plainly(lambda: languages.default().programs(Path.cwd(), resolver=lambda: resolver, origin=target))
     return cast("Programs", made)

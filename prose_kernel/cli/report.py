@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 import click
 from click.exceptions import NoArgsIsHelpError
 
-from prose_kernel import reference
 from prose_kernel.errors import CompileError, RunError, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, caret, has_errors
+from prose_kernel.run import reference
 from prose_kernel.runtime.json_text import json_text
 
 if TYPE_CHECKING:
-    from prose_kernel.languages import Language
-    from prose_kernel.recordings.library import Unused
-    from prose_kernel.run_journal import Resumption
+    from prose_kernel.cassettes.library import Unused
+    from prose_kernel.models.usage import Line
+    from prose_kernel.run.journal import Resumption
+    from prose_kernel.run.languages import Language
+    from prose_kernel.run.session_services import SessionServices
     from prose_kernel.runtime.journal_records import Asked
     from prose_kernel.runtime.values import Value
-    from prose_kernel.session_services import SessionServices
-    from prose_kernel.sessions.usage import Line
 
 STDERR_TAIL_LINES = 20
 STACK_ENDS = 10
@@ -195,7 +195,7 @@ def _last_words(error: RunError) -> str:
 
 def output_text(name: str, value: Value, language: Language) -> str:
     """An output for people: `name: value`, a table or a text of several lines below its name."""
-    from prose_kernel.presentation.tables_of_values import table_of
+    from prose_kernel.views.tables_of_values import table_of
 
     table = table_of(value)
     text = language.inserted(value) if table is None else table.text
@@ -228,7 +228,7 @@ def session_notes(services: SessionServices | None, *, usage: bool = False) -> t
 
 def _paid(line: Line, services: SessionServices) -> bool:
     """Whether who answered may send a bill: its price is known, or it wants a key."""
-    from prose_kernel.sessions.providers import vendors
+    from prose_kernel.models.providers import vendors
 
     try:
         return bool(line.cost or vendors.find(line.provider, services.means.options).key)
@@ -272,7 +272,7 @@ def _unused(unused: tuple[Unused, ...]) -> str:
 
 def told(asked: Asked) -> str:
     """A request for people: `command c1/2/x0: make all`."""
-    from prose_kernel.presentation.safety import clip
+    from prose_kernel.views.safety import clip
 
     return f"{asked.kind} {asked.key}: {clip(asked.said)}" if asked.said else f"{asked.kind} {asked.key}"
 

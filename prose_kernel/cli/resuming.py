@@ -10,22 +10,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prose_kernel import languages, settings
+from prose_kernel.access import peers
 from prose_kernel.cli import files, report, run_options
 from prose_kernel.cli.execution import Cell, Request
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.language.source import Source
-from prose_kernel.run_journal import Resumption, branch, point_of, resumption
+from prose_kernel.run import languages, settings
+from prose_kernel.run.journal import Resumption, branch, point_of, resumption
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.journal_records import Head
 from prose_kernel.runtime.text import escaped
-from prose_kernel.state import runs
-from prose_kernel.state.gates import peers
-from prose_kernel.state.layout import new_run_id
-from prose_kernel.state.runs import KeptRun
+from prose_kernel.storage import runs
+from prose_kernel.storage.layout import new_run_id
+from prose_kernel.storage.runs import KeptRun
 
 if TYPE_CHECKING:
-    from prose_kernel.languages import Language
+    from prose_kernel.run.languages import Language
     from prose_kernel.runtime.journal import UnderWay
 
 _DIFF_LINES = 60
@@ -217,7 +217,7 @@ def _agreed(
     if options["script"]:
         chosen["script"] = str(Path(options["script"]).absolute())
     chosen["state_dir"] = Resumption(kept.journal).state_dir
-    # approvals that the run began with are asked once more (`earlier_approvals.py`)
+    # approvals that the run began with are asked once more (`run/earlier_approvals.py`)
     return chosen, dict(head.supplied), {**dict.fromkeys(_rejected(head), False), **given}
 
 
@@ -252,8 +252,8 @@ def _texts(kept: KeptRun, file: Path, name: str, wanted: Wanted) -> tuple[list[C
 
 def _notebook(kept: KeptRun, file: Path, name: str, stored: Sequence[tuple[str, str]], wanted: Wanted) -> list[Cell]:
     """The cells of a notebook; those that have begun must be there as they were."""
-    from prose_kernel.cells.scan import segments, spoken
     from prose_kernel.cli.notebook_file import read_cells
+    from prose_kernel.notebook.scan import segments, spoken
 
     if wanted.stored or wanted.changed:
         option = "--stored" if wanted.stored else "--changed"

@@ -18,7 +18,7 @@ from prose_kernel.errors import ProseError, RunError, UsageError
 if TYPE_CHECKING:
     from prose_kernel.cli.execution import Cell, Ended, ProgramRun, Request
     from prose_kernel.cli.resuming import Resumed
-    from prose_kernel.languages import Language
+    from prose_kernel.run.languages import Language
     from prose_kernel.runtime.journal import UnderWay
 
 
@@ -142,8 +142,8 @@ def run(
     Exit status: 0 ended normally, 1 the program failed, 2 usage or an error found before the start (nothing was run),
     3 failed because nobody could answer a session, condition, input or gate.
     """
-    from prose_kernel import languages, settings
     from prose_kernel.cli.execution import Request
+    from prose_kernel.run import languages, settings
 
     if resume is not None:
         if stored and changed:
@@ -216,8 +216,8 @@ def read(name: str) -> tuple[list[Cell], Language]:
 
     Raises `UsageError`, and `CompileError` (E109), when they cannot be read.
     """
-    from prose_kernel import languages
     from prose_kernel.cli.execution import Cell
+    from prose_kernel.run import languages
 
     if name.endswith(".ipynb"):
         from prose_kernel.cli.notebook_file import read_cells
@@ -281,8 +281,8 @@ def _where(request: Request, ended: Ended) -> str:
 
 def _named(directory: Path, cwd: Path) -> str:
     """A run as `--resume` finds it from here: by its id, else by its directory."""
-    from prose_kernel import settings
-    from prose_kernel.state.runs import places
+    from prose_kernel.run import settings
+    from prose_kernel.storage.runs import places
 
     here = [place.path for place in places(cwd, settings.load(cwd, problems=[]).state_dir)]
     name = _shortest(directory, cwd)

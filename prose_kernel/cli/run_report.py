@@ -11,7 +11,7 @@ import click
 from prose_kernel.errors import UsageError
 
 if TYPE_CHECKING:
-    from prose_kernel.state.runs import KeptRun
+    from prose_kernel.storage.runs import KeptRun
 
 
 @click.command(short_help="Write the report of a run as one HTML page.")
@@ -27,10 +27,10 @@ def report(run: str | None, output: str | None, force: bool, state_dir: str | No
 
     Exit status: 0, 2 no such run, or a file that cannot be written.
     """
-    from prose_kernel import settings
     from prose_kernel.cli.runs import places_here
-    from prose_kernel.presentation.page import write_page
-    from prose_kernel.presentation.report import report_of, secrets_out
+    from prose_kernel.run import settings
+    from prose_kernel.views.page import write_page
+    from prose_kernel.views.report import report_of, secrets_out
 
     found = _found(run, places_here(state_dir))
     chosen = settings.load(Path.cwd(), state_dir=state_dir)
@@ -45,7 +45,7 @@ def report(run: str | None, output: str | None, force: bool, state_dir: str | No
 
 
 def _found(wanted: str | None, where: object) -> KeptRun:
-    from prose_kernel.state.runs import all_runs, find
+    from prose_kernel.storage.runs import all_runs, find
 
     if wanted is not None:
         return find(where, wanted)  # type: ignore[arg-type]

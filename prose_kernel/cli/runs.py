@@ -16,12 +16,12 @@ import click
 
 from prose_kernel.cli import files
 from prose_kernel.errors import UsageError
-from prose_kernel.presentation.safety import clip, visible
+from prose_kernel.views.safety import clip, visible
 
 if TYPE_CHECKING:
-    from prose_kernel.state.journal_file import JournalRead
-    from prose_kernel.state.run_history import RunCell, Step
-    from prose_kernel.state.runs import KeptRun, RunPlace, StoredBinding
+    from prose_kernel.storage.journal_file import JournalRead
+    from prose_kernel.storage.run_history import RunCell, Step
+    from prose_kernel.storage.runs import KeptRun, RunPlace, StoredBinding
 
 _state_dir = click.option("--state-dir", metavar="DIR", help="Where runs are kept.  [default: .prose]")
 _form = click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How it is printed.")
@@ -71,7 +71,7 @@ def list_(context: click.Context, form: str, state_dir: str | None) -> None:
 @click.pass_context
 def show(context: click.Context, run: str, form: str, state_dir: str | None) -> None:
     """Show one run: how it began, its texts, what was asked and answered, and what it has bound."""
-    from prose_kernel.state.runs import bindings_of, find
+    from prose_kernel.storage.runs import bindings_of, find
 
     where = places_here(state_dir or context.obj)
     found = find(where, run)
@@ -90,7 +90,7 @@ def show(context: click.Context, run: str, form: str, state_dir: str | None) -> 
 @click.pass_context
 def diff(context: click.Context, first: str, second: str, form: str, state_dir: str | None) -> int:
     """Compare two runs: their texts, what was answered, and what they have bound. Exit status 1 when they differ."""
-    from prose_kernel.state.runs import bindings_of, find
+    from prose_kernel.storage.runs import bindings_of, find
 
     where = places_here(state_dir or context.obj)
     one, other = find(where, first), find(where, second)
@@ -125,7 +125,7 @@ def rm(
     state_dir: str | None,
 ) -> int:
     """Remove runs with all of their files. One that is running stays, whatever is asked for."""
-    from prose_kernel.state.runs import all_runs, find, remove
+    from prose_kernel.storage.runs import all_runs, find, remove
 
     if not (targets or older or all_finished):
         raise click.UsageError("name the runs, or give --older or --all-finished")
@@ -188,14 +188,14 @@ def _is_older(run: KeptRun, least: timedelta) -> bool:
 def places_here(state_dir: str | None) -> Sequence[RunPlace]:
     """Where the runs of this directory are kept, databases among it."""
     from prose_kernel.cli.gates import places_of_runs
-    from prose_kernel.state.database.kept_runs import SqliteRuns
-    from prose_kernel.state.layout import runs_directory
-    from prose_kernel.state.runs import places
+    from prose_kernel.storage.database.kept_runs import SqliteRuns
+    from prose_kernel.storage.layout import runs_directory
+    from prose_kernel.storage.runs import places
 
     directory, postgres = places_of_runs(state_dir, "runs")
     here: list[RunPlace] = [*places(Path.cwd(), directory), SqliteRuns()]
     if postgres is not None:
-        from prose_kernel.state.database.kept_runs import PostgresRuns
+        from prose_kernel.storage.database.kept_runs import PostgresRuns
 
         here.append(PostgresRuns(postgres, runs_directory(directory)))
     return here
@@ -211,7 +211,7 @@ def _json(body: object) -> None:
 
 
 def _list(form: str, state_dir: str | None) -> None:
-    from prose_kernel.state.runs import all_runs
+    from prose_kernel.storage.runs import all_runs
 
     found = all_runs(places_here(state_dir))
     if form == "json":
@@ -274,7 +274,7 @@ def _facts(run: KeptRun) -> dict[str, Any]:
 
 
 def _cells(run: KeptRun) -> list[RunCell]:
-    from prose_kernel.state.run_history import cells_of
+    from prose_kernel.storage.run_history import cells_of
 
     return list(cells_of(run.journal)) if run.journal is not None else []
 
@@ -314,7 +314,7 @@ def _page(run: KeptRun, bound: list[StoredBinding]) -> Iterator[str]:
 
 
 def _how_it_goes_on(journal: JournalRead) -> str:
-    from prose_kernel.run_journal import resumption
+    from prose_kernel.run.journal import resumption
 
     run = journal.head.run
     if journal.head.interactive:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 import click
 
 from prose_kernel.errors import GateRefused
-from prose_kernel.presentation.safety import visible
+from prose_kernel.views.safety import visible
 
 if TYPE_CHECKING:
-    from prose_kernel.commands.tasks.records import TaskRecord
+    from prose_kernel.processes.tasks.records import TaskRecord
 
 _state_dir = click.option("--state-dir", metavar="DIR", help="Where runs are kept.  [default: .prose]")
 _target = click.argument("target", metavar="[RUN] TASK", nargs=-1, required=True)
@@ -107,9 +107,9 @@ def show(target: tuple[str, ...], state_dir: str | None) -> None:
 @_state_dir
 def output(target: tuple[str, ...], whole: bool, state_dir: str | None) -> None:
     """Print what a task has printed: its beginning and its end, or the whole log."""
-    from prose_kernel.commands.tasks import log
-    from prose_kernel.commands.tasks.records import preview_of
-    from prose_kernel.presentation.safety import TerminalText
+    from prose_kernel.processes.tasks import log
+    from prose_kernel.processes.tasks.records import preview_of
+    from prose_kernel.views.safety import TerminalText
 
     found = _find(target, state_dir)
     if not whole:
@@ -129,7 +129,7 @@ def output(target: tuple[str, ...], whole: bool, state_dir: str | None) -> None:
 @_state_dir
 def stop(target: tuple[str, ...], state_dir: str | None) -> None:
     """Ask the kernel that runs a task to end it; the second time, to kill it."""
-    from prose_kernel.commands.tasks.store import Store
+    from prose_kernel.processes.tasks.store import Store
 
     found = _find(target, state_dir)
     record = found.record
@@ -156,13 +156,13 @@ def stop(target: tuple[str, ...], state_dir: str | None) -> None:
 
 
 def _standing(record: TaskRecord) -> str:
-    from prose_kernel.commands.tasks.records import ending_of
+    from prose_kernel.processes.tasks.records import ending_of
 
     return visible(ending_of(record))
 
 
 def _directory(state_dir: str | None) -> Path:
-    from prose_kernel import settings
+    from prose_kernel.run import settings
 
     return Path(settings.load(Path.cwd(), state_dir=state_dir).state_dir)
 
@@ -172,7 +172,7 @@ def _all(directory: Path, run: str | None) -> tuple[list[Found], list[str]]:
 
     Raises `GateRefused` for a run that is not there.
     """
-    from prose_kernel.commands.tasks.store import exists
+    from prose_kernel.processes.tasks.store import exists
 
     runs = directory / "runs"
     if run is not None and not (runs / run).is_dir():
@@ -190,8 +190,8 @@ def _all(directory: Path, run: str | None) -> tuple[list[Found], list[str]]:
 
 
 def _of_run(run: Path) -> list[Found]:
-    from prose_kernel.commands.tasks.recovery import recover, sweep
-    from prose_kernel.commands.tasks.store import Owned, Store
+    from prose_kernel.processes.tasks.recovery import recover, sweep
+    from prose_kernel.processes.tasks.store import Owned, Store
     from prose_kernel.runtime.clock import SystemClock
 
     live = False
@@ -208,7 +208,7 @@ def _of_run(run: Path) -> list[Found]:
 @contextlib.contextmanager
 def _readable(run: Path) -> Iterator[None]:
     """What only works where the records can be used. Raises `GateRefused`."""
-    from prose_kernel.commands.tasks.store import StoreError
+    from prose_kernel.processes.tasks.store import StoreError
 
     try:
         yield

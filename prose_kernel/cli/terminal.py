@@ -19,12 +19,12 @@ import click
 
 from prose_kernel.cli.live_region import LiveRegion, can_redraw, terminal_size
 from prose_kernel.errors import NobodyToAsk
-from prose_kernel.presentation.safety import TerminalText, terminal, visible
 from prose_kernel.runtime import forms
+from prose_kernel.views.safety import TerminalText, terminal, visible
 
 if TYPE_CHECKING:
-    from prose_kernel.presentation.live_words import Line
     from prose_kernel.runtime.forms import Form
+    from prose_kernel.views.live_words import Line
 
 Stream = Literal["stdout", "stderr"]
 Notify = Literal["off", "bell", "desktop"]

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import click
 
+from prose_kernel.access import created_code, peers, plain_files
 from prose_kernel.errors import UsageError
-from prose_kernel.permissions import created_code, plain_files
-from prose_kernel.state.gates import peers
 
 
 @click.command(short_help="Agree to code or settings that a session's program has created.")

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from prose_kernel import languages
 from prose_kernel.debugger.breakpoints import Breakpoint, check_hits, evaluated_in, reason
 from prose_kernel.debugger.control import ALL_ERRORS, THREAD, UNCAUGHT, Debugger, Tell, as_told
 from prose_kernel.debugger.texts import PREFIX, SEED, ReadCell, Texts
 from prose_kernel.debugger.variables import MEMBERS, Listed, Variables, one_line
 from prose_kernel.errors import ProseError, UsageError
+from prose_kernel.run import languages
 from prose_kernel.runtime.statement_hook import StackFrame
 
 if TYPE_CHECKING:
-    from prose_kernel.languages import Language
+    from prose_kernel.run.languages import Language
     from prose_kernel.runtime.values import Value
 
 Arguments = Mapping[str, Any]

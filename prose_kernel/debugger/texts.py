@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
-from prose_kernel import languages
 from prose_kernel.language.source import Source, Span
+from prose_kernel.run import languages
 
 if TYPE_CHECKING:
-    from prose_kernel.languages import Language
+    from prose_kernel.run.languages import Language
 
 SEED: Final = 0xC70F6907
 """What JupyterLab and `ipykernel` begin the hash of a cell with."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from prose_kernel.presentation.safety import clip
 from prose_kernel.runtime.values import ErrorValue, ExecText, LanguageValue, Reference, Value
+from prose_kernel.views.safety import clip
 
 if TYPE_CHECKING:
-    from prose_kernel.languages import Language
+    from prose_kernel.run.languages import Language
 
 MEMBERS: Final = 100
 """Members that are listed at once; what follows stands in one more entry."""

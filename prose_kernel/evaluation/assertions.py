@@ -13,12 +13,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from prose_kernel.access import plain_files
+from prose_kernel.access.created_code import require_agreed
 from prose_kernel.errors import BudgetSpent, CompileError, ProseError, RunError, Undecided, UsageError
 from prose_kernel.evaluation.results import Check
 from prose_kernel.evaluation.spec import Assertion, Spec
-from prose_kernel.judge import rules
-from prose_kernel.permissions import plain_files
-from prose_kernel.permissions.created_code import require_agreed
+from prose_kernel.judging import rules
 from prose_kernel.runtime.content import preview
 from prose_kernel.runtime.machine import Machine
 from prose_kernel.runtime.ports import JudgeRequest

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
-from prose_kernel.permissions import plain_files
 from prose_kernel.runtime.csv_text import NotData, numbered_rows
 
 LARGEST_LINE: Final = 10_000_000

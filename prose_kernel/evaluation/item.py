@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 from urllib.parse import quote
 
+from prose_kernel.cassettes.library import SharedCassettes
 from prose_kernel.errors import BudgetSpent, CompileError, NobodyToAsk, ProseError, RunError, Undecided
 from prose_kernel.evaluation.assertions import Assertions, Ran
 from prose_kernel.evaluation.dataset import EXPECTED, Case
 from prose_kernel.evaluation.programs import Prepared
 from prose_kernel.evaluation.results import Check, Result, Status
-from prose_kernel.recordings.library import SharedCassettes
+from prose_kernel.models.providers.model_servers import SharedWays
+from prose_kernel.run.workspace import Start, Workspace, stay
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.clock import SystemClock
@@ -24,8 +26,6 @@ from prose_kernel.runtime.events import Event, Judged, SessionFinished, SessionS
 from prose_kernel.runtime.ports import Usage
 from prose_kernel.runtime.text import one_line
 from prose_kernel.runtime.values import Value, full_text
-from prose_kernel.sessions.providers.model_servers import SharedWays
-from prose_kernel.workspace import Start, Workspace, stay
 
 NAMES: Final = (EXPECTED, "case", "result")
 """Names that assertions may use beside those of the program and the columns."""
@@ -65,7 +65,7 @@ class Meter:
     def judged(self, details: Mapping[str, object]) -> None:
         """A question was answered; what a record consumed, `recorded` has heard of."""
         if not details.get("replayed"):
-            from prose_kernel.sessions.usage import reported
+            from prose_kernel.models.usage import reported
 
             self.consumed(reported(details.get("usage")))
 

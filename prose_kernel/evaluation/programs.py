@@ -9,19 +9,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from prose_kernel import languages, settings
+from prose_kernel.access import plain_files
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.evaluation.dataset import EXPECTED, Case
 from prose_kernel.evaluation.spec import Key, Spec, Variant
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.fixes import Edit, replaced
 from prose_kernel.language.source import Source
-from prose_kernel.languages import Compiled, Language
-from prose_kernel.permissions import plain_files
+from prose_kernel.run import languages, settings
+from prose_kernel.run.languages import Compiled, Language
+from prose_kernel.run.settings import Settings
+from prose_kernel.run.workspace import Workspace
 from prose_kernel.runtime.json_text import json_text
 from prose_kernel.runtime.session_options import ModelServer
-from prose_kernel.settings import Settings
-from prose_kernel.workspace import Workspace
 
 LARGEST: Final = 16 * 1024 * 1024
 
@@ -244,7 +244,7 @@ class Preparing:
         """Settings with a table in the shape of prose.toml laid over them."""
         from typing import get_type_hints
 
-        from prose_kernel.settings_file import SettingsFile
+        from prose_kernel.run.settings_file import SettingsFile
 
         problems: list[UsageError] = []
         values: dict[str, Any] = SettingsFile("", dict(table), problems).values(

@@ -11,11 +11,11 @@ from typing import Final
 
 from prose_kernel.evaluation.results import Result
 from prose_kernel.evaluation.summary import INTERRUPTED, Difference, Summary, VariantSummary
-from prose_kernel.presentation.display import Display, table
-from prose_kernel.presentation.page import Choice, Section, page
-from prose_kernel.presentation.page import table as html_table
-from prose_kernel.presentation.page import text as html
-from prose_kernel.presentation.safety import clip, inline_text, visible
+from prose_kernel.views.display import Display, table
+from prose_kernel.views.page import Choice, Section, page
+from prose_kernel.views.page import table as html_table
+from prose_kernel.views.page import text as html
+from prose_kernel.views.safety import clip, inline_text, visible
 
 NOT_PASSED: Final = 20
 """Runs without success that are listed; the page has all of them."""

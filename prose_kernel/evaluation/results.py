@@ -15,8 +15,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
-from prose_kernel.permissions import plain_files
 
 Status = Literal["passed", "failed", "error"]
 DIRECTORY: Final = "evaluations"
@@ -98,7 +98,7 @@ class ResultsFile:
 
     def open(self, kept: Mapping[str, Result]) -> None:
         """Begin to write; `kept` are the results that count. Raises `UsageError`."""
-        from prose_kernel.permissions import plain_files
+        from prose_kernel.access import plain_files
 
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -10,6 +10,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from prose_kernel.access import plain_files
+from prose_kernel.cassettes.library import SharedCassettes
+from prose_kernel.cassettes.matching import scope
 from prose_kernel.errors import BudgetSpent, UsageError
 from prose_kernel.evaluation import dataset
 from prose_kernel.evaluation.assertions import Assertions
@@ -25,15 +28,12 @@ from prose_kernel.evaluation.summary import (
     read_baseline,
     summary_of,
 )
-from prose_kernel.judge import rules
-from prose_kernel.permissions import plain_files
-from prose_kernel.recordings.library import SharedCassettes
-from prose_kernel.recordings.matching import scope
+from prose_kernel.judging import rules
+from prose_kernel.models.providers.model_servers import SharedWays
+from prose_kernel.run.settings import Settings, budget_limits
+from prose_kernel.run.workspace import Start, Workspace
 from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.clock import SystemClock
-from prose_kernel.sessions.providers.model_servers import SharedWays
-from prose_kernel.settings import Settings, budget_limits
-from prose_kernel.workspace import Start, Workspace
 
 WARNINGS: Final = 5
 """Warnings of runs that are shown."""
@@ -186,7 +186,7 @@ class Evaluation:
             found = against_baseline(summary, self._baseline, self.options.baseline.name)
             summary = replace(summary, against=found)
         if (path := self.options.save_baseline) is not None and not self._stopped:
-            from prose_kernel.permissions.plain_files import write_whole
+            from prose_kernel.access.plain_files import write_whole
 
             try:
                 write_whole(path, baseline_text(summary))
@@ -281,7 +281,7 @@ class Evaluation:
             run.interrupt()
 
     def _budget(self) -> Budget | None:
-        from prose_kernel import settings
+        from prose_kernel.run import settings
 
         text = self.options.budget or self.spec.budget or settings.load(self._directory).budget or "off"
         limits = budget_limits(text)

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, Literal, NoReturn, get_type_hints
 
+from prose_kernel.access import plain_files
+from prose_kernel.access.created_code import require_agreed
 from prose_kernel.errors import UsageError
-from prose_kernel.permissions import plain_files
-from prose_kernel.permissions.created_code import require_agreed
 
 Key = tuple[str | int, ...]
 KINDS: Final = ("expression", "rule", "judge", "python")
@@ -152,7 +152,7 @@ class _Reader:
         for name in ("threshold", "pass_rate"):
             self._share(values.get(name), (name,))
         if budget := values.get("budget"):
-            from prose_kernel.settings import budget_limits
+            from prose_kernel.run.settings import budget_limits
 
             try:
                 budget_limits(budget)

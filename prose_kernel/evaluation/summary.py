@@ -10,11 +10,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
 from prose_kernel.evaluation.results import Result
 from prose_kernel.evaluation.spec import Spec
 from prose_kernel.evaluation.statistics import SIGNIFICANT, one_sided, sign_test
-from prose_kernel.permissions import plain_files
 from prose_kernel.runtime.intervals import wilson
 
 VERSION: Final = 1

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
-from prose_kernel import languages
+from prose_kernel.access import plain_files
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.source import Source
 from prose_kernel.language.symbols import Index, Symbol, Target
-from prose_kernel.languages import Compiled, Language, Programs
 from prose_kernel.lsp.positions import Encoding, Text
-from prose_kernel.permissions import plain_files
+from prose_kernel.run import languages
+from prose_kernel.run.languages import Compiled, Language, Programs
 
 _LARGEST: Final = 4_000_000
 """Bytes of a file that is looked into though it is not open."""
@@ -72,7 +72,7 @@ class Document:
         compiled = self.language.compile(source, profile=self.profile, load=self.programs.load_contract)
         if self.path is None or all(one.code != "W052" for one in compiled.diagnostics):
             return compiled
-        from prose_kernel import settings  # rarely needed: only settings can take that warning away
+        from prose_kernel.run import settings  # rarely needed: only settings can take that warning away
 
         pipefail = settings.load(self.path.parent, problems=[]).exec_pipefail
         return self.language.compile(source, profile=self.profile, load=self.programs.load_contract, pipefail=pipefail)

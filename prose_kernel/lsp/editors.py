@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from prose_kernel import languages
 from prose_kernel._version import __version__
-from prose_kernel.languages import Language
+from prose_kernel.run import languages
+from prose_kernel.run.languages import Language
 
 FOLDER: Final = f"prose-kernel.prose-{__version__}"
 """The name of the extension's folder, as VS Code wants it."""

@@ -8,7 +8,6 @@ from typing import Final
 
 from lsprotocol import types
 
-from prose_kernel import reference
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.fixes import Edit, Fix, holds, replaced
 from prose_kernel.language.half_typed import inside, literals
@@ -19,8 +18,9 @@ from prose_kernel.language.words import Offer
 from prose_kernel.lsp.documents import Document, Documents, files_of, uri_of
 from prose_kernel.lsp.names import definition
 from prose_kernel.lsp.positions import Position, Text
-from prose_kernel.presentation.safety import fenced
-from prose_kernel.presentation.words import documentation, entry_of, is_property, matching, paths, word_at
+from prose_kernel.run import reference
+from prose_kernel.views.safety import fenced
+from prose_kernel.views.words import documentation, entry_of, is_property, matching, paths, word_at
 
 _MOST_FINDINGS: Final = 1_000
 """Diagnostics of one document that are shown."""

@@ -15,7 +15,6 @@ from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
 from pygls.protocol import LanguageServerProtocol, lsp_method
 
-from prose_kernel import languages
 from prose_kernel._version import __version__
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.fixes import Edit
@@ -25,6 +24,7 @@ from prose_kernel.lsp.documents import Document, Documents, path_of, uri_of
 from prose_kernel.lsp.names import Refused, everywhere, renamable, rename
 from prose_kernel.lsp.names import definition as definition_of
 from prose_kernel.lsp.positions import Change, Position, Text
+from prose_kernel.run import languages
 
 _SHORTEST, _LONGEST = 0.03, 0.5
 """Seconds between the last change and the diagnostics: as long as the last check took, within these bounds."""

@@ -27,22 +27,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from prose_kernel import languages
-from prose_kernel.cells.provenance import Cell, Opening, digest
-from prose_kernel.cells.runner import Cells
 from prose_kernel.errors import NobodyToAsk, UsageError
-from prose_kernel.languages import Language
+from prose_kernel.notebook.cells import Cells
 from prose_kernel.notebook.messages import replaces_displays
 from prose_kernel.notebook.panel import TARGET, Panel
 from prose_kernel.notebook.stdin import AGAIN, StdinChannel
-from prose_kernel.presentation.display import Display, Problem
-from prose_kernel.presentation.problems import simple
-from prose_kernel.presentation.safety import terminal
+from prose_kernel.run import languages
+from prose_kernel.run.languages import Language
+from prose_kernel.run.provenance import Cell, Opening, digest
 from prose_kernel.runtime import forms
 from prose_kernel.runtime.forms import Form
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.values import verbatim
+from prose_kernel.views.display import Display, Problem
+from prose_kernel.views.problems import simple
+from prose_kernel.views.safety import terminal
 
 T = TypeVar("T")
 MAGIC = "%prose "
@@ -83,7 +83,7 @@ class Bindings(Mapping[str, object]):
         Raises `KeyError` for a name that is not bound, `TypeError` for a value that is no array of objects.
         """
         __tracebackhide__ = True
-        from prose_kernel.cells.python_values import frame
+        from prose_kernel.notebook.python_values import frame
 
         values = self._cells.values()
         if name not in values:
@@ -402,7 +402,7 @@ class Front:
         return self._run(language, opening, {})
 
     def _is_program(self, text: str, language: Language) -> bool:
-        from prose_kernel.cells.magics import MAGICS
+        from prose_kernel.notebook.magics.run import MAGICS
 
         if text in MAGICS:
             return False  # though a word alone may be an expression
@@ -417,7 +417,7 @@ class Front:
         """`prose[name] = value`. Raises `TypeError` where that cannot be."""
         if not isinstance(name, str) or not name.isidentifier():
             raise TypeError(f"{name!r} cannot be the name of a binding")
-        from prose_kernel.cells.python_values import without_frames
+        from prose_kernel.notebook.python_values import without_frames
 
         try:
             plain = without_frames(value, f"prose {name}")
@@ -427,7 +427,7 @@ class Front:
 
     def _python(self, name: str, by: str) -> object:
         """A Python variable as it goes into a cell. Raises `UsageError`."""
-        from prose_kernel.cells.python_values import without_frames
+        from prose_kernel.notebook.python_values import without_frames
 
         try:
             value = self.shell.user_ns[name]
@@ -444,7 +444,7 @@ class Front:
                 self.shell.user_ns[name] = self.bindings[name] if option == "--out" else self._frame(name, by)
 
     def _frame(self, name: str, by: str) -> object:
-        from prose_kernel.cells.python_values import frame
+        from prose_kernel.notebook.python_values import frame
 
         try:
             return frame(name, self.cells.values()[name])
@@ -468,7 +468,7 @@ class Front:
         self, opening: Opening, values: Mapping[str, object], by: str, language: Language | None = None
     ) -> None:
         """Bind Python values; the cell that does it is known for it. Raises `UsageError`."""
-        from prose_kernel.cells.python_values import give
+        from prose_kernel.notebook.python_values import give
 
         self.cells.provenance.begin(opening)
         try:
@@ -490,7 +490,7 @@ class Front:
     @asynccontextmanager
     async def _around(self, cell: Cell) -> AsyncIterator[None]:
         """`%rerun` runs a cell: its variables go in before, its names come out afterwards."""
-        from prose_kernel.cells.python_values import give
+        from prose_kernel.notebook.python_values import give
 
         opening = cell.opening
         if opening.given and opening.language is not None:

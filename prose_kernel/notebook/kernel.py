@@ -21,22 +21,22 @@ from typing import TYPE_CHECKING, Any
 
 from ipykernel.kernelbase import Kernel
 
-from prose_kernel import languages
 from prose_kernel._version import __version__
-from prose_kernel.cells.provenance import Opening
-from prose_kernel.cells.registry import in_cell
-from prose_kernel.cells.runner import Cells
-from prose_kernel.languages import Language
+from prose_kernel.notebook.cells import Cells
 from prose_kernel.notebook.comms import KINDS, Comms
 from prose_kernel.notebook.history import History
+from prose_kernel.notebook.magics.registry import in_cell
 from prose_kernel.notebook.messages import CellOutput, Guarded, Message, SilentOutput, error_content
 from prose_kernel.notebook.outputs_so_far import REQUEST, OutputsSoFar
 from prose_kernel.notebook.panel import TARGET, Panel
 from prose_kernel.notebook.stdin import AGAIN, StdinChannel
-from prose_kernel.presentation.display import Problem
+from prose_kernel.run import languages
+from prose_kernel.run.languages import Language
+from prose_kernel.run.provenance import Opening
+from prose_kernel.views.display import Problem
 
 if TYPE_CHECKING:
-    from prose_kernel.notebook.debugging import KernelDebugger
+    from prose_kernel.debugger.jupyter import KernelDebugger
 
 CONCURRENT = frozenset(
     {
@@ -289,7 +289,7 @@ class ProseKernel(Kernel):
         """`user_expressions`: names of bindings, each as a MIME bundle."""
         if not wanted:
             return {}
-        from prose_kernel.presentation.cards import value_display
+        from prose_kernel.views.cards import value_display
 
         names = self.cells.names()
         found: dict[str, object] = {}
@@ -304,7 +304,7 @@ class ProseKernel(Kernel):
 
     def _show_to_person(self, text: str) -> None:
         if self._output is not None:
-            from prose_kernel.presentation.safety import terminal
+            from prose_kernel.views.safety import terminal
 
             self._output.stream("stdout", terminal(text if text.endswith("\n") else text + "\n"))
 
@@ -402,7 +402,7 @@ class ProseKernel(Kernel):
         }
 
     async def do_complete(self, code: str, cursor_pos: int | None) -> dict[str, object]:
-        from prose_kernel.cells.completion import complete
+        from prose_kernel.notebook.completion import complete
 
         found = complete(self.cells, code, len(code) if cursor_pos is None else cursor_pos)
         return {
@@ -427,7 +427,7 @@ class ProseKernel(Kernel):
         return {"status": "ok", "found": True, "data": dict(found.data), "metadata": found.metadata}
 
     async def do_is_complete(self, code: str) -> dict[str, object]:
-        from prose_kernel.cells.completion import completeness_of
+        from prose_kernel.notebook.completion import completeness_of
 
         status, indent = completeness_of(code, self.cells.language)
         return {"status": status, "indent": indent} if status == "incomplete" else {"status": status}
@@ -460,7 +460,7 @@ class ProseKernel(Kernel):
     async def do_debug_request(self, msg: Message) -> dict[str, object]:
         """A request of the Debug Adapter Protocol; called on the control thread."""
         if self._debugger is None:
-            from prose_kernel.notebook.debugging import KernelDebugger
+            from prose_kernel.debugger.jupyter import KernelDebugger
 
             self._debugger = KernelDebugger(self, self._loop)
         return await self._debugger.answer(msg)

@@ -7,9 +7,9 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from prose_kernel.languages import Language
-from prose_kernel.presentation.display import Display, Problem
+from prose_kernel.run.languages import Language
 from prose_kernel.runtime.ports import Stream
+from prose_kernel.views.display import Display, Problem
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.kernel import ProseKernel as Kernel

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from prose_kernel.presentation.safety import clip, preview, visible
+from prose_kernel.views.safety import clip, preview, visible
 
 if TYPE_CHECKING:
-    from prose_kernel.cells.provenance import Cell, Version
-    from prose_kernel.cells.runner import Cells
+    from prose_kernel.notebook.cells import Cells
     from prose_kernel.notebook.comms import Link
-    from prose_kernel.workspace import Named
+    from prose_kernel.run.provenance import Cell, Version
+    from prose_kernel.run.workspace import Named
 
 TARGET: Final = "prose_kernel:panel"
 SECONDS: Final = 0.3
@@ -110,8 +110,8 @@ class Panel:
     # ------------------------------------------------------------ what is said
 
     def _stale(self, links: Sequence[Link]) -> None:
-        from prose_kernel.cells.freshness import stale_facts
-        from prose_kernel.cells.freshness_magics import freshness_of
+        from prose_kernel.notebook.magics.freshness import freshness_of
+        from prose_kernel.run.freshness import stale_facts
 
         freshness = freshness_of(self._cells)
         found = freshness.stale()

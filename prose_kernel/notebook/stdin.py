@@ -23,8 +23,8 @@ import zmq
 
 from prose_kernel.errors import NobodyToAsk
 from prose_kernel.notebook.messages import replaces_displays
-from prose_kernel.presentation.safety import markdown, visible
 from prose_kernel.runtime.forms import Form, Part
+from prose_kernel.views.safety import markdown, visible
 
 AGAIN = "prose_question_request"
 """The request of a page that has a key: `{"key": ...}`. The answer says whether the key is `known`, and if so whether

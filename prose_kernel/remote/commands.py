@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from prose_kernel.commands.cross_loop import answered
-from prose_kernel.commands.output import Live
-from prose_kernel.commands.shell import CLOSED, NOT_STARTED
-from prose_kernel.commands.termination import GRACE
+from prose_kernel.processes.cross_loop import answered
+from prose_kernel.processes.output import Live
+from prose_kernel.processes.shell import CLOSED, NOT_STARTED
+from prose_kernel.processes.termination import GRACE
 from prose_kernel.remote.connection import Connection, Target, Terms
 from prose_kernel.remote.messages import LEASE, Inherit
 from prose_kernel.remote.runner import allowed

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from prose_kernel.commands.termination import GRACE
 from prose_kernel.errors import UsageError
+from prose_kernel.processes.termination import GRACE
 from prose_kernel.remote.local_cluster import LocalCluster
 from prose_kernel.remote.messages import LEASE, Facts, News, Order
 from prose_kernel.remote.runner import Runner, versions

@@ -19,8 +19,8 @@ import sys
 import threading
 from collections.abc import Mapping
 
-from prose_kernel.commands import orphans
 from prose_kernel.errors import UsageError
+from prose_kernel.processes import orphans
 
 WORKERS = 2
 _START = 45.0

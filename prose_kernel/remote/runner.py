@@ -22,11 +22,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from prose_kernel._version import __version__
-from prose_kernel.commands.engine import Engine, EngineClosed
-from prose_kernel.commands.output import no_op
-from prose_kernel.commands.process import Process
-from prose_kernel.commands.shell import CLOSED, NOT_INHERITED, Environment, ShellCommands
-from prose_kernel.commands.termination import GRACE
+from prose_kernel.processes.engine import Engine, EngineClosed
+from prose_kernel.processes.output import no_op
+from prose_kernel.processes.process import Process
+from prose_kernel.processes.shell import CLOSED, NOT_INHERITED, Environment, ShellCommands
+from prose_kernel.processes.termination import GRACE
 from prose_kernel.remote.messages import (
     LEASE,
     POLL,

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 
 from msgspec import structs
 
-from prose_kernel.commands.output import Live
+from prose_kernel.processes.output import Live
 from prose_kernel.remote.messages import (
     LEASE,
     POLL,

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from prose_kernel.permissions import plain_files
+from prose_kernel.access import plain_files
 from prose_kernel.runtime.secret_patterns import hidden_in
 from prose_kernel.telemetry import measures
 from prose_kernel.telemetry.spans import Attribute, Note, Span, trace_and_span

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+from prose_kernel.access import plain_files
 from prose_kernel.errors import RunError
-from prose_kernel.permissions import plain_files
 from prose_kernel.runtime.events import (
     Bound,
     CellStarted,

@@ -12,7 +12,7 @@ import click
 from prose_kernel.errors import UsageError
 
 if TYPE_CHECKING:
-    from prose_kernel.testing.results import Status, Tested
+    from prose_kernel.views.test_results import Status, Tested
 
 NOTHING_FOUND = 5
 INTERRUPTED = 130
@@ -71,7 +71,7 @@ def test(
 
     Exit status: 0 all as committed, 1 something differs, 2 usage, 5 nothing to test, 130 interrupted.
     """
-    from prose_kernel.run_parts import offer_commands
+    from prose_kernel.run.parts import offer_commands
     from prose_kernel.testing import session
     from prose_kernel.testing.options import SECONDS, Options
     from prose_kernel.testing.outputs import Rules
@@ -95,7 +95,7 @@ def test(
 
 
 def _write_junit(name: str, results: Sequence[Tested]) -> None:
-    from prose_kernel.testing import junit
+    from prose_kernel.views import junit
 
     try:
         junit.write(Path(os.path.expanduser(name)), results)  # noqa: PTH111

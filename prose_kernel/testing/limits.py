@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
-from prose_kernel.cells.registry import in_cell
+from prose_kernel.notebook.magics.registry import in_cell
 
 GRACE = 3.0
 """Seconds between the steps: interrupt, interrupt again (which kills), stop the code where it is."""

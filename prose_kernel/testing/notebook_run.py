@@ -11,15 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from prose_kernel.cells.provenance import Opening
-from prose_kernel.cells.runner import Cells
 from prose_kernel.errors import NobodyToAsk
 from prose_kernel.language.source import Source
-from prose_kernel.languages import Language
+from prose_kernel.notebook.cells import Cells
 from prose_kernel.notebook.messages import error_content
-from prose_kernel.presentation.display import Display, Problem
-from prose_kernel.presentation.safety import terminal
-from prose_kernel.run_journal import Resumption
+from prose_kernel.run.journal import Resumption
+from prose_kernel.run.languages import Language
+from prose_kernel.run.provenance import Opening
+from prose_kernel.run.workspace import Workspace
 from prose_kernel.runtime.events import (
     Bound,
     CellStarted,
@@ -41,8 +40,9 @@ from prose_kernel.runtime.ports import Stream
 from prose_kernel.testing.limits import watched
 from prose_kernel.testing.notebook_source import CodeCell
 from prose_kernel.testing.outputs import Output
-from prose_kernel.testing.results import Statement
-from prose_kernel.workspace import Workspace
+from prose_kernel.views.display import Display, Problem
+from prose_kernel.views.safety import terminal
+from prose_kernel.views.test_results import Statement
 
 Origins = dict[int, tuple[tuple[str, Statement], ...]]
 

@@ -10,11 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from prose_kernel import languages
-from prose_kernel.cells.notebook_files import decoded
+from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
-from prose_kernel.languages import Language
-from prose_kernel.permissions import plain_files
+from prose_kernel.notebook.notebook_files import decoded
+from prose_kernel.run import languages
+from prose_kernel.run.languages import Language
 from prose_kernel.testing.outputs import Output, joined
 
 LARGEST = 512 * 1024 * 1024

@@ -8,16 +8,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from prose_kernel.access.plain_files import write_whole
 from prose_kernel.errors import UsageError
-from prose_kernel.permissions.plain_files import write_whole
 from prose_kernel.testing.notebook_run import CellRun, TestedCells
 from prose_kernel.testing.notebook_source import CodeCell, NotebookSource, coalesced, read
 from prose_kernel.testing.options import Options
 from prose_kernel.testing.outputs import Output, compare, failed, shown
-from prose_kernel.testing.results import Finding, Outcome, Status, Tested
+from prose_kernel.views.test_results import Finding, Outcome, Status, Tested
 
 if TYPE_CHECKING:
-    from prose_kernel.recordings.library import Cassettes
+    from prose_kernel.cassettes.library import Cassettes
 
 NOTEBOOK, RECORDING = "notebook", "recording"
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
 
+from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
-from prose_kernel.permissions import plain_files
-from prose_kernel.presentation.safety import clip
-from prose_kernel.testing.results import Finding, Statement, difference
+from prose_kernel.views.safety import clip
+from prose_kernel.views.test_results import Finding, Statement, difference
 
 Output = dict[str, Any]
 """An output as a notebook file holds it."""

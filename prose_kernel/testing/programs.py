@@ -10,23 +10,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from prose_kernel import languages, settings
+from prose_kernel.access.plain_files import write_whole
 from prose_kernel.cli import report
 from prose_kernel.cli.execution import Cell, Ended, ProgramRun, Request
 from prose_kernel.cli.terminal import Screen
 from prose_kernel.errors import CompileError, ProseError, RunError, UsageError
-from prose_kernel.languages import Language
-from prose_kernel.permissions.plain_files import write_whole
+from prose_kernel.run import languages, settings
+from prose_kernel.run.languages import Language
+from prose_kernel.run.settings import Settings
+from prose_kernel.run.workspace import Start, Workspace
 from prose_kernel.runtime.events import Bound, BranchFinished, CommandOutput, Event, SessionFinished
 from prose_kernel.runtime.values import verbatim
-from prose_kernel.settings import Settings
 from prose_kernel.testing import snapshot
 from prose_kernel.testing.limits import Watch, watched
 from prose_kernel.testing.notebook_run import Nobody, remove_run
 from prose_kernel.testing.options import Options
-from prose_kernel.testing.results import Finding, Outcome, Statement, Tested, difference
 from prose_kernel.testing.snapshot import SUFFIX, Case, CaseOptions
-from prose_kernel.workspace import Start, Workspace
+from prose_kernel.views.test_results import Finding, Outcome, Statement, Tested, difference
 
 PROGRAM = "program"
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from prose_kernel.testing.options import Options
-    from prose_kernel.testing.results import Outcome, Tested
+    from prose_kernel.views.test_results import Outcome, Tested
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -77,7 +77,7 @@ class ProseFile(pytest.File):
 
     def _options(self) -> Options:
         from prose_kernel.errors import UsageError
-        from prose_kernel.run_parts import offer_commands
+        from prose_kernel.run.parts import offer_commands
         from prose_kernel.testing.options import SECONDS, Options
         from prose_kernel.testing.outputs import Rules
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from prose_kernel import languages
+from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
-from prose_kernel.permissions import plain_files
+from prose_kernel.run import languages
 from prose_kernel.testing.options import Options
-from prose_kernel.testing.results import Tested
 from prose_kernel.testing.snapshot import SUFFIX
+from prose_kernel.views.test_results import Tested
 
 LEFT_OUT = frozenset({"node_modules", "__pycache__", "build", "dist", "site-packages"})
 STATE = (".prose", ".vvm")

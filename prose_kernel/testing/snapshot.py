@@ -31,9 +31,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
-from prose_kernel.permissions import plain_files
-from prose_kernel.presentation.safety import visible
+from prose_kernel.views.safety import visible
 
 SUFFIX = ".expected.md"
 _FENCE = re.compile(r"(`{3,}|~{3,})(.*)$")

@@ -17,7 +17,7 @@ from prose_kernel.cli.main import main
 from prose_kernel.runtime.journal_codec import describe, encode
 from prose_kernel.runtime.journal_records import Answered, Asked, Ended, Finished, Record, Text
 from prose_kernel.runtime.ports import CommandRequest, CommandResult
-from prose_kernel.state.journal_file import JournalFile, read
+from prose_kernel.storage.journal_file import JournalFile, read
 
 CONTRAST = (
     (Path(__file__).parent / "contrast.js")

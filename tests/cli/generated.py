@@ -12,12 +12,12 @@ from pathlib import Path
 
 import click
 
-from prose_kernel import reference
 from prose_kernel.cli.main import cli
 from prose_kernel.language.openprose import keywords, properties
 from prose_kernel.language.openprose.tables import GRAMMAR
-from prose_kernel.settings import FILE_ONLY, Settings
-from prose_kernel.settings_file import TABLES
+from prose_kernel.run import reference
+from prose_kernel.run.settings import FILE_ONLY, Settings
+from prose_kernel.run.settings_file import TABLES
 
 DOCS = Path(__file__).parents[2] / "docs"
 PACKAGE = DOCS.parent / "prose_kernel"

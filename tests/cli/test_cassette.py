@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from prose_kernel.cassettes.keys import key_of
 from prose_kernel.cli.main import main
-from prose_kernel.recordings.keys import key_of
 
 PROGRAM = 'let a = session "Write about frogs"\nlet b = session "Write about toads"\noutput both = a + b\n'
 HERE = Path("cassettes/session.jsonl")
@@ -29,8 +29,8 @@ def record(at: str, prompt: str, answer: str, **more: object) -> dict[str, objec
 
 def perm() -> object:
     """The rules that the tools of every session touch here."""
-    from prose_kernel.recordings.keys import Identity
-    from prose_kernel.recordings.redaction import Redaction
+    from prose_kernel.cassettes.keys import Identity
+    from prose_kernel.cassettes.redaction import Redaction
     from prose_kernel.runtime.ports import SessionRequest
     from prose_kernel.runtime.session_options import Surroundings
 
@@ -40,9 +40,9 @@ def perm() -> object:
 
 def tools() -> list[str]:
     """The tools that every session is offered here: a part of its identity."""
-    from prose_kernel.permissions.policy import Policy
+    from prose_kernel.access.policy import Policy
+    from prose_kernel.models.tools.workbench import tool_names
     from prose_kernel.runtime.ports import SessionRequest
-    from prose_kernel.sessions.tools.workbench import tool_names
 
     request = SessionRequest("session", "x", "c1/1/s0")
     return sorted(tool_names(request, Policy.of({}, {}, str(Path.cwd()))))

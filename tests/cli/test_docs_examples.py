@@ -14,18 +14,18 @@ import forked
 import nbformat
 import pytest
 from cli.generated import DOCS
+from models.people import ScriptedPerson
 from nbformat.v4 import new_code_cell, new_notebook
-from sessions.people import ScriptedPerson
 from stubs.model_server import ANSWER, StubServer
 
-from prose_kernel import languages, settings, settings_file
-from prose_kernel.cells.magics import MAGICS
 from prose_kernel.language.openprose import compile_source
 from prose_kernel.language.openprose.properties import ALLOWED
 from prose_kernel.language.source import Source
+from prose_kernel.models.providers import vendors
+from prose_kernel.notebook.magics.run import MAGICS
+from prose_kernel.run import languages, settings, settings_file
+from prose_kernel.run.workspace import Start, Workspace
 from prose_kernel.runtime.values import full_text
-from prose_kernel.sessions.providers import vendors
-from prose_kernel.workspace import Start, Workspace
 
 PAGES = ("people", "providers", "recordings", "testing-your-workflow", "typed-answers", "what-leaves-your-machine")
 COMMAND_LINE = DOCS / "cli.md"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from state.test_gate_boundary import running
+from storage.test_gate_boundary import running
 
 from prose_kernel.cli.main import main
 from prose_kernel.errors import GateRefused
 from prose_kernel.runtime.clock import SystemClock
-from prose_kernel.state.gates.decisions import gate_log, pending_gates, resolve_gate
+from prose_kernel.storage.gates.decisions import gate_log, pending_gates, resolve_gate
 
 GATE = 'gate go:\n  prompt: "Publish?"\n'
 

@@ -21,19 +21,19 @@ from msgspec import structs
 from pexpect import EOF
 from waiting import until
 
-from prose_kernel import earlier_approvals
 from prose_kernel.cli.main import main
 from prose_kernel.errors import GateRejected, ResumeMismatch, RunError
-from prose_kernel.run_journal import resumption
+from prose_kernel.run import earlier_approvals
+from prose_kernel.run.journal import resumption
+from prose_kernel.run.settings import Settings
+from prose_kernel.run.workspace import Start, Workspace
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.journal_records import Answered, Asked, Record
 from prose_kernel.runtime.ports import GateDecision
-from prose_kernel.settings import Settings
-from prose_kernel.state.gates.decisions import pending_gates, resolve_gate
-from prose_kernel.state.journal_file import JournalFile, read
-from prose_kernel.state.layout import runs_directory
-from prose_kernel.workspace import Start, Workspace
+from prose_kernel.storage.gates.decisions import pending_gates, resolve_gate
+from prose_kernel.storage.journal_file import JournalFile, read
+from prose_kernel.storage.layout import runs_directory
 
 PROGRAM = """let first = exec "echo one >>count; echo one"
 gate go:
@@ -376,7 +376,7 @@ def test_a33_a_complete_run_prints_its_outputs_and_asks_nothing(
 
 
 def test_a10_until_then_it_is_gone(killed: Killed) -> None:
-    from prose_kernel.state.database.postgres import PostgresDatabase
+    from prose_kernel.storage.database.postgres import PostgresDatabase
 
     postgres = PostgresDatabase(killed.url) if killed.url else None
     (gate,) = pending_gates(Path(".prose"), CLOCK, None, postgres)

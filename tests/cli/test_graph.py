@@ -1,4 +1,4 @@
-"""`prose graph`: what it prints, and its exit status. The diagrams themselves: tests/presentation/test_diagram.py."""
+"""`prose graph`: what it prints, and its exit status. The diagrams themselves: tests/views/test_diagram.py."""
 
 from __future__ import annotations
 

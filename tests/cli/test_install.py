@@ -10,8 +10,8 @@ import pytest
 
 from prose_kernel.cli import doctor
 from prose_kernel.cli.main import main
-from prose_kernel.commands import sandbox
-from prose_kernel.commands.sandbox import Mechanisms
+from prose_kernel.processes import sandbox
+from prose_kernel.processes.sandbox import Mechanisms
 
 
 @pytest.fixture

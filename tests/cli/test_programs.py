@@ -14,19 +14,19 @@ from pathlib import Path
 
 import pexpect
 import pytest
+from models.people import ScriptedPerson
 from notebook.test_cells import fine, wrong
-from sessions.people import ScriptedPerson
 from stubs.http_server import hang, redirect, response
 from stubs.shelf import Shelf, digest, opened
 
-from prose_kernel import settings
-from prose_kernel.cells.runner import Cells
 from prose_kernel.cli import doctor
 from prose_kernel.cli.main import main
 from prose_kernel.errors import ExecError
-from prose_kernel.run_journal import resumption
+from prose_kernel.notebook.cells import Cells
+from prose_kernel.run import settings
+from prose_kernel.run.journal import resumption
+from prose_kernel.run.workspace import Start, Workspace
 from prose_kernel.runtime.values import full_text
-from prose_kernel.workspace import Start, Workspace
 
 HELLO = 'input name: "Who?"\nlet line = exec "echo hello {name}"\noutput said = line\n'
 QUIET = 'output said = "nothing"\n'

@@ -18,17 +18,17 @@ import pytest
 from cli.generated import DOCS, PACKAGE
 from click.testing import CliRunner
 from machine.fakes import World
-from sessions.people import ScriptedPerson
+from models.people import ScriptedPerson
 
-from prose_kernel import languages, reference
 from prose_kernel.cli.main import cli
 from prose_kernel.errors import RunError, UsageError
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.source import Source
-from prose_kernel.languages import Language
+from prose_kernel.run import languages, reference
+from prose_kernel.run.languages import Language
+from prose_kernel.run.settings import Settings
+from prose_kernel.run.workspace import Start, Workspace
 from prose_kernel.runtime.events import Warned
-from prose_kernel.settings import Settings
-from prose_kernel.workspace import Start, Workspace
 
 CODE = re.compile(r"[EWR]\d{3}")
 LANGUAGES = ("openprose", "vvm")

@@ -19,7 +19,7 @@ import pytest
 from waiting import until
 
 from prose_kernel.cli.main import main
-from prose_kernel.state.runs import Directories, all_runs
+from prose_kernel.storage.runs import Directories, all_runs
 
 PROSE = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
 RUN = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")

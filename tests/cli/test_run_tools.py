@@ -20,7 +20,7 @@ from waiting import until
 
 from prose_kernel.cli.doctor import examine
 from prose_kernel.cli.main import main
-from prose_kernel.commands.sandbox import mechanisms
+from prose_kernel.processes.sandbox import mechanisms
 
 BY_HAND = str(Path(__file__).parents[1] / "stubs" / "mcp_by_hand.py")
 COMMAND = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from prose_kernel.access import plain_files
 from prose_kernel.cli.main import main
-from prose_kernel.permissions import plain_files
 from prose_kernel.runtime.journal_records import Answered, Asked, Ended, Finished
-from prose_kernel.state.journal_file import NAME, JournalFile, read
-from prose_kernel.state.runs import find, places
+from prose_kernel.storage.journal_file import NAME, JournalFile, read
+from prose_kernel.storage.runs import find, places
 
 RUN = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
 PROGRAM = 'let a = exec "cat word"\noutput b = "{a}!"\nlet c = exec "test -f there"\n'

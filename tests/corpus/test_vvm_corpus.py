@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from prose_kernel import languages
 from prose_kernel.cli.main import main
+from prose_kernel.run import languages
 
 HERE = Path(__file__).parent / "vvm"
 RUN = sorted((HERE / "run").glob("*.vvm"))

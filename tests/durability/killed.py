@@ -25,17 +25,17 @@ from typing import Any
 
 from durability.cases import CASES, Case
 
-from prose_kernel import languages
-from prose_kernel.commands.shell import ShellCommands
 from prose_kernel.errors import CompileError, ProseError, RunError
-from prose_kernel.run_journal import resumption, texts_of
+from prose_kernel.models.providers import scripted
+from prose_kernel.processes.shell import ShellCommands
+from prose_kernel.run import languages
+from prose_kernel.run.journal import resumption, texts_of
+from prose_kernel.run.settings import Settings
+from prose_kernel.run.workspace import Start, Workspace, load_what_cells_need
 from prose_kernel.runtime.journal_records import Answered, Asked, Record
 from prose_kernel.runtime.ports import CommandRequest, CommandResult
 from prose_kernel.runtime.values import verbatim
-from prose_kernel.sessions.providers import scripted
-from prose_kernel.settings import Settings
-from prose_kernel.state.journal_file import JournalFile, read
-from prose_kernel.workspace import Start, Workspace, load_what_cells_need
+from prose_kernel.storage.journal_file import JournalFile, read
 
 RUN_ID = re.compile(r"\d{8}-\d{6}-[a-z0-9]{6}")
 VOLATILE = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)?")

@@ -25,7 +25,7 @@ from typing import Any
 from durability.cases import CASES, MATRIX
 from durability.killed import Job, counted, journal_of, lay, tags_of
 
-from prose_kernel.state.journal_file import read
+from prose_kernel.storage.journal_file import read
 
 HERE = Path(__file__).parent
 

@@ -15,17 +15,17 @@ from durability.live import live
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine.fakes import World
+from models.people import ScriptedPerson
 from msgspec import Raw
-from sessions.people import ScriptedPerson
 
 from prose_kernel.errors import ProviderError, ResumeMismatch, RunError, UsageError
-from prose_kernel.run_journal import resumption
+from prose_kernel.run.journal import resumption
+from prose_kernel.run.settings import Settings
+from prose_kernel.run.workspace import Start, Workspace
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.journal_records import Answered, Asked, Ended, Finished, Head, Record, Text
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, Finding, SessionResult
-from prose_kernel.settings import Settings
-from prose_kernel.state.journal_file import JournalFile, read
-from prose_kernel.workspace import Start, Workspace
+from prose_kernel.storage.journal_file import JournalFile, read
 
 PROGRAM = 'let a = exec "echo one"\nlet b = exec "echo {a} two"\noutput said = b\n'
 RESULT = codec.encode(CommandResult("exited", 0, "ä\n", ""))

@@ -16,8 +16,8 @@ from durability.matrix import Matrix, Server, errors_of
 from waiting import until
 
 from prose_kernel.errors import UsageError
-from prose_kernel.run_journal import resumption
-from prose_kernel.state.journal_file import JournalFile
+from prose_kernel.run.journal import resumption
+from prose_kernel.storage.journal_file import JournalFile
 
 
 @pytest.fixture(scope="module")

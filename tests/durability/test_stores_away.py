@@ -14,15 +14,15 @@ import psycopg
 import pytest
 from durability.test_bad_journals import first_journal, workspace
 from postgres import PostgresServer
-from state.backends import tiny_disk
+from storage.backends import tiny_disk
 from waiting import until
 
 from prose_kernel.cli.main import main
 from prose_kernel.errors import StoreFailed
-from prose_kernel.run_journal import resumption
-from prose_kernel.state.database import postgres
-from prose_kernel.state.database.writes import DatabaseWrites
-from prose_kernel.state.runs import Directories, all_runs
+from prose_kernel.run.journal import resumption
+from prose_kernel.storage.database import postgres
+from prose_kernel.storage.database.writes import DatabaseWrites
+from prose_kernel.storage.runs import Directories, all_runs
 
 SLOW = """let a = exec "echo a >> ran; echo one"
 try:

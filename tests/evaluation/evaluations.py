@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from prose_kernel import session_services
-from prose_kernel.cells.evaluation_notebooks import read_notebook
+from prose_kernel.evaluation.notebooks import read_notebook
 from prose_kernel.evaluation.runner import Evaluation, Options
 from prose_kernel.evaluation.spec import read
 from prose_kernel.evaluation.summary import Summary
+from prose_kernel.models.provider_pool import LiveProviders
+from prose_kernel.run import session_services
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.ports import JudgeRequest, SessionProgress, SessionRequest, SessionResult, Usage, Verdict
-from prose_kernel.sessions.provider_pool import LiveProviders
 
 PROGRAM = """\
 input question: "What is asked?"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from evaluation.evaluations import PROGRAM, Model, evaluate, write
 
-from prose_kernel.cells.evaluation_notebooks import read_notebook
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.evaluation import dataset
+from prose_kernel.evaluation.notebooks import read_notebook
 from prose_kernel.evaluation.report import plain
 from prose_kernel.evaluation.runner import Evaluation, Options
 from prose_kernel.evaluation.spec import read

@@ -18,8 +18,8 @@ from pygments.token import Keyword, Operator
 from prose_kernel.language.openprose import compile_source
 from prose_kernel.language.openprose.keywords import CONSTANTS, CONTEXTUAL, KEYWORDS
 from prose_kernel.language.openprose.lexer import Token, tokenize
+from prose_kernel.language.pygments_lexer import ProseLexer
 from prose_kernel.language.source import Source
-from prose_kernel.pygments_lexer import ProseLexer
 
 
 def tokens(text: str) -> list[Colour]:
@@ -303,8 +303,8 @@ def test_an_arm_is_moved_as_soon_as_it_is_complete() -> None:
 
 
 def test_the_languages_are_found_by_the_names_that_the_kernels_say() -> None:
-    from prose_kernel.languages import LANGUAGES
     from prose_kernel.notebook.kernel import language_info
+    from prose_kernel.run.languages import LANGUAGES
 
     plugins = ask({"do": "plugins"})[0]
     assert len(plugins["languages"]) == len(LANGUAGES)

@@ -6,11 +6,11 @@ import itertools
 
 import pytest
 
-from prose_kernel import languages
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.openprose import compile_source
 from prose_kernel.language.openprose.names import Known, KnownAgent, Variable
 from prose_kernel.language.source import Source
+from prose_kernel.run import languages
 
 _HEADERS = {
     "if": "if **tests passed well**:",

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from prose_kernel import languages
 from prose_kernel.language.fixes import holds, replaced
 from prose_kernel.language.source import Source
-from prose_kernel.languages import Language
+from prose_kernel.run import languages
+from prose_kernel.run.languages import Language
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 

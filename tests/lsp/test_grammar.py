@@ -10,9 +10,9 @@ from labextension.test_highlighting import SHOWN, correct_programs, differences
 from language.vvm.told_apart import kinds, without_errors
 from lsp.textmate import Interpreter
 
-from prose_kernel import languages
 from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.names import LIBRARY
+from prose_kernel.run import languages
 
 PROSE = Interpreter(languages.OPENPROSE.grammar())
 VVM = Interpreter(languages.VVM.grammar())

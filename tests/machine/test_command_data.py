@@ -179,7 +179,7 @@ async def test_a4_what_does_not_parse_is_an_error_with_its_place(
 
 
 async def test_a5_results_inside_arrays_and_objects_are_references_with_their_metadata() -> None:
-    from prose_kernel.state.bindings import render
+    from prose_kernel.storage.bindings import render
 
     w = World(commands_say={"a": Reply("one\n"), "b": Reply("two\n", stderr="careful")})
     await w.run(
@@ -197,7 +197,7 @@ async def test_a5_results_inside_arrays_and_objects_are_references_with_their_me
     values = {name: w.machine.bindings()[name].value for name in ("all", "each", "par")}
 
     def stored(name: str) -> object:
-        from prose_kernel.state.bindings import stored as as_stored
+        from prose_kernel.storage.bindings import stored as as_stored
 
         return as_stored(values[name])
 
@@ -216,7 +216,7 @@ async def test_a5_a_result_whose_name_holds_another_value_by_now_gets_a_place_of
     await w.run(
         lines("let all = []", 'for c in ["one", "two"]:', '  let r = exec "{c}"', "  all = all + [r]", "let n = all")
     )
-    from prose_kernel.state.bindings import stored
+    from prose_kernel.storage.bindings import stored
 
     value = w.machine.bindings()["n"].value
     assert stored(value) == [{"$ref": "bindings/anon_001.md"}, {"$ref": "bindings/r.md"}]

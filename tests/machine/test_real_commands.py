@@ -11,7 +11,7 @@ from machine.fakes import World, lines
 from msgspec import structs
 from waiting import eventually
 
-from prose_kernel.commands import Engine, ShellCommands
+from prose_kernel.processes import Engine, ShellCommands
 
 
 class Shells(World):

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from prose_kernel.language.source import Source, Span
-from prose_kernel.presentation.display import Display, Problem
 from prose_kernel.runtime import events
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, Key, SessionRequest, SessionResult
 from prose_kernel.runtime.values import ExecText, Value
+from prose_kernel.views.display import Display, Problem
 
 SOURCE = Source("made by hand\n", "cell")
 

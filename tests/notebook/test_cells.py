@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from notebook.recording import Recording
 
-from prose_kernel.cells.runner import Cells
 from prose_kernel.errors import NobodyToAsk
+from prose_kernel.notebook.cells import Cells
 
 
 class Person:
@@ -360,8 +360,8 @@ async def test_deep_recursion_folds_its_call_stack(cells: Cells) -> None:
 
 
 async def test_completion_and_inspection_know_the_run(cells: Cells) -> None:
-    from prose_kernel.cells.completion import complete
-    from prose_kernel.cells.inspection import inspect
+    from prose_kernel.notebook.completion import complete
+    from prose_kernel.notebook.inspection import inspect
 
     await fine(cells, 'let plan = "the plan"\nagent writer:\n  model: opus\nblock greet(who):\n  return who')
     for code, wanted in [("let x = pl", "plan"), ("session: wr", "writer"), ("do gr", "greet"), ("%binding p", "plan")]:

@@ -10,7 +10,7 @@ import pytest
 from notebook.kernels import Client, Message
 from waiting import processes
 
-from prose_kernel.commands.watchdog import WARNING
+from prose_kernel.processes.watchdog import WARNING
 
 SLEEP = 'exec "sleep 60"'
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from cli.generated import DOCS
+from models.people import ScriptedPerson
 from notebook.recording import Recording
-from sessions.people import ScriptedPerson
 
-from prose_kernel import languages
-from prose_kernel.cells import checking, exercises
-from prose_kernel.cells.runner import Cells
 from prose_kernel.cli.main import main
+from prose_kernel.notebook import checking, exercises
+from prose_kernel.notebook.cells import Cells
+from prose_kernel.run import languages
 
 PAGE = (DOCS / "teaching.md").read_text(encoding="utf-8")
 VVM = """\

@@ -9,12 +9,12 @@ import pytest
 from notebook.recording import Recording
 from scaling import assert_linear
 
-from prose_kernel.cells.completion import complete
-from prose_kernel.cells.inspection import inspect
-from prose_kernel.cells.magics import MAGICS
-from prose_kernel.cells.runner import Cells
 from prose_kernel.errors import NobodyToAsk
 from prose_kernel.language.openprose import word_docs as keywords
+from prose_kernel.notebook.cells import Cells
+from prose_kernel.notebook.completion import complete
+from prose_kernel.notebook.inspection import inspect
+from prose_kernel.notebook.magics.run import MAGICS
 
 
 class Nobody:

@@ -15,8 +15,8 @@ from needs import needs_module
 from notebook.kernels import kernel, specification
 from sample_files import png
 
-from prose_kernel.cells.python_values import frame, without_frames
 from prose_kernel.errors import UsageError
+from prose_kernel.notebook.python_values import frame, without_frames
 
 pandas: Any = needs_module("pandas")
 polars: Any = needs_module("polars")
@@ -201,7 +201,7 @@ def test_infinite_numbers_are_refused() -> None:
 
 def test_neither_library_is_imported_for_other_values() -> None:
     code = (
-        "import sys\nfrom prose_kernel.cells.python_values import without_frames\n"
+        "import sys\nfrom prose_kernel.notebook.python_values import without_frames\n"
         "assert without_frames([1, {'a': 'b'}], 'x') == [1, {'a': 'b'}]\n"
         "assert not {'pandas', 'polars', 'numpy'} & set(sys.modules)\n"
     )

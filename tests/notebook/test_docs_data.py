@@ -12,7 +12,7 @@ from needs import needs_module
 from notebook.test_cells import Person, fine
 from sample_files import PDF, png
 
-from prose_kernel.cells.runner import Cells
+from prose_kernel.notebook.cells import Cells
 
 PAGE = Path(__file__).parents[2] / "docs" / "data-and-images.md"
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from models.people import ScriptedPerson
 from notebook.recording import Recording
-from sessions.people import ScriptedPerson
 
-from prose_kernel.cells.runner import Cells
+from prose_kernel.notebook.cells import Cells
 
 PROGRAM = """\
 %explain

@@ -9,7 +9,7 @@ import pytest
 from notebook.kernels import Client
 from notebook.test_cells import cells, wrong  # noqa: F401
 
-from prose_kernel.cells.runner import Cells
+from prose_kernel.notebook.cells import Cells
 
 
 @pytest.mark.parametrize(

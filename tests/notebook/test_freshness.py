@@ -7,15 +7,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from models.people import ScriptedPerson
 from notebook.recording import Recording
-from sessions.people import ScriptedPerson
 
-from prose_kernel import languages
-from prose_kernel.cells import provenance
-from prose_kernel.cells.freshness_magics import freshness_of
-from prose_kernel.cells.provenance import KEPT, Opening
-from prose_kernel.cells.runner import Cells
-from prose_kernel.presentation.display import Display
+from prose_kernel.notebook.cells import Cells
+from prose_kernel.notebook.magics.freshness import freshness_of
+from prose_kernel.run import languages, provenance
+from prose_kernel.run.provenance import KEPT, Opening
+from prose_kernel.views.display import Display
 
 SCRIPT = """\
 sessions:

@@ -11,8 +11,8 @@ from language.vvm.told_apart import without_errors
 from pygments.lexers import get_lexer_by_name, get_lexer_for_filename
 from pygments.token import Comment, Generic, Keyword, Name, Number, Operator, Punctuation, String
 
+from prose_kernel.language.pygments_lexer import ProseLexer, VvmLexer
 from prose_kernel.language.vvm.formatter import format_program
-from prose_kernel.pygments_lexer import ProseLexer, VvmLexer
 
 SAMPLE = '''# a comment
 agent writer:

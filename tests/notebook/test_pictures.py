@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from models.people import ScriptedPerson
 from notebook.kernels import Client
 from notebook.recording import Recording
-from sessions.people import ScriptedPerson
 
-from prose_kernel.cells.runner import Cells
-from prose_kernel.presentation.display import Display
+from prose_kernel.notebook.cells import Cells
+from prose_kernel.views.display import Display
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCRIPT = """\

@@ -9,13 +9,13 @@ import pytest
 from notebook.recording import Commands, Recording, bound, exec_text, place, session_finished, step
 from waiting import eventually
 
-from prose_kernel.presentation import cards
-from prose_kernel.presentation.cell_view import DISPLAYS, CellView
-from prose_kernel.presentation.output_window import Limits
 from prose_kernel.runtime import events
 from prose_kernel.runtime.events import Event
 from prose_kernel.runtime.ports import GateDecision, GateRequest
 from prose_kernel.runtime.values import Value
+from prose_kernel.views import cards
+from prose_kernel.views.cell_view import DISPLAYS, CellView
+from prose_kernel.views.output_window import Limits
 
 LIMITS = Limits(1000, 100)
 

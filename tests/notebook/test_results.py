@@ -9,7 +9,7 @@ import pytest
 from notebook.recording import Recording
 from notebook.test_cells import Person, fine, wrong
 
-from prose_kernel.cells.runner import Cells
+from prose_kernel.notebook.cells import Cells
 
 Outputs = list[tuple[str, str]]
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scaling import assert_linear
 
-from prose_kernel.presentation import safety
+from prose_kernel.views import safety
 
 LIVE_TAG = re.compile(r"<(?!/?(?:pre|code)>)(?=[A-Za-z/!?])")
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scaling import assert_linear
 
-from prose_kernel.cells.scan import segments
 from prose_kernel.language.half_typed import inside, literals
+from prose_kernel.notebook.scan import segments
 
 DELIMITERS = ("***", "**")
 

@@ -13,12 +13,12 @@ from notebook.recording import Recording, place, step
 from waiting import eventually
 
 from prose_kernel.errors import SessionError
-from prose_kernel.presentation.cell_view import DISPLAYS, CellView
-from prose_kernel.presentation.output_window import Limits
-from prose_kernel.presentation.session_cards import LIVE, SHOWN, Streamed, live_display
 from prose_kernel.runtime import events
 from prose_kernel.runtime.events import Event
 from prose_kernel.runtime.ports import Key, SessionRequest, SessionResult, ToolUse, Usage
+from prose_kernel.views.cell_view import DISPLAYS, CellView
+from prose_kernel.views.output_window import Limits
+from prose_kernel.views.session_cards import LIVE, SHOWN, Streamed, live_display
 
 
 class Talk:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from cli.generated import DOCS
+from models.people import ScriptedPerson
 from notebook.recording import Recording
-from sessions.people import ScriptedPerson
 
-from prose_kernel.cells.runner import Cells
-from prose_kernel.presentation.machine_at_work import ROWS
+from prose_kernel.notebook.cells import Cells
+from prose_kernel.views.machine_at_work import ROWS
 
 ON_THE_PAGE = """\
 let log = exec "echo hello"

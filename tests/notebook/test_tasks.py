@@ -16,11 +16,11 @@ from notebook.recording import Recording
 from notebook.test_both_front_ends import python_kernel
 from waiting import PATIENCE, appears, eventually, processes, until
 
-from prose_kernel.cells.runner import Cells
-from prose_kernel.cells.task_magics import read_options
 from prose_kernel.errors import NobodyToAsk, UsageError
-from prose_kernel.presentation.display import Problem
+from prose_kernel.notebook.cells import Cells
+from prose_kernel.notebook.magics.tasks import read_options
 from prose_kernel.runtime.services import TaskCaller
+from prose_kernel.views.display import Problem
 
 
 class Nobody:
@@ -319,11 +319,11 @@ async def test_ordinary_cells_load_nothing_of_it(tmp_path: Path) -> None:
     script = (
         "import asyncio, sys\nfrom pathlib import Path\n"
         "from notebook.recording import Recording\nfrom notebook.test_tasks import Nobody\n"
-        "from prose_kernel.cells.runner import Cells\n"
+        "from prose_kernel.notebook.cells import Cells\n"
         f"cells = Cells(Path({str(tmp_path)!r}), Nobody())\n"
         "problem = asyncio.run(cells.run('let a = 1', Recording(), live=True))\n"
         "assert problem is None, problem\n"
-        "print([name for name in ('sqlite3', 'prose_kernel.commands.tasks.manager') if name in sys.modules])\n"
+        "print([name for name in ('sqlite3', 'prose_kernel.processes.tasks.manager') if name in sys.modules])\n"
     )
     root = Path(__file__).parents[1]
     done = subprocess.run(
@@ -381,7 +381,7 @@ def test_python_notebooks_have_the_same(tmp_path: Path) -> None:
 
 
 async def test_what_is_enforced_here_can_be_looked_up(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
-    from prose_kernel.commands import sandbox
+    from prose_kernel.processes import sandbox
 
     def rows(text: str) -> dict[str, tuple[str, str]]:
         found = [re.split(r"\s{2,}", line, maxsplit=2) for line in text.split("\n")[1:]]

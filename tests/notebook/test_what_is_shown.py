@@ -8,16 +8,16 @@ import re
 from pathlib import Path
 
 import pytest
+from models.people import ScriptedPerson
 from notebook.recording import Recording
 from notebook.test_results import Outputs, cells, fine, outputs  # noqa: F401 - a fixture
-from sessions.people import ScriptedPerson
 
-from prose_kernel.cells.runner import Cells
 from prose_kernel.cli.main import main
-from prose_kernel.presentation.cards import ENDS
-from prose_kernel.presentation.display import Problem
-from prose_kernel.presentation.session_cards import answer_display
+from prose_kernel.notebook.cells import Cells
 from prose_kernel.runtime.ports import SessionRequest, SessionResult
+from prose_kernel.views.cards import ENDS
+from prose_kernel.views.display import Problem
+from prose_kernel.views.session_cards import answer_display
 
 CONTINUE = 'parallel for i in [1, 2]:\n  exec "echo out; exit $i"\n    env: { i }\n    on-fail: "continue"\n'
 IN_THE_MIDDLE = "parallel:\n  a = do f(0)\n  b = do f(3)\n"

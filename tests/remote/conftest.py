@@ -14,7 +14,7 @@ from needs import needs_module
 from remote.cluster import Cluster, cluster
 from waiting import until
 
-from prose_kernel.commands.process_table import carries_prefix, members
+from prose_kernel.processes.process_table import carries_prefix, members
 from prose_kernel.remote.commands import RemoteCommands
 
 GRACE = 0.4

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands.conftest import GRACE, Runner
 from needs import needs_module
+from processes.conftest import GRACE, Runner
 from remote.cluster import cluster
 from sample_files import png
 from waiting import appears, eventually, until
 
-from prose_kernel.commands import Engine, ShellCommands
-from prose_kernel.commands.process_table import carries_prefix, members
+from prose_kernel.processes import Engine, ShellCommands
+from prose_kernel.processes.process_table import carries_prefix, members
 from prose_kernel.remote.commands import RemoteCommands
 from prose_kernel.runtime.ports import NOTHING_OMITTED, CommandRequest, CommandResult, Omitted, Stream
 

@@ -302,7 +302,7 @@ async def test_where_workers_cannot_be_reached_the_scheduler_passes_everything_o
 async def test_an_interrupt_takes_at_most_half_a_second_longer_than_here(
     connect: Connect, workers: Workers, tmp_path: Path
 ) -> None:
-    from prose_kernel.commands import Engine, ShellCommands
+    from prose_kernel.processes import Engine, ShellCommands
 
     workers(2)
     engine = Engine(grace=GRACE)

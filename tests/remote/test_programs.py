@@ -20,17 +20,17 @@ from cli.test_docs_examples import blocks, commands, printed
 from needs import needs_module
 from notebook.test_cells import Person, fine, wrong
 from remote.cluster import Cluster
-from state.test_gate_boundary import CLIENT, running
+from storage.test_gate_boundary import CLIENT, running
 from waiting import PATIENCE, eventually, processes, until
 
-from prose_kernel import settings
-from prose_kernel.cells.runner import Cells
 from prose_kernel.cli import doctor
 from prose_kernel.cli.main import main
-from prose_kernel.commands.process_table import carries_prefix, members
 from prose_kernel.errors import ExecError
+from prose_kernel.notebook.cells import Cells
+from prose_kernel.processes.process_table import carries_prefix, members
+from prose_kernel.run import settings
+from prose_kernel.run.workspace import Start, Workspace
 from prose_kernel.runtime.values import ExecText
-from prose_kernel.workspace import Start, Workspace
 
 PROSE = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
 PROGRAM = """

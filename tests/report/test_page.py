@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from report.pages import Page, checked
 
 from prose_kernel.errors import UsageError
-from prose_kernel.presentation.page import (
+from prose_kernel.views.page import (
     Choice,
     Section,
     is_ours,

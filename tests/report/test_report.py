@@ -16,17 +16,17 @@ from msgspec import structs
 from report.pages import checked
 from sample_files import png
 
-from prose_kernel import settings
 from prose_kernel.cli.main import main
-from prose_kernel.presentation import report as report_module
-from prose_kernel.presentation import report_entries
-from prose_kernel.presentation.report import report_of
-from prose_kernel.run_replay import look_through
+from prose_kernel.run import settings
+from prose_kernel.run.replay import look_through
 from prose_kernel.runtime.journal_codec import encode
 from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Record, Text
 from prose_kernel.runtime.ports import FileWrite, SessionResult, ToolUse, Usage
-from prose_kernel.state.journal_file import NAME, JournalFile, JournalRead, read
-from prose_kernel.state.runs import Directories, places
+from prose_kernel.storage.journal_file import NAME, JournalFile, JournalRead, read
+from prose_kernel.storage.runs import Directories, places
+from prose_kernel.views import report as report_module
+from prose_kernel.views import report_entries
+from prose_kernel.views.report import report_of
 
 SCRIPT = """\
 sessions:
@@ -291,7 +291,7 @@ def test_images_that_do_not_fit_are_named(here: Path, monkeypatch: pytest.Monkey
     Path("a.png").write_bytes(png())
     Path("i.prose").write_text('exec "cat a.png"\nexec "cat a.png"\n')
     run("i.prose")
-    monkeypatch.setattr("prose_kernel.presentation.report_entries.PICTURES", len(png()) * 2)
+    monkeypatch.setattr("prose_kernel.views.report_entries.PICTURES", len(png()) * 2)
     page = checked(report())
     assert page.tags["img"] == 1 and page.text.count("too large for this page") == 1
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from cli.generated import DOCS
+from models.people import ScriptedPerson
 from notebook.recording import Recording
 from report.pages import checked
-from sessions.people import ScriptedPerson
 
-from prose_kernel.cells.runner import Cells
 from prose_kernel.cli.main import main
+from prose_kernel.notebook.cells import Cells
 
 PROGRAM = 'let a = exec "echo one"\nlet b = exec "echo two; exit 3"\n  on-fail: "continue"\n'
 VVM = '%%vvm\nagent helper(model="sonnet")\nc = @helper `Say`(a)\n'

@@ -10,18 +10,18 @@ from collections.abc import Callable
 import pytest
 from scaling import assert_linear
 
-from prose_kernel.commands.exec_tool import audit
-from prose_kernel.commands.tasks import secrets
-from prose_kernel.judge import emptiness, facts
+from prose_kernel.cassettes.redaction import Redaction
+from prose_kernel.judging import emptiness, facts
 from prose_kernel.machine.vvm import memory_patches, values
 from prose_kernel.machine.vvm.agent_calls import summary_of
-from prose_kernel.presentation import safety
-from prose_kernel.recordings.redaction import Redaction
+from prose_kernel.models import request
+from prose_kernel.models.providers import model_errors
+from prose_kernel.processes.exec_tool import audit
+from prose_kernel.processes.tasks import secrets
 from prose_kernel.runtime import secret_patterns, structured_text, text
 from prose_kernel.runtime.ports import SessionResult
 from prose_kernel.runtime.secret_patterns import looks_secret
-from prose_kernel.sessions import request
-from prose_kernel.sessions.providers import model_errors
+from prose_kernel.views import safety
 
 REDACTION = Redaction({"API_TOKEN": "A9x-secret-value-77"})
 

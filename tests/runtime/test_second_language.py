@@ -21,10 +21,10 @@ from machine.fakes import (
 from runtime import tally
 from runtime.tally import NOTHING, TALLY, Function, TallyMachine, compile_text
 
-from prose_kernel import languages
 from prose_kernel.cli.main import main
 from prose_kernel.errors import RunError
 from prose_kernel.language.source import Source
+from prose_kernel.run import languages
 from prose_kernel.runtime.events import BranchFinished, CellStarted, Event, Failed, SessionStarted
 from prose_kernel.runtime.ports import Ports
 from prose_kernel.runtime.values import Value, full_text, kind_of, plain

@@ -10,15 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from sessions.people import ScriptedPerson
+from models.people import ScriptedPerson
 from stubs.http_server import Server, response, running
 
+from prose_kernel.programs import urls
+from prose_kernel.programs.cache import ProgramCache
+from prose_kernel.programs.download import Limits
+from prose_kernel.programs.lock_file import LockFile, Pin
+from prose_kernel.programs.resolver import Options, RemotePrograms
 from prose_kernel.runtime.asker import serial
-from prose_kernel.state.registry import urls
-from prose_kernel.state.registry.cache import ProgramCache
-from prose_kernel.state.registry.download import Limits
-from prose_kernel.state.registry.lock_file import LockFile, Pin
-from prose_kernel.state.registry.resolver import Options, RemotePrograms
 
 
 class Shelf:
@@ -76,7 +76,7 @@ class Shelf:
     def command(self) -> list[str]:
         """`prose` as a process that may call this server."""
         code = (
-            "import sys; from prose_kernel.state.registry import urls; from prose_kernel.cli.main import main; "
+            "import sys; from prose_kernel.programs import urls; from prose_kernel.cli.main import main; "
             f"urls.plain_http = frozenset({{'127.0.0.1:{self.server.port}'}}); sys.exit(main())"
         )
         return [sys.executable, "-c", code]

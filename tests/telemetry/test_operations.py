@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from models.people import ScriptedPerson
 from opentelemetry import metrics
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from sessions.people import ScriptedPerson
 from stubs.model_server import StubServer
 from telemetry.collector import Collector
 
 from prose_kernel.errors import RunError
+from prose_kernel.run.settings import Settings
+from prose_kernel.run.workspace import Start, Workspace
 from prose_kernel.runtime.session_options import McpServer, ModelOptions, ModelServer, Price
-from prose_kernel.settings import Settings
-from prose_kernel.workspace import Start, Workspace
 
 BY_HAND = str(Path(__file__).parents[1] / "stubs" / "mcp_by_hand.py")
 

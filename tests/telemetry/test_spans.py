@@ -19,18 +19,18 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from telemetry.collector import Collector
 
-from prose_kernel.cells.runner import Cells
 from prose_kernel.errors import RunError, UsageError
 from prose_kernel.language.source import Source
 from prose_kernel.language.source import Span as ProseSpan
-from prose_kernel.languages import VVM
+from prose_kernel.notebook.cells import Cells
+from prose_kernel.run.languages import VVM
+from prose_kernel.run.settings import Settings, load
+from prose_kernel.run.workspace import Start, Workspace
 from prose_kernel.runtime import events
 from prose_kernel.runtime.ports import Key, SessionRequest, SessionResult, ToolUse, Usage
-from prose_kernel.settings import Settings, load
 from prose_kernel.telemetry.listener import Spans
 from prose_kernel.telemetry.log import LogFile
 from prose_kernel.telemetry.spans import Span
-from prose_kernel.workspace import Start, Workspace
 
 SCRIPT = """
 sessions:
@@ -356,7 +356,7 @@ def test_a_long_log_begins_again(tmp_path: Path) -> None:
 
 
 async def test_what_is_off_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from prose_kernel import run_parts
+    from prose_kernel.run import parts as run_parts
 
     monkeypatch.setattr(run_parts, "watch", lambda *_: pytest.fail("nobody watches"))
     await run(tmp_path, 'let a = "x"')

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from notebook.recording import Recording
 from testing.books import code, error, prose, words, write
 
-from prose_kernel import languages
-from prose_kernel.cells.exporting import Part, as_cells, as_program
-from prose_kernel.cells.provenance import Opening
-from prose_kernel.cells.runner import Cells
 from prose_kernel.errors import UsageError
 from prose_kernel.language.source import Source
-from prose_kernel.languages import LANGUAGES, Language
+from prose_kernel.notebook.cells import Cells
+from prose_kernel.notebook.exporting import Part, as_cells, as_program
+from prose_kernel.run import languages
+from prose_kernel.run.languages import LANGUAGES, Language
+from prose_kernel.run.provenance import Opening
 from prose_kernel.testing.notebook_run import Nobody
 
 OPENPROSE, VVM = LANGUAGES["openprose"], LANGUAGES["vvm"]

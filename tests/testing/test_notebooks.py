@@ -9,19 +9,19 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from models.people import ScriptedPerson
 from notebook.recording import Recording
-from sessions.people import ScriptedPerson
 from testing.books import code, error, prose, stream, words, write
 
-from prose_kernel import languages
-from prose_kernel.cells.runner import Cells
 from prose_kernel.errors import UsageError
+from prose_kernel.notebook.cells import Cells
+from prose_kernel.run import languages
 from prose_kernel.testing.notebook_run import CellRun
 from prose_kernel.testing.notebook_source import read
 from prose_kernel.testing.notebooks import test_notebook as tested_notebook
 from prose_kernel.testing.options import Options
 from prose_kernel.testing.outputs import Rules, compare, shown
-from prose_kernel.testing.results import difference
+from prose_kernel.views.test_results import difference
 
 ROOT = Path(__file__).parents[2]
 

@@ -1,6 +1,6 @@
 """Modules: what an import leads to, and in which order modules run (docs/reference/vvm.md 9.2, 9.3).
 
-Whoever reads files (`state/modules.py`) makes a `Module` of every file; the checker asks for it by the path of the
+`programs/vvm_imports.py` makes a `Module` of every file; the checker asks for it by the path of the
 import (`LoadModule`), and the machine gets it as the `program` of a `LoadedProgram`.
 
 What the machine does with them: `await host.load(LoadRequest(path, source, at))` for each module import of a text

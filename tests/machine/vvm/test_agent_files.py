@@ -14,12 +14,12 @@ from msgspec import structs
 
 from prose_kernel.errors import ProviderError
 from prose_kernel.machine.vvm.agent_calls import summary_of
+from prose_kernel.models.digest_memory import DigestMemories
+from prose_kernel.models.request import answered, assemble
 from prose_kernel.runtime.events import SessionFinished
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
 from prose_kernel.runtime.session_options import Surroundings
-from prose_kernel.sessions.digest_memory import DigestMemories
-from prose_kernel.sessions.request import answered, assemble
-from prose_kernel.state.answer_files import AnswerFiles
+from prose_kernel.storage.answer_files import AnswerFiles
 
 RUN = "20260101-000000-9c0d1e"
 BINDINGS = f".vvm/runs/{RUN}/bindings"

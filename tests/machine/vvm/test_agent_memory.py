@@ -14,9 +14,9 @@ from machine.vvm_world import Vvm
 from msgspec import structs
 
 from prose_kernel.machine.vvm.memory_patches import UNTERMINATED, split
+from prose_kernel.models.digest_memory import DigestMemories
 from prose_kernel.runtime.events import Warned
 from prose_kernel.runtime.session_options import Surroundings
-from prose_kernel.sessions.digest_memory import DigestMemories
 
 AGENT = 'agent a(memory={scope: "project", key: "team/a:1"})'
 HERE = ".vvm/memory/team%2Fa%3A1"

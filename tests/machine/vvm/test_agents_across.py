@@ -15,9 +15,9 @@ from msgspec import structs
 from prose_kernel.errors import CassetteMiss, PermissionDenied, ProviderRateLimit, RunError, VvmRaise
 from prose_kernel.language.source import Source
 from prose_kernel.machine.vvm.machine import Machine
+from prose_kernel.models.digest_memory import DigestMemories
 from prose_kernel.runtime.session_options import Surroundings
 from prose_kernel.runtime.values import Value, plain
-from prose_kernel.sessions.digest_memory import DigestMemories
 
 
 class Both(World):

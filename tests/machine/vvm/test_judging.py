@@ -6,24 +6,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cassettes.recording import JudgeDouble
 from machine.fakes import FakeClock
 from machine.vvm_world import Vvm, raised_by, value_of
+from models.people import ScriptedPerson
 from msgspec import structs
-from recordings.recording import JudgeDouble
-from sessions.people import ScriptedPerson
 
+from prose_kernel.cassettes.library import Cassettes
+from prose_kernel.cassettes.recorded_decisions import RecordedJudge
 from prose_kernel.errors import JudgeError, Undecided, VvmRaise
-from prose_kernel.judge.chain import JudgeChain
+from prose_kernel.judging.chain import JudgeChain
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import parse
 from prose_kernel.machine.vvm.program_text import judged_texts
-from prose_kernel.recordings.library import Cassettes
-from prose_kernel.recordings.recorded_decisions import RecordedJudge
+from prose_kernel.models.providers.model_judge import message, statement
+from prose_kernel.models.providers.scripted import Script
 from prose_kernel.runtime.events import ArmChosen, Constrained, Judged, OptionChosen
 from prose_kernel.runtime.ports import Judge, JudgeRequest, Pick, Verdict
 from prose_kernel.runtime.session_options import CassetteOptions, Surroundings
-from prose_kernel.sessions.providers.model_judge import message, statement
-from prose_kernel.sessions.providers.scripted import Script
 
 
 def judged_by(judge: Judge, **world: Any) -> Vvm:

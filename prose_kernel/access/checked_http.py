@@ -1,0 +1,178 @@
+"""GET requests that go only to addresses that were checked: for the `fetch` tool and for programs from elsewhere.
+
+A name is looked up once; its addresses are judged, and the connection goes to the judged address, so that a name which
+changes its mind in between gains nothing. Redirects are not followed here: the caller judges each of them. Proxies,
+`.netrc` and other wishes of the environment are ignored, because they would decide who is called.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import ipaddress
+import socket
+import ssl
+import zlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import lru_cache
+from typing import Any, Final
+
+from prose_kernel.access import hosts
+
+ENCODINGS: Final = ("gzip", "x-gzip", "deflate")
+_PIECE: Final = 65536
+
+
+class HttpFailed(Exception):
+    """The request got no usable answer; the message says why. `again`: another attempt may succeed."""
+
+    def __init__(self, message: str, *, again: bool = False) -> None:
+        super().__init__(message)
+        self.again = again
+
+
+class NotAUrl(HttpFailed):
+    """The text is no URL of http or https."""
+
+
+class Credentials(HttpFailed):
+    """The URL holds a user name or a password."""
+
+
+class Unreachable(HttpFailed):
+    """No address of the host could be connected to. `certificate` is what is wrong with its certificate, if that is."""
+
+    def __init__(self, host: str, certificate: str | None = None) -> None:
+        super().__init__(f"'{host}' could not be reached", again=certificate is None)
+        self.certificate = certificate
+
+
+class PrivateAddress(HttpFailed):
+    """All addresses of the host belong to this machine or to a private network."""
+
+
+def url_of(given: str, base: Any = None) -> Any:
+    """A URL that may be requested, relative to `base` (that of a redirect). Raises `NotAUrl` and `Credentials`."""
+    library = _library()
+    try:
+        url = library.URL(given) if base is None else base.join(given)
+    except (library.InvalidURL, ValueError):
+        raise NotAUrl("this is not a URL") from None
+    if url.scheme not in ("http", "https") or not url.host:
+        raise NotAUrl("only http and https URLs can be fetched")
+    if url.userinfo:
+        raise Credentials("a URL with a user name or password is not fetched")
+    return url
+
+
+def host_of(url: Any) -> str:
+    """The host's one name, for the rules, the lookup, the certificate and the person: ASCII, no brackets."""
+    return str(url.raw_host.decode("ascii").strip("[]"))
+
+
+def port_of(url: Any) -> int:
+    return int(url.port or (443 if url.scheme == "https" else 80))
+
+
+async def addresses(url: Any, *, private: bool) -> list[str]:
+    """The addresses of the URL's host that may be connected to; those of private networks only if `private`.
+
+    Raises `HttpFailed` if there is no such host, `PrivateAddress` if it has only private addresses.
+    """
+    host = host_of(url)
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port_of(url), type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError, OverflowError):
+        raise HttpFailed(f"there is no host '{host}'") from None
+    numbers = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    allowed = [one for one in numbers if private or hosts.is_public(ipaddress.ip_address(one.split("%")[0]))]
+    if not allowed:
+        raise PrivateAddress(f"'{host}' is this machine or a private network")
+    return allowed
+
+
+@asynccontextmanager
+async def get(url: Any, to: Sequence[str], accept: str) -> AsyncIterator[Any]:
+    """The response to a GET, its body unread, from the first of the addresses `to` that can be reached.
+
+    Name and certificate are still the host's. Raises `HttpFailed`, also for what breaks inside the `async with`. There
+    is no time limit here.
+    """
+    from prose_kernel._version import __version__
+
+    library, name = _library(), host_of(url)
+    headers = {
+        "Host": url.netloc.decode("ascii"),
+        "User-Agent": f"prose_kernel/{__version__}",
+        "Accept": accept,
+        "Accept-Encoding": "gzip, deflate",
+    }
+    async with library.AsyncClient(
+        verify=_certificates(), trust_env=False, follow_redirects=False, timeout=library.Timeout(None)
+    ) as client:
+        try:
+            response = await _send(client, library, url, to, headers)
+            try:
+                yield response
+            finally:
+                await response.aclose()
+        except library.HTTPError as error:
+            message = f"'{name}' gave no proper answer ({type(error).__name__})"
+            raise HttpFailed(message, again=True) from None
+
+
+async def _send(client: Any, library: Any, url: Any, to: Sequence[str], headers: dict[str, str]) -> Any:
+    certificate = None
+    for address in to:
+        target = url.copy_with(host=address)
+        request = client.build_request("GET", target, headers=headers, extensions={"sni_hostname": host_of(url)})
+        try:
+            return await client.send(request, stream=True)
+        except library.ConnectError as error:
+            certificate = certificate or _certificate(error)
+    raise Unreachable(host_of(url), certificate)
+
+
+def _certificate(error: BaseException | None) -> str | None:
+    """What is wrong with the certificate, in OpenSSL's words; None if the connection failed otherwise."""
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return error.verify_message or "it cannot be verified"
+        error = error.__cause__ or error.__context__
+    return None
+
+
+async def body(response: Any, limit: int) -> tuple[bytes, bool]:
+    """The first `limit` bytes of the body, unpacked, and whether there is more. Never holds much more than that.
+
+    Raises `HttpFailed` for an encoding that was not asked for, and for one that is broken.
+    """
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("", "identity", *ENCODINGS):
+        raise HttpFailed(f"the answer is packed in a way that was not asked for ({encoding})")
+    unpack = zlib.decompressobj(wbits=47) if encoding in ENCODINGS else None
+    found = bytearray()
+    async for piece in response.aiter_raw(_PIECE):
+        try:
+            found += piece if unpack is None else unpack.decompress(piece, limit + 1 - len(found))
+        except zlib.error:
+            raise HttpFailed("the answer is packed, and cannot be unpacked") from None
+        if len(found) > limit:
+            return bytes(found[:limit]), True
+        if unpack is not None and unpack.eof:
+            break  # what follows is not looked at
+    if unpack is not None and found and not unpack.eof:
+        raise HttpFailed("the answer is packed, and its end is missing", again=True)
+    return bytes(found), False
+
+
+@lru_cache(maxsize=1)
+def _certificates() -> Any:
+    """Whom the system trusts to sign certificates. Reading that takes longer than a request to a server nearby."""
+    return _library().create_ssl_context(trust_env=False)
+
+
+def _library() -> Any:
+    """Loaded with the first request."""
+    return importlib.import_module("httpx2")

@@ -1,0 +1,133 @@
+"""Files that are loaded as code, or decide which code is loaded: sessions never write them (exec-and-tasks.md 3.12).
+
+A session that could write one of them would run with all rights of the person as soon as the file is loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from prose_kernel.access.function_files import imported
+
+_NAMES: Final = frozenset(
+    (
+        "prose_tools.py",
+        "prose_tools",
+        "conftest.py",
+        "pytest.ini",
+        ".pytest.ini",
+        "sitecustomize.py",
+        "usercustomize.py",
+        "pyvenv.cfg",
+        "site-packages",
+        "__pycache__",
+    )
+)
+_FORMS: Final = re.compile(
+    r".*\.(?:eval\.toml|pth|dist-info|egg-info)|(?:jupyter|ipython)(?:_\w+)?_config\.(?:py|json)", re.DOTALL
+)
+_ASSERTION: Final = re.compile(r"""(["'])([^"':\n]+\.py):[^\W\d]\w*\1""")
+"""`python = "checks.py:polite"`, wherever it is in a specification, also in one that is no valid TOML at the moment."""
+
+_MOST_DIRECTORIES: Final = 5_000
+_SKIPPED: Final = re.compile(r"\..*|node_modules|site-packages|__pycache__", re.DOTALL)
+_LONGEST: Final = 1024 * 1024
+
+
+def loads_code(path: str, workspace: str) -> str | None:
+    """Return why no session may write this resolved path; None where nothing is loaded from it.
+
+    `workspace` is resolved, too. For a Python file it is searched for files because of which that one is loaded.
+    """
+    inside = path[len(workspace) :] if path.startswith(workspace.rstrip("/") + "/") else path
+    for name in inside.split("/"):
+        if is_loaded(name):
+            return f"code is loaded from `{name}`, or because of it: it is not for sessions to change"
+    folded = path.casefold()
+    if folded in in_commands(workspace):
+        return "prose.toml names this file in a command: it is not for sessions to change"
+    if folded.endswith(".py") and folded in named_code(workspace):
+        return "an evaluation or prose_tools.py loads this file: it is not for sessions to change"
+    return None
+
+
+def named_code(directory: str, room: int = 1) -> frozenset[str]:
+    """Return the files, resolved and case-folded, that are loaded because of others in a directory and below.
+
+    Those that evaluations name for assertions, those that an import of `prose_tools.py` may find, there or not, and the
+    targets of links with the name of a file with code. Hidden directories are left out; at most 5,000 are searched, the
+    upper ones first.
+    """
+    found: set[str] = set()
+    for entry in entries(directory, room):
+        folded, where = entry.name.casefold(), os.path.dirname(entry.path)  # noqa: PTH120
+        if folded.endswith(".eval.toml"):
+            named: Iterable[str] = [match[2] for match in _ASSERTION.finditer(_text(entry.path))]
+        elif folded == "prose_tools.py":
+            named = imported(Path(where), entry.name)
+        elif is_loaded(folded) and entry.is_symlink():
+            named = (entry.name,)
+        else:
+            continue
+        found |= {os.path.realpath(os.path.join(where, each)).casefold() for each in named}  # noqa: PTH118
+    return frozenset(found)
+
+
+def in_commands(workspace: str) -> frozenset[str]:
+    """The files that the workspace's settings name in the commands of tool servers and agents."""
+    import tomllib
+
+    place = os.path.join(workspace, "prose.toml")  # noqa: PTH118
+    try:
+        data = tomllib.loads(_text(place)) if os.path.exists(place) else {}  # noqa: PTH110
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return frozenset()
+    texts = {text for table in ("mcp", "agents") for text in _texts(data.get(table))}
+    named = {os.path.realpath(os.path.join(workspace, text)) for text in texts if "\0" not in text}  # noqa: PTH118
+    return frozenset(path.casefold() for path in named if os.path.isfile(path))  # noqa: PTH113
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _texts(each)
+
+
+def is_loaded(name: str) -> bool:
+    """Whether code is loaded from a file or directory of this name, or because of it."""
+    folded = name.casefold()
+    return folded in _NAMES or _FORMS.fullmatch(folded) is not None
+
+
+def entries(directory: str, room: int = 1, cut: list[str] | None = None) -> Iterator[os.DirEntry[str]]:
+    """The entries of a directory and of those below, the upper ones first. Hidden directories and those of packages are
+    not entered, and no more than `room` times 5,000 are; `cut` gets a directory below which there are more."""
+    waiting = deque([directory])
+    for _ in range(room * _MOST_DIRECTORIES):
+        if not waiting:
+            return
+        try:
+            with os.scandir(waiting.popleft()) as found:
+                for entry in found:
+                    yield entry
+                    if entry.is_dir(follow_symlinks=False) and not _SKIPPED.fullmatch(entry.name):
+                        waiting.append(entry.path)
+        except OSError:
+            continue
+    if waiting and cut is not None:
+        cut.append(directory)
+
+
+def _text(path: str) -> str:
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123
+            return file.read(_LONGEST).decode("utf-8", "replace")
+    except OSError:
+        return ""

@@ -1,0 +1,198 @@
+"""Protected files that programs of sessions create where there were none (amendment A35; docs/permissions.md).
+
+A file that is missing cannot be closed inside a directory that a program may write. So the protected files of those
+directories are listed before the program runs, and compared when it has ended. Meanwhile the list is a locked file in
+`.prose/created/` of the workspace; afterwards the file names what was created, and is removed if that is nothing. If
+the process is killed, its list stays, and whichever process looks next compares it. Until a person agrees (`prose
+trust FILE`), no run loads a file that was created in this way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from prose_kernel.access import plain_files
+from prose_kernel.errors import UsageError
+from prose_kernel.runtime.text import escaped
+
+_NOTES: Final = ".prose/created"
+_SHOWN: Final = 5
+_ROOM: Final = 10
+"""How many times as many directories are searched afterwards: a program could make many to hide one."""
+
+
+@dataclass(slots=True)
+class _Note:
+    """What was there before a program ran, or what it has created (`created` is a list)."""
+
+    places: dict[str, bool] = field(default_factory=dict)
+    present: list[str] = field(default_factory=list)
+    cut: bool = False
+    created: list[str] | None = None
+
+    def write(self, path: Path) -> None:
+        body = {"places": self.places, "present": self.present, "cut": self.cut}
+        plain_files.write_whole(path, json.dumps(body if self.created is None else {"created": self.created}))
+
+    def found(self, workspace: str) -> tuple[list[str], bool]:
+        """What has been created, and whether the search was complete."""
+        if self.created is not None:
+            return self.created, True
+        now, cut = _listed(self.places, workspace, _ROOM)
+        return sorted(_alone(now) - set(self.present)), self.cut or not cut
+
+
+@dataclass(slots=True)
+class Watch:
+    """The protected files while one program runs. `kept` are those that are there, to be closed for it."""
+
+    workspace: str
+    kept: list[str]
+    note: _Note
+    file: Path | None
+    _lock: int = -1
+
+    def end(self) -> str:
+        """Compare. Returns what to say about created files; "" if there are none. A second call does nothing."""
+        created, complete = self.note.found(self.workspace)
+        if self.note.created is None and complete:
+            self.note.created = created
+            if self.file is not None:
+                _settle(self.file, created)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+        if not complete:
+            return "it created so many directories that they cannot be searched for code: remove them"
+        names = [escaped(os.path.relpath(path, self.workspace)) for path in created[:_SHOWN]]
+        more = f" and {len(created) - _SHOWN:,} more" if len(created) > _SHOWN else ""
+        return f"it created {', '.join(names)}{more}: protected, and not used before a person agrees" if created else ""
+
+
+def watch(workspace: str, places: Mapping[str, bool]) -> Watch:
+    """Begin to watch directories, resolved; the value says whether all that is below counts, or only code directly in
+    it. Where nothing can be noted in the workspace, `file` is None, and created files are only reported."""
+    lock, file = -1, Path(workspace, _NOTES, f"{os.urandom(8).hex()}.json")
+    try:
+        plain_files.keep_out_of_git(str(Path(workspace, ".prose")))
+        kept, cut = _listed(places, workspace)
+        note = _Note(dict(places), sorted(_alone(kept)), cut)
+        note.write(file)
+        lock = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        if lock >= 0:
+            os.close(lock)
+        kept, cut = _listed(places, workspace)
+        return Watch(workspace, kept, _Note(dict(places), sorted(_alone(kept)), cut), None)
+    return Watch(workspace, kept, note, file, lock)
+
+
+def require_agreed(paths: Iterable[Path]) -> None:
+    """Raises `UsageError` for the first of these files that a program of a session has created, or lies in a directory
+    that it has, without a person's agreement."""
+    for path in paths:
+        if any(_holds(created, path) for _, _, created in _notes(path)):
+            raise UsageError(
+                f"{escaped(path.name)} was created by a program of a session, and is not used before you agree",
+                hint=f"read it, then type: prose trust {shlex.quote(escaped(str(path)))}",
+            )
+
+
+def agree(path: Path) -> bool:
+    """Forget that a program has created a file or directory, because a person agrees to it; False for one that none has
+    created."""
+    known, real = False, os.path.realpath(path)
+    for file, note, created in _notes(path):
+        if _holds(created, path):
+            known = True
+            if note.found(str(file.parents[2]))[1]:
+                _settle(file, [each for each in created if each != real and not real.startswith(f"{each}/")])
+            else:
+                note.present.append(real)
+                note.write(file)
+    return known
+
+
+def waiting(directory: Path) -> list[str]:
+    """The files that programs have created in a workspace, and to which no person has agreed."""
+    return sorted({path for _, _, created in _notes(directory / "x") for path in created if os.path.lexists(path)})
+
+
+# ---------------------------------------------------------------- notes
+
+
+def _notes(path: Path) -> Iterator[tuple[Path, _Note, list[str]]]:
+    """The notes that may be about a path, with their files, and what has been created. Those whose process has ended
+    are settled."""
+    for parent in Path(os.path.realpath(path)).parents:
+        directory = parent / _NOTES
+        try:
+            files = sorted(directory.iterdir())
+        except OSError:
+            continue
+        for file in files:
+            with contextlib.suppress(OSError, ValueError, TypeError):
+                note = _Note(**json.loads(plain_files.read_text(file, plain_files.LARGE)))
+                created, complete = note.found(str(parent))
+                if not complete and (real := os.path.realpath(path)) not in note.present:
+                    created = [*created, real]
+                elif _is_over(file) if note.created is None else not all(map(os.path.lexists, created)):
+                    _settle(file, created)
+                yield file, note, created
+
+
+def _holds(created: Iterable[str], path: Path) -> bool:
+    real = os.path.realpath(path)
+    return any(real == each or real.startswith(f"{each}/") for each in created)
+
+
+def _settle(file: Path, created: list[str]) -> None:
+    with contextlib.suppress(OSError):
+        left = [path for path in created if os.path.lexists(path)]
+        if left:
+            _Note(created=left).write(file)
+        else:
+            file.unlink()
+
+
+def _is_over(file: Path) -> bool:
+    """Whether the process that watches has ended."""
+    descriptor = plain_files.descriptor(file)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _listed(places: Mapping[str, bool], workspace: str, room: int = 1) -> tuple[list[str], bool]:
+    """The protected files below the places, and whether there are too many directories to find all."""
+    from prose_kernel.access.grants import Surface, kept_from_programs
+
+    cut: list[str] = []
+    found: dict[str, None] = {}
+    for place, deep in places.items():
+        kept = kept_from_programs(place, Surface(workspace, "/"), deep=deep, room=room, cut=cut)
+        found |= dict.fromkeys(kept)
+    return list(found), bool(cut)
+
+
+def _alone(listed: Iterable[str]) -> set[str]:
+    """The listed files; of the runtime's own directories only `.env`, because it makes these itself."""
+    own = (".prose", ".vvm")
+    return {
+        path if os.path.basename(path) not in own else f"{path}/.env"  # noqa: PTH119
+        for path in listed
+        if os.path.basename(path) not in own or os.path.lexists(f"{path}/.env")  # noqa: PTH119
+    }

@@ -1,0 +1,80 @@
+"""The texts of a file of functions when the run starts: it, and the modules next to it that it imports, by digest.
+
+The process of the functions loads exactly these texts (A35). A session that changes or adds a Python file beside
+`prose_tools.py` gets nothing loaded by it.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from prose_kernel.access import plain_files
+
+_MOST = 500
+
+
+def pinned(directory: Path, file: str) -> Mapping[str, str]:
+    """Return the SHA-256 digests by names relative to `directory`, with `/`; empty where there is no such file.
+
+    Imports are followed as they are written, also inside functions; a module that is imported by a computed name is not
+    found. A text that is no Python is pinned all the same.
+    """
+    found, _ = _followed(directory, file)
+    return {name: hashlib.sha256(text).hexdigest() for name, text in found.items()}
+
+
+def imported(directory: Path, file: str) -> frozenset[str]:
+    """Return the names of all files, there or not, from which the imports of the same files may be answered."""
+    return _followed(directory, file)[1]
+
+
+def _followed(directory: Path, file: str) -> tuple[dict[str, bytes], frozenset[str]]:
+    found: dict[str, bytes] = {}
+    waiting = [(file, "")]
+    seen = {file}
+    while waiting and len(found) < _MOST:
+        name, package = waiting.pop()
+        text = _read(directory / name)
+        if text is not None:
+            found[name] = text
+            places = {place for module in _imports(text, package) for place in _places(module)}
+            waiting += [place for place in sorted(places) if place[0] not in seen]
+            seen |= {name for name, _ in places}
+    return found, frozenset(seen)
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return plain_files.read(path, plain_files.SMALL)
+    except (OSError, ValueError):
+        return None
+
+
+def _imports(text: bytes, package: str) -> Iterator[str]:
+    """The full names of all modules that a text may import, in `package` ("" for none)."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join(filter(None, (*above, node.module)))
+            yield base
+            yield from (f"{base}.{alias.name}".lstrip(".") for alias in node.names)
+
+
+def _places(module: str) -> Iterator[tuple[str, str]]:
+    """Where a module and the packages above it may be: file and package of each."""
+    parts = module.split(".")
+    if not all(part.isidentifier() for part in parts):
+        return
+    for length in range(1, len(parts) + 1):
+        place = "/".join(parts[:length])
+        yield f"{place}/__init__.py", ".".join(parts[:length])
+        yield f"{place}.py", ".".join(parts[: length - 1])

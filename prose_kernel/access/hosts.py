@@ -1,0 +1,181 @@
+"""Which addresses the `network` patterns of a session cover: hosts, hosts with a port, URLs; and which are public.
+
+See `docs/reference/exec-and-tasks.md` 3.3.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+from urllib.parse import unquote
+
+from prose_kernel.access.globs import Glob
+from prose_kernel.errors import PermissionDenied
+
+_ADDRESS: Final = re.compile(
+    r"(?:(?P<scheme>[a-z][a-z0-9+.-]*)://)?(?P<host>\[[0-9a-f:.]+\]|[^\s/?#@:\\\[\]]+)(?::(?P<port>\d{1,5}))?"
+    r"(?P<path>[/?#].*)?",
+    re.IGNORECASE,
+)
+_PORTS: Final = {"http": 80, "https": 443}
+_LABELS: Final = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*|\[[0-9a-f:.]+\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """What is called, or a pattern for it. `scheme`, `port` and `path` are None where nothing is said."""
+
+    host: str
+    scheme: str | None = None
+    port: int | None = None
+    path: str | None = None
+
+
+def address(text: str) -> Address | None:
+    """A URL or a host, taken apart strictly; None for what is neither (user names in a URL, odd characters)."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None:
+        return None
+    host = _host(match["host"])
+    scheme = match["scheme"].lower() if match["scheme"] else None
+    if host is None or (scheme is not None and scheme not in _PORTS):
+        return None
+    port = int(match["port"]) if match["port"] else _PORTS.get(scheme or "")
+    path = re.split(r"[?#]", match["path"] or "", maxsplit=1)[0]
+    return Address(host, scheme, port, path or ("/" if scheme or match["path"] else None))
+
+
+def _host(text: str) -> str | None:
+    """Lower case, ASCII, without a final dot; None when it is no host name."""
+    text = text.lower().removesuffix(".")
+    try:
+        text = text if text.isascii() else text.encode("idna").decode("ascii")
+    except UnicodeError:
+        return None
+    return text if _LABELS.fullmatch(text) else None
+
+
+# ---------------------------------------------------------------- patterns
+
+
+@dataclass(frozen=True, slots=True)
+class HostPattern:
+    """One `network` pattern. `depth` tells which hosts below `host` it covers: none, one more label, any number, or
+    every host (`host` is then empty)."""
+
+    host: str
+    depth: int
+    scheme: str | None
+    port: int | None
+    path: tuple[Glob, ...] | None
+
+    @property
+    def exact(self) -> bool:
+        return self.depth == 0
+
+    def covers(self, target: Address) -> bool:
+        if self.scheme not in (None, target.scheme) or self.port not in (None, target.port):
+            return False
+        return self._covers_host(target.host) and self._covers_path(target.path)
+
+    def _covers_host(self, host: str) -> bool:
+        if self.depth == 0:
+            return host == self.host
+        if not self.host:
+            return True
+        if self.depth == 2 and host == self.host:
+            return True
+        more = host.removesuffix(f".{self.host}")
+        return more != host and bool(more) and (self.depth == 2 or "." not in more)
+
+    def _covers_path(self, path: str | None) -> bool:
+        if self.path is None:
+            return True
+        if path is None:
+            return False
+        decoded = unquote(path)
+        if {".", ".."} & set(decoded.split("/")) or "\\" in decoded:
+            return False
+        return any(glob.matches(decoded) for glob in self.path)
+
+
+def check(pattern: str) -> None:
+    """Raises `PermissionDenied` for a URL pattern that climbs with `..`."""
+    if ".." in pattern.split("/"):
+        raise PermissionDenied(
+            f"the permission `network: {pattern}` is refused: `..` is not allowed in a pattern",
+            hint="write the path as it is requested",
+        )
+
+
+@lru_cache(maxsize=256)
+def host_pattern(text: str) -> HostPattern | None:
+    """A pattern, compiled; None for what makes no sense, which covers nothing.
+
+    `api.d` is that host, `*.d` one more label, `**.d` the host and all below, `*` every host. A port or a scheme
+    narrows it, and so does a path, which is a glob (a final `/` covers everything below).
+    """
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        scheme, rest = "", text
+    elif scheme.lower() not in _PORTS:
+        return None
+    host, slash, path = rest.partition("/")
+    depth = 0
+    match = re.fullmatch(r"(\*{1,2})(?:\.(.+?))?(:\d{1,5})?", host)
+    if match is not None:
+        depth, host = (len(match[1]), match[2]) if match[2] else (2, "any")
+        host += match[3] or ""
+    found = address(host)
+    if found is None:
+        return None
+    scheme = scheme.lower()
+    port = found.port if found.port is not None else _PORTS.get(scheme)
+    named = "" if match is not None and not match[2] else found.host
+    return HostPattern(named, depth, scheme or None, port, _paths(path) if slash else None)
+
+
+def _paths(path: str) -> tuple[Glob, ...] | None:
+    """The globs of a URL pattern's path; None for `/` alone, which is everything."""
+    if not path:
+        return None
+    decoded = "/" + unquote(path)
+    return (Glob(decoded.rstrip("/")), Glob(decoded + "**")) if decoded.endswith("/") else (Glob(decoded),)
+
+
+# ---------------------------------------------------------------- public and private addresses
+
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+_GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
+"""All that is assigned to the open internet; NAT64 aside."""
+_DOCUMENTATION: Final = ipaddress.IPv6Network("3fff::/20")
+_ISATAP: Final = frozenset({0x0000_5EFE, 0x0200_5EFE})
+
+
+def is_public(address: IPAddress) -> bool:
+    """Whether the address belongs to the open internet; for one that carries an IPv4 address inside, both must."""
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = _inner(address)
+        if inner is not None and not is_public(inner):
+            return False
+        if inner is not None and (address.ipv4_mapped or address in _NAT64):
+            return True  # these stand for the IPv4 address and have no standing of their own
+        if address not in _GLOBAL_UNICAST or address in _DOCUMENTATION:
+            return False
+    return address.is_global and not address.is_multicast
+
+
+def _inner(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """The IPv4 address that an IPv6 address carries: mapped, 6to4, Teredo, NAT64, IPv4-compatible, ISATAP."""
+    known = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
+    if known is not None:
+        return known
+    bits = int(address)
+    if address in _NAT64 or bits >> 32 == 0 or (bits >> 32) & 0xFFFF_FFFF in _ISATAP:
+        return ipaddress.IPv4Address(bits & 0xFFFF_FFFF)
+    return None

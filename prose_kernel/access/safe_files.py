@@ -1,0 +1,186 @@
+"""Files reached without following a link: what was checked is what is opened (exec-and-tasks.md 3.4, hazard 92).
+
+A path is resolved once, by text. Rules judge the resolved path; then it is walked from the root, component by
+component, by descriptors that refuse links. A link that is put in between the check and the use makes the walk fail.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from prose_kernel.access import paths
+
+_DIRECTORY: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_LISTED: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_SYSTEM: Final = ("/proc", "/sys", "/dev")
+
+
+class ToolRefused(Exception):
+    """The permissions do not allow a call; the message says which rule, for the model and for the trace.
+
+    `audited` tells that the tool has written it into the audit log itself.
+    """
+
+    audited = False
+
+
+class ToolFailed(Exception):
+    """A call was allowed and did not work: no such file, no match, a time limit. The message is for the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A path as it was named, and the resolved one: absolute, without links, `.` or `..` (it may not exist)."""
+
+    named: str
+    path: str
+
+
+def resolve(text: str, cwd: str, home: str) -> Place:
+    """The object that a path names, relative to `cwd`; `~/` is `home`.
+
+    Raises `ToolFailed` for what cannot be a path, `ToolRefused` for one that leads nowhere or into the kernel's files.
+    """
+    if not text.strip() or "\0" in text:
+        raise ToolFailed("the path must be a non-empty text without NUL")
+    named = home + text[1:] if text == "~" or text.startswith("~/") else text
+    full = os.path.join(cwd, named)  # noqa: PTH118 - pathlib drops what matters here
+    try:
+        os.fsencode(full)
+    except ValueError:
+        raise ToolFailed(f"'{text}' is not a usable path") from None
+    plain = os.path.normpath(full)
+    if any(paths.is_below(plain, place) for place in _SYSTEM) and not cwd.startswith(_SYSTEM):
+        raise ToolRefused("system files are never open to a session")
+    found = paths.resolve(full)
+    if found.reason is not None:
+        raise (ToolFailed if found.reason == paths.TOO_LONG else ToolRefused)(f"'{text}': {found.reason}")
+    return Place(text, found.path)
+
+
+@contextlib.contextmanager
+def parent(path: str, *, create: bool = False) -> Iterator[tuple[int, str]]:
+    """A descriptor of the directory that holds a resolved path, and the last name. `create` makes missing directories.
+
+    Raises `OSError`; `ELOOP` or `ENOTDIR` where a link has come in between.
+    """
+    *directories, name = path.split("/")[1:]
+    descriptor = os.open("/", _DIRECTORY)
+    try:
+        for part in directories:
+            deeper = _enter(descriptor, part, create=create)
+            os.close(descriptor)
+            descriptor = deeper
+        yield descriptor, name or "."
+    finally:
+        os.close(descriptor)
+
+
+def _enter(directory: int, name: str, *, create: bool) -> int:
+    try:
+        return os.open(name, _DIRECTORY, dir_fd=directory)
+    except FileNotFoundError:
+        if not create:
+            raise
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, dir_fd=directory)
+    return os.open(name, _DIRECTORY, dir_fd=directory)
+
+
+@contextlib.contextmanager
+def opened(place: Place) -> Iterator[int]:
+    """A descriptor of a regular file, for reading. Raises `ToolFailed` in words."""
+    with words(place), parent(place.path) as (directory, name):
+        _regular(os.stat(name, dir_fd=directory, follow_symlinks=False), place)
+        descriptor = os.open(name, _READ, dir_fd=directory)
+        try:
+            _regular(os.fstat(descriptor), place)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def opened_directory(place: Place) -> Iterator[int]:
+    """A descriptor of a directory, for listing. Raises `ToolFailed` in words."""
+    with words(place), parent(place.path) as (directory, name):
+        descriptor = os.open(name, _LISTED, dir_fd=directory)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def _regular(found: os.stat_result, place: Place) -> None:
+    if stat.S_ISLNK(found.st_mode):
+        raise OSError(errno.ELOOP, "link")
+    if stat.S_ISDIR(found.st_mode):
+        raise ToolFailed(f"'{place.named}' is a directory")
+    if not stat.S_ISREG(found.st_mode):
+        raise ToolFailed(f"'{place.named}' is not a regular file")
+
+
+def write_whole(place: Place, data: bytes) -> None:
+    """Create or replace a file, whole or not at all; an existing one keeps its mode. Missing directories are made.
+
+    Raises `ToolFailed` in words.
+    """
+    with words(place), parent(place.path, create=True) as (directory, name):
+        mode = _mode(directory, name, place)
+        temporary = f".{name[:100]}.{secrets.token_hex(4)}.tmp"
+        descriptor = os.open(temporary, _CREATE, 0o666, dir_fd=directory)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                if mode is not None:
+                    os.fchmod(file.fileno(), mode)
+            os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary, dir_fd=directory)
+            raise
+
+
+def _mode(directory: int, name: str, place: Place) -> int | None:
+    """The mode bits to keep; None for a new file."""
+    try:
+        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    _regular(found, place)
+    return stat.S_IMODE(found.st_mode)
+
+
+@contextlib.contextmanager
+def words(place: Place) -> Iterator[None]:
+    """The system's errors as `ToolFailed`, in words that name the path as it was named."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise ToolRefused(f"'{place.named}' became a link while it was being opened") from None
+        raise ToolFailed(f"'{place.named}': {reason(error)}") from None
+
+
+def reason(error: OSError) -> str:
+    """Why the system refused, in lower case and without a path."""
+    known = {
+        errno.ENOENT: "there is no such file or directory",
+        errno.ENOTDIR: "a part of the path is not a directory",
+        errno.EEXIST: "something else is in its place",
+        errno.ENAMETOOLONG: "the name is too long",
+        errno.EACCES: "the system does not permit it",
+        errno.EPERM: "the system does not permit it",
+        errno.ENOSPC: "the disk is full",
+        errno.EROFS: "the disk is read-only",
+    }
+    return known.get(error.errno or 0) or (error.strerror or "it did not work").lower()

@@ -1,0 +1,323 @@
+"""Cassette files on disk: where they are, what is in them, and how records are added to them.
+
+A record is one write under a lock that other kernels honour; rewriting is all or nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Final
+
+from prose_kernel.access import plain_files
+from prose_kernel.cassettes import records
+from prose_kernel.cassettes.records import BadLine, Record, encoded, head
+from prose_kernel.errors import UsageError
+from prose_kernel.runtime.session_options import CassetteOptions, Surroundings
+
+if TYPE_CHECKING:
+    from filelock import FileLock
+
+DIRECTORY = "cassettes"
+SUFFIX = ".jsonl"
+EVALUATION: Final = f".eval{SUFFIX}"
+"""How the names of recordings of evaluations end."""
+UNNAMED = "session"
+
+Signature = tuple[int, int, int]
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A record and its place. `used`: this run has replayed or written it. `replaced`: a later one counts."""
+
+    file: str
+    line: int
+    record: Record
+    raw: bytes
+    used: bool = False
+    replaced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """A line that does not count: its bytes, and why. `torn`: the last one, not written to its end."""
+
+    line: int
+    raw: bytes
+    why: str
+    torn: bool = False
+    newer: bool = False
+
+
+@dataclass(slots=True)
+class CassetteFile:
+    """A cassette as it was read: `name` is how messages refer to it."""
+
+    path: Path
+    name: str
+    signature: Signature | None = None
+    entries: list[Entry] = field(default_factory=list)
+    bad: list[Bad] = field(default_factory=list)
+    places: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def warnings(self) -> Iterable[str]:
+        newer = [bad for bad in self.bad if bad.newer]
+        for bad in self.bad:
+            if bad.torn:
+                yield f"{self.name}, line {bad.line}: the last record was not written to its end; it is left out"
+            elif not bad.newer:
+                yield f"{self.name}, line {bad.line} is left out: {bad.why}"
+        if newer:
+            more = f" and {len(newer) - 1} more" if len(newer) > 1 else ""
+            yield (
+                f"{self.name}, line {newer[0].line}{more}: left out, written by a newer prose_kernel ({newer[0].why})"
+            )
+
+
+def signature_of(path: Path) -> Signature | None:
+    """What changes when a file does; None: there is no such file."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+def read_file(path: Path, name: str) -> CassetteFile:
+    """A cassette. Raises `OSError`; a line that makes no sense is put aside, never fatal."""
+    signature = signature_of(path)
+    return parse(plain_files.read(path, plain_files.HUGE), path, name, signature)
+
+
+def parse(data: bytes, path: Path, name: str, signature: Signature | None = None) -> CassetteFile:
+    """The records in the bytes of a cassette."""
+    found = CassetteFile(path, name, signature)
+    lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    torn = lines.pop() if lines else b""
+    for number, line in enumerate(lines, 1):
+        if line and not line.isspace():
+            _take(found, number, line)
+    if torn and not torn.isspace():
+        _take(found, len(lines) + 1, torn, last=True)
+    _supersede(found)
+    return found
+
+
+def _take(found: CassetteFile, number: int, line: bytes, *, last: bool = False) -> None:
+    try:
+        record = records.read(line)
+    except BadLine as bad:
+        found.bad.append(Bad(number, line, str(bad), torn=last))
+        return
+    if record.v > records.VERSION:
+        found.bad.append(Bad(number, line, f"format version {record.v}", newer=True))
+    elif record.t not in records.TYPES:
+        found.bad.append(Bad(number, line, f"records of type {record.t!r}", newer=True))
+    else:
+        found.entries.append(Entry(found.name, number, record, line))
+        if b'"ws":' in line or b'"home":' in line:
+            _learn(found, record)
+
+
+def _learn(found: CassetteFile, record: Record) -> None:
+    """The directories of the machine that this was recorded on: they count as this machine's in keys."""
+    try:
+        meta = records.part(record.meta, records.Meta)
+    except BadLine:
+        return
+    for place, word in ((meta.ws, "«ws»"), (meta.home, "«home»")):
+        if place.startswith("/") and 3 < len(place) < 400:
+            found.places[place] = word
+
+
+def _supersede(found: CassetteFile) -> None:
+    """In one file a first attempt replaces everything that was recorded earlier under its key and path; a further
+    attempt what was recorded for the same attempt. A damaged record replaces nothing and is put aside."""
+    latest: dict[tuple[str, str], dict[int, Entry]] = {}
+    entries, found.entries = found.entries, []
+    for entry in entries:
+        record = entry.record
+        repeated = record.t in records.ANSWERS and (record.key, record.at) in latest
+        if repeated and (why := records.damage(record)) is not None:
+            found.bad.append(Bad(entry.line, entry.raw, why))
+            continue
+        found.entries.append(entry)
+        if record.t not in records.ANSWERS:
+            continue
+        attempts = latest.setdefault((record.key, record.at), {})
+        dropped = list(attempts.values()) if record.tried == 1 else [attempts.get(record.tried)]
+        for former in dropped:
+            if former is not None:
+                former.replaced = True
+        if record.tried == 1:
+            attempts.clear()
+        attempts[record.tried] = entry
+
+
+# ---------------------------------------------------------------- where they are
+
+
+def own_path(options: CassetteOptions, where: Surroundings) -> Path:
+    """The cassette that is written: by its name, after the notebook, or `cassettes/session.jsonl`.
+
+    Raises `UsageError` for a name that leads out of the workspace.
+    """
+    workspace = Path(where.cwd)
+    if options.name:
+        return _named(options.name, workspace)
+    stem = UNNAMED
+    if where.notebook and PurePath(where.notebook).suffix == ".ipynb":
+        stem = PurePath(where.notebook).stem
+    return workspace / DIRECTORY / (stem + SUFFIX)
+
+
+def _named(name: str, workspace: Path) -> Path:
+    plain = PurePath(name)
+    relative = plain if "/" in name or name.endswith(SUFFIX) else PurePath(DIRECTORY, name + SUFFIX)
+    if relative.suffix != SUFFIX:
+        relative = relative.with_name(relative.name + SUFFIX)
+    path = Path(os.path.normpath(workspace / relative))
+    if re.search(r"[\x00-\x1f]", name) or not path.is_relative_to(workspace):
+        raise UsageError(
+            f"cassette {name!r}: a cassette is kept below the working directory",
+            hint="give a name (`demo`) or a relative path (`recordings/demo.jsonl`)",
+        )
+    return path
+
+
+def shown_name(path: Path, workspace: Path) -> str:
+    """A cassette's path as messages show it."""
+    return path.relative_to(workspace).as_posix() if path.is_relative_to(workspace) else path.name
+
+
+def all_paths(own: Path, workspace: Path) -> list[Path]:
+    """Every cassette that a replay reads: the own one first, then those in `cassettes/` by name. The recordings of
+    other evaluations are not among them."""
+    directory = workspace / DIRECTORY
+    try:
+        others = sorted(path for path in directory.iterdir() if path.suffix == SUFFIX and path.name[0] != ".")
+    except OSError:
+        others = []
+    return [own, *(path for path in others if path != own and not path.name.endswith(EVALUATION))]
+
+
+# ---------------------------------------------------------------- writing
+
+PATIENCE: Final = 10.0
+"""Seconds that a record waits for another kernel to finish writing."""
+
+LOCK: Final = ".lock"
+
+
+class Busy(OSError):
+    """Another process is writing."""
+
+
+class Writer:
+    """The cassette that is written. Everything here raises `OSError`, and `Busy` when the lock cannot be had.
+
+    Nothing is kept open between two records: another kernel may have put a new file in its place.
+    """
+
+    def __init__(self, path: Path, *, private: bool = False) -> None:
+        self.path = path
+        self._private = private
+        self._lock: FileLock | None = None
+        self._known = (0, 0, 0)  # inode, size and lines of the file as we left it
+
+    def append(self, lines: bytes, *, patience: float = PATIENCE) -> int:
+        """Add whole lines; the number of the first one is returned. A file that cannot take all of them is left as it
+        was."""
+        self._prepare()
+        with self._locked(patience):
+            descriptor = plain_files.descriptor(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, self._mode)
+            try:
+                return self._append(descriptor, lines)
+            finally:
+                os.close(descriptor)
+
+    def rewrite(self, change: Callable[[bytes], bytes | None], *, patience: float = PATIENCE) -> bool:
+        """Replace the content by `change` of it, atomically; None from it changes nothing."""
+        if not os.path.lexists(self.path):
+            return False
+        with self._locked(patience):
+            data = change(plain_files.read(self.path, plain_files.HUGE))
+            if data is None:
+                return False
+            plain_files.write_whole(self.path, data, durable=True, in_place=True)
+            return True
+
+    def _append(self, descriptor: int, lines: bytes) -> int:
+        """Write to the end of an open file, after a line end if the last writer did not come to one."""
+        found = os.fstat(descriptor)
+        size = found.st_size
+        if size == 0:
+            before, lines = 0, encoded(head()) + lines
+            first = 2
+        elif self._known[:2] == (found.st_ino, size):
+            before = self._known[2]
+            first = before + 1
+        else:
+            before = _line_ends(descriptor, size)
+            first = before + 1
+            if os.pread(descriptor, 1, size - 1) != b"\n":
+                lines, first = b"\n" + lines, first + 1
+        written = 0
+        try:
+            while written < len(lines):
+                written += os.write(descriptor, memoryview(lines)[written:])
+        except OSError:
+            os.ftruncate(descriptor, size)
+            raise
+        self._known = (found.st_ino, size + len(lines), before + lines.count(b"\n"))
+        return first
+
+    @property
+    def _mode(self) -> int:
+        return 0o600 if self._private else 0o666
+
+    def _prepare(self) -> None:
+        directory = self.path.parent
+        if not directory.is_dir():
+            try:
+                directory.mkdir(parents=True, exist_ok=True)
+            except FileExistsError:
+                raise NotADirectoryError(errno.ENOTDIR, f"{directory.name} is not a directory") from None
+            with (
+                contextlib.suppress(FileExistsError),
+                (directory / ".gitignore").open("x", encoding="utf-8") as ignored,
+            ):
+                ignored.write(f"{LOCK}\n.gitignore\n")
+
+    @contextlib.contextmanager
+    def _locked(self, patience: float) -> Iterator[None]:
+        from filelock import FileLock, Timeout
+
+        if self._lock is None:
+            self._lock = FileLock(self.path.parent / LOCK, thread_local=False)
+        try:
+            self._lock.acquire(timeout=patience, poll_interval=0.01)
+        except Timeout:
+            raise Busy(None, "another process is writing to it") from None
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+
+def _line_ends(descriptor: int, size: int) -> int:
+    count = at = 0
+    while at < size:
+        piece = os.pread(descriptor, 1 << 20, at)
+        if not piece:
+            break
+        count += piece.count(b"\n")
+        at += len(piece)
+    return count

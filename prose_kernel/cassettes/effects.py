@@ -1,0 +1,259 @@
+"""The files that a recorded session wrote: described for the record, written again on replay (sessions.md 4.2).
+
+A cassette may come from anywhere. Files that it names are written only inside the workspace, through no link, where the
+session of *this* program may write, and never over content that was not recorded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Final
+
+from prose_kernel.access import plain_files
+from prose_kernel.access.policy import Policy, Ruling
+from prose_kernel.cassettes.records import Seen, Written, builtins
+from prose_kernel.cassettes.redaction import Redaction
+from prose_kernel.errors import PermissionDenied, ProviderError
+from prose_kernel.runtime.ports import FileWrite, SessionRequest, SessionResult, Target
+from prose_kernel.runtime.secret_patterns import holds_private_key
+from prose_kernel.runtime.text import one_line
+
+if TYPE_CHECKING:
+    from prose_kernel.cassettes.cassette_store import CassetteStore
+
+LONGEST: Final = 256 * 1024
+"""Bytes of a file that are recorded; of a longer one only the digest is."""
+
+MayWrite = Callable[[str], Awaitable[bool]]
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+# ---------------------------------------------------------------- recording
+
+
+def describe(writes: Iterable[FileWrite], cwd: str, redaction: Redaction) -> tuple[list[Written], list[str]]:
+    """What is recorded of the writes, and the paths outside of the workspace, which no replay will write."""
+    found, outside = [], []
+    for write in writes:
+        path = _relative(write.path, cwd)
+        if path is None:
+            outside.append(write.path)
+        elif (written := _described(write, path, cwd, redaction)) is not None:
+            found.append(written)
+    return found, outside
+
+
+def _described(write: FileWrite, path: str, cwd: str, redaction: Redaction) -> Written | None:
+    before = _digest(redaction.text(write.before).encode("utf-8", "replace")) if write.before is not None else None
+    if write.after is None:
+        data = _bytes(Path(cwd, path))
+        if data is None and write.before is None:
+            return None  # made and removed again
+        return Written(path, _digest(data) if data is not None else None, None, before)
+    text = redaction.text(write.after)
+    data = text.encode("utf-8", "replace")
+    return Written(path, _digest(data), text if len(data) <= LONGEST else None, before)
+
+
+def _relative(path: str, cwd: str) -> str | None:
+    """A path as a record names it: below the workspace, with slashes."""
+    absolute = os.path.normpath(os.path.join(cwd, os.path.expanduser(path)))  # noqa: PTH111, PTH118 - text alone
+    for workspace in (cwd, os.path.realpath(cwd)):
+        if absolute.startswith(workspace.rstrip("/") + "/"):
+            return absolute[len(workspace.rstrip("/")) + 1 :]
+    return None
+
+
+def _bytes(path: Path) -> bytes | None:
+    try:
+        return plain_files.read(path)
+    except OSError:
+        return None
+
+
+def changed(reads: Iterable[Seen], cwd: str, redaction: Redaction) -> list[str]:
+    """The files that a session read and that hold something else now, or are gone."""
+    return [seen.path for seen in reads if seen.sha256 not in _states(_bytes(Path(cwd, seen.path)), redaction)]
+
+
+def _states(here: bytes | None, redaction: Redaction) -> set[str | None]:
+    """The digests that what is there may go by: as it is, and as it would be recorded."""
+    if here is None:
+        return {None}
+    try:
+        return {_digest(here), _digest(redaction.text(here.decode()).encode())}
+    except UnicodeDecodeError:
+        return {_digest(here)}
+
+
+# ---------------------------------------------------------------- replaying
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One file to bring into the state after: its bytes, None to remove it."""
+
+    path: Path
+    data: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """Whose writes are made again, and under which rules."""
+
+    request: SessionRequest
+    policy: Policy
+    cwd: str
+    redaction: Redaction
+    source: str
+    """The record in words: `cassettes/demo.jsonl, line 4`."""
+
+    async def apply(self, writes: Sequence[Written], may_write: MayWrite) -> None:
+        """Write the files again: all of them may be written, or none is. Raises `ProviderError` saying which and why.
+
+        `may_write` asks the person, for rules that say so.
+        """
+        steps = [step for write in writes if (step := self._step(write)) is not None]
+        for step in steps:
+            await self._permit(step, may_write)
+        for step in steps:
+            self._make(step)
+
+    def _step(self, write: Written) -> _Step | None:
+        """What is to be done for one file; None: it is in its state after already."""
+        path = self._place(write.path)
+        here = _bytes(path)
+        states = _states(here, self.redaction)
+        if (write.sha256 in states) if write.sha256 is not None else here is None:
+            return None
+        if write.before not in states:
+            raise self._refused(
+                write.path,
+                "what is there is neither what was there before nor what the session wrote",
+                "put back what was there (`git checkout`, or remove the file), or record the session again",
+            )
+        if write.sha256 is None:
+            return _Step(path, None)
+        if write.text is None:
+            raise self._refused(
+                write.path,
+                "its content was too long to be recorded, or not text",
+                "put the file there before the replay, or record the session again",
+            )
+        data = write.text.encode("utf-8", "replace")
+        if _digest(data) != write.sha256:
+            raise self._refused(write.path, "its recorded content is damaged", "record the session again")
+        return _Step(path, data)
+
+    def _place(self, name: str) -> Path:
+        """The place of a recorded path: inside the workspace, through no link, a file or nothing at all."""
+        plain = PurePosixPath(name)
+        if plain.is_absolute() or not plain.parts or ".." in plain.parts or "\x00" in name:
+            raise self._refused(name, "a recorded file lies inside the workspace", None)
+        if any(part.casefold() == ".git" for part in plain.parts):
+            raise self._refused(name, "a recording writes nothing into `.git`", None)
+        path = Path(self.cwd)
+        for number, part in enumerate(plain.parts, 1):
+            path = path / part
+            try:
+                mode = path.lstat().st_mode
+            except FileNotFoundError:
+                continue
+            except OSError:
+                raise self._refused(name, "it cannot be looked at", None) from None
+            if stat.S_ISLNK(mode):
+                raise self._refused(name, "a link is in its way", None)
+            wanted = stat.S_ISREG if number == len(plain.parts) else stat.S_ISDIR
+            if not wanted(mode):
+                raise self._refused(name, "something else is in its place", None)
+        return path
+
+    async def _permit(self, step: _Step, may_write: MayWrite) -> None:
+        ruling = self._ruling(step)
+        name = step.path.relative_to(self.cwd).as_posix()
+        if ruling.answer == "allow" or (ruling.answer == "prompt" and await may_write(name)):
+            return
+        why = ruling.why if ruling.answer == "deny" else f"{ruling.why}, and it was not allowed"
+        raise PermissionDenied(
+            f"the recorded session wrote {one_line(name)}, which this one may not: {why}",
+            hint="allow it in `permissions:`, or record the session again",
+        )
+
+    def _ruling(self, step: _Step) -> Ruling:
+        return self.policy.rule("write", os.path.realpath(step.path))
+
+    def _make(self, step: _Step) -> None:
+        try:
+            if step.data is None:
+                step.path.unlink()
+            else:
+                plain_files.write_whole(step.path, step.data, durable=True, in_place=True)
+        except OSError as problem:
+            name = step.path.relative_to(self.cwd).as_posix()
+            raise self._refused(name, problem.strerror or "it cannot be written", None) from None
+
+    def _refused(self, name: str, why: str, hint: str | None) -> ProviderError:
+        return ProviderError(
+            f"the files of {self.source} cannot be written again: {one_line(name)}: {why}", retryable=False, hint=hint
+        )
+
+
+# ---------------------------------------------------------------- an answer
+
+
+def answer_of(
+    result: SessionResult, request: SessionRequest, shelf: CassetteStore
+) -> tuple[dict[str, Any] | None, list[str]]:
+    """`out` of a session's record, and warnings for the person. None: it must not be recorded."""
+    text = result.text if result.text is not None else written_answer(request.target, shelf.where.cwd)
+    writes, outside = describe(result.writes, shelf.where.cwd, shelf.redaction)
+    warnings = [
+        f"session {request.at} wrote {path}, outside of the working directory: a replay will not write it"
+        for path in outside
+    ]
+    trace = [
+        {"tool": use.tool, "summary": use.summary, "outcome": use.outcome, "detail": use.detail} for use in result.trace
+    ]
+    texts = [
+        text,
+        result.reply,
+        result.memory_after,
+        result.segment,
+        result.summary,
+        *(write.after for write in result.writes),
+    ]
+    if any(holds_private_key(text) for text in [*texts, *(use.detail for use in result.trace)] if text):
+        warnings.append(f"session {request.at} is not recorded: its answer holds a private key (PEM)")
+        return None, warnings
+    out: dict[str, Any] = {
+        "text": text,
+        "memory_after": result.memory_after,
+        "writes": [builtins(write) for write in writes],
+    }
+    cut = result.details.get("cut") is True
+    reads = [{"path": read.path, "sha256": read.sha256} for read in result.reads]
+    more = {"reads": reads, "summary": result.summary, "segment": result.segment, "trace": trace, "cut": cut}
+    more["reply"] = result.reply
+    return out | {name: value for name, value in more.items() if value}, warnings
+
+
+def written_answer(target: Target | None, cwd: str) -> str | None:
+    """The answer that a session wrote to its binding itself, without the header; None where it cannot be read."""
+    if target is None or not target.location:
+        return None
+    try:
+        text = plain_files.read(Path(cwd, target.location)).decode()
+    except (OSError, UnicodeDecodeError):
+        return None
+    if text.startswith(target.header):
+        return text[len(target.header) :]
+    _, separator, value = text.partition("\n---\n")
+    return value.removeprefix("\n") if separator and text.startswith("# ") else text

@@ -1,0 +1,225 @@
+"""What makes two requests the same: the content of a question, without what differs from run to run (sessions.md 4.2).
+
+A record's `req` says everything that counts, long texts by their digest; its key is the digest of that object. So a key
+can be checked, and made again after a redaction, from the record alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import structs
+
+from prose_kernel.access import plain_files
+from prose_kernel.access.policy import Policy, touches
+from prose_kernel.cassettes.records import canonical, key_of
+from prose_kernel.cassettes.redaction import Redaction
+from prose_kernel.errors import PermissionDenied
+from prose_kernel.runtime.content import Material, images_in, material, readable
+from prose_kernel.runtime.ports import LAST_RESULT, ContextItem, Given, JudgeRequest, SessionRequest
+from prose_kernel.runtime.secret_patterns import holds_private_key
+from prose_kernel.runtime.session_options import Rule, Surroundings
+from prose_kernel.runtime.text import NAME
+from prose_kernel.runtime.values import Value
+
+WHOLE: Final = 65_536
+"""Characters of a prompt that a record holds; of a longer one it holds the beginning and the digest."""
+HEAD: Final = 1_000
+"""Characters of a context or of another long text that are held, for people and for telling what has changed."""
+SHOWN: Final = 20
+"""Bindings that a judge is shown when the question names none."""
+_FORMER: Final = ("read", "write", "edit")
+
+__all__ = ["HEAD", "WHOLE", "Identity", "digest", "held", "key_of"]
+
+Req = dict[str, Any]
+ToolNames = Callable[[SessionRequest], tuple[str, ...]]
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def held(text: str, whole: int = 0) -> Any:
+    """A text as `req` holds it: itself up to `whole` characters, else its digest, length and beginning."""
+    if len(text) <= whole:
+        return text
+    return {"sha256": digest(text), "chars": len(text), "head": text[:HEAD]}
+
+
+class Identity:
+    """Makes `req` of a request. `permissions` are the host's rules."""
+
+    def __init__(
+        self, redaction: Redaction, where: Surroundings, tool_names: ToolNames, permissions: Mapping[str, Rule]
+    ) -> None:
+        self.redaction = redaction
+        self._where = where
+        self._cwd = where.cwd
+        self._tool_names = tool_names
+        self._permissions = dict(permissions)
+
+    # ------------------------------------------------------------ what is asked
+
+    def session(self, request: SessionRequest) -> Req:
+        same = self.redaction.identity
+        memory = same(_memory(request))
+        names = self._tool_names(request)
+        return _without_empty(
+            {
+                "kind": request.kind,
+                "model": request.model,
+                "system": held(same(request.system), WHOLE) if request.system else None,
+                "prompt": held(same(request.task), WHOLE),
+                "context": {**self._given(request.given), **self._context(request.context or ())},
+                "settings": same(canonical(request.settings).decode()) if request.settings else None,
+                "output": held(same(canonical(request.output).decode())) if request.output else None,
+                "correction": held(same(request.correction), WHOLE) if request.correction else None,
+                "memory": "sha256:" + digest(memory) if memory else None,
+                "skills": {same(name): self._skill(name) for name in request.skills},
+                "tools": sorted(names),
+                "perm": self._touched(request, names),
+            }
+        )
+
+    def former_session(self, req: Req, request: SessionRequest) -> Req:
+        """The same request as keyed before version 0.2: with all rules, and tools for the session's own files."""
+        rules = "sha256:" + digest(self.redaction.identity(self._rules(request)))
+        return {**req, "tools": sorted({*req.get("tools", ()), *_FORMER}), "perm": rules}
+
+    def holds_private_key(self, request: SessionRequest) -> bool:
+        """Whether any text that the session would get holds a private key."""
+        context = [self._content(item) for item in request.context or () if not item.missing]
+        given = request.given.text if request.given is not None else None
+        texts = (request.task, request.system, _memory(request), given, *context)
+        return any(holds_private_key(text) for text in texts if text)
+
+    def judgement(
+        self, kind: str, request: JudgeRequest, *, options: tuple[str, ...] = (), value: str = "", path: str = ""
+    ) -> Req:
+        """A question to the judge: its text and schema, and the bindings that it is sent."""
+        same = self.redaction.identity
+        sent = material(request) if kind in ("decide", "choose") else Material({}, {})
+        return _without_empty(
+            {
+                "kind": kind,
+                "condition": held(same(request.text), WHOLE),
+                "options": [same(option) for option in options],
+                "loop": request.loop,
+                "path": same(path),
+                "text": held(same(value)) if value else None,
+                "bindings": {same(name): held(same(text)) for name, text in sent.whole.items()},
+                "previews": {same(name): same(text) for name, text in sent.previews.items()},
+            }
+        )
+
+    def former_judgement(self, req: Req, request: JudgeRequest) -> Req | None:
+        """The same question as it was keyed before version 0.2; None where nothing has changed."""
+        if request.subject is not None:
+            return None
+        if LAST_RESULT in request.bindings:  # it was not sent before
+            named = {name: value for name, value in request.bindings.items() if name != LAST_RESULT}
+            sent = self.judgement("decide", structs.replace(request, bindings=named))
+            former = {name: value for name, value in req.items() if name not in ("bindings", "previews")}
+            return former | {name: sent[name] for name in ("bindings", "previews") if name in sent}
+        if "bindings" not in req or any(name in request.bindings for name in NAME.findall(request.text)):
+            return None
+        same = self.redaction.identity
+        bindings = {same(name): held(same(readable(value))) for name, value in _latest(request).items()}
+        former = {name: value for name, value in req.items() if name != "previews"} | {"bindings": bindings}
+        return former if former != req else None
+
+    def race(self, text: str) -> Req:
+        """A `parallel` with a winner, by how it is written."""
+        return {"kind": "race", "text": held(self.redaction.identity(text), WHOLE)}
+
+    # ------------------------------------------------------------ parts
+
+    def _context(self, items: tuple[ContextItem, ...]) -> Req:
+        found: Req = {}
+        for item in items:
+            name, number = item.name, 1
+            while name in found:
+                number += 1
+                name = f"{item.name}~{number}"
+            text = None if item.missing else self._content(item)
+            found[name] = {"missing": True} if text is None else held(self.redaction.identity(text))
+            if images := [hashlib.sha256(image).hexdigest() for image in images_in(item.content)]:
+                found[name] = {**found[name], "images": images}
+        return found
+
+    def _given(self, given: Given | None) -> Req:
+        """The input of a call, and the content of this run's files that it refers to."""
+        if given is None:
+            return {}
+        same = self.redaction.identity
+        found: Req = {"input": held(same(given.text)) or "empty"}
+        for place in given.references:
+            if given.readable and place.startswith(f"{given.readable}/") and ".." not in place.split("/"):
+                text = self._file(place)
+                found[same(place)] = {"missing": True} if text is None else held(same(text))
+        return found
+
+    def _content(self, item: ContextItem) -> str | None:
+        """The content of a context: as it was given, or as its file holds it."""
+        if item.text is not None:
+            return item.text
+        if item.content is not None:
+            return readable(item.content)
+        return self._file(item.location) if item.location else None
+
+    def _file(self, location: str) -> str | None:
+        path = Path(self._cwd, location).expanduser()
+        try:
+            return plain_files.read(path).decode("utf-8", "replace") if path.is_file() else None
+        except OSError:
+            return None
+
+    def _skill(self, name: str) -> str:
+        """The digest of what a skill says, where it is a file here; its name alone counts otherwise."""
+        for place in (name, f"{name}/SKILL.md"):
+            text = self._file(place)
+            if text is not None:
+                return "sha256:" + digest(self.redaction.identity(text))
+        return "named"
+
+    def policy(self, request: SessionRequest) -> Policy:
+        """The rules of a session. Raises `PermissionDenied` for an invalid pattern."""
+        return Policy.of_session(request, self._permissions, self._where)
+
+    def _touched(self, request: SessionRequest, names: Iterable[str]) -> Req:
+        """The rules that decide about calls of these tools, by kind."""
+        same = self.redaction.identity
+        kinds = {kind for name in names for kind in touches(name)}
+        try:
+            policy = self.policy(request)
+        except PermissionDenied:  # whoever runs the session says so
+            return {kind: repr(rule) for kind, rule in request.permissions.items()}
+        rules = {kind: policy.words(kind) for kind in sorted(kinds)}
+        return {
+            kind: same(rule) if isinstance(rule, str) else [same(pattern) for pattern in rule]
+            for kind, rule in rules.items()
+        }
+
+    def _rules(self, request: SessionRequest) -> str:
+        try:
+            return self.policy(request).digest
+        except PermissionDenied:  # whoever runs the session says so
+            return canonical({"host": self._permissions, "stated": dict(request.permissions)}).decode()
+
+
+def _latest(request: JudgeRequest) -> dict[str, Value]:
+    """The bindings that a question without names was keyed by before version 0.2: the latest ones."""
+    return {name: request.bindings[name] for name in [*request.bindings][-SHOWN:]}
+
+
+def _memory(request: SessionRequest) -> str:
+    """What an agent's memory tells the session."""
+    return request.prelude or (request.memory.text if request.memory is not None else None) or ""
+
+
+def _without_empty(req: Req) -> Req:
+    return {name: value for name, value in req.items() if value not in (None, "", [], {}, ())}

@@ -1,0 +1,236 @@
+"""Which record answers a request: that of its cell, by key and path, then the next unused one of the key, then the
+last (4.2)."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from prose_kernel.cassettes import records
+from prose_kernel.cassettes.cassette_files import Entry
+from prose_kernel.runtime.session_options import Repeats
+
+How = Literal["path", "key", "reuse"]
+_CELL = re.compile(r"(?:(?<=/)|\A)c\d+(?=/|\Z)")
+_SCOPE = re.compile(r"case=[^/]*/variant=[^/]*/r(\d+)/")
+
+
+def tail(at: str) -> str:
+    """An execution path without its cell: what stays the same when cells are renumbered."""
+    return _CELL.sub("", at, count=1)
+
+
+def scope(at: str) -> str:
+    """Which run of an evaluation a path belongs to; "" for one of an ordinary run."""
+    found = _SCOPE.match(at)
+    return found[0] if found is not None else ""
+
+
+def _borrows(scope: str) -> bool:
+    """Whether a run of an evaluation may use what an ordinary run has recorded: the first repetition may, because all
+    others would have the same answers, and be no repetitions."""
+    found = _SCOPE.match(scope)
+    return found is not None and found[1] == "1"
+
+
+@dataclass(slots=True, eq=False)
+class Take:
+    """All attempts that are recorded under one key and path of one file, by their number (from 1)."""
+
+    file: str
+    key: str
+    at: str
+    attempts: dict[int, Entry] = field(default_factory=dict)
+    used: bool = False
+
+    def entry(self, attempt: int) -> Entry | None:
+        """The record of an attempt. A first one whose record is lost gets the first that there is."""
+        found = self.attempts.get(attempt)
+        if found is None and attempt == 1 and self.attempts:
+            found = self.attempts[min(self.attempts)]
+        return found
+
+    @property
+    def last(self) -> Entry:
+        return self.attempts[max(self.attempts)]
+
+
+class _Queue:
+    """Takes in order; the next unused one costs nothing to find, however many are used up."""
+
+    __slots__ = ("_next", "takes")
+
+    def __init__(self) -> None:
+        self.takes: list[Take] = []
+        self._next = 0
+
+    def add(self, take: Take) -> None:
+        self.takes.append(take)
+
+    def rewind(self) -> None:
+        self._next = 0
+
+    def unused(self) -> Take | None:
+        while self._next < len(self.takes) and self.takes[self._next].used:
+            self._next += 1
+        return self.takes[self._next] if self._next < len(self.takes) else None
+
+
+class Index:
+    """The takes of all cassettes, in the order in which they are preferred.
+
+    A run of an evaluation is answered by what was recorded for it, and else (in its first repetition) by what ordinary
+    runs have recorded, which stays there for all others: so no answer depends on which of them is faster.
+    """
+
+    def __init__(self, repeats: Repeats) -> None:
+        self._repeats = repeats
+        self._exact: dict[tuple[str, str], Take] = {}
+        self._by_tail: dict[tuple[str, str], _Queue] = {}
+        self._by_key: dict[str, _Queue] = {}
+        self._by_scope: dict[tuple[str, str], _Queue] = {}
+        self._by_cell: dict[tuple[str, str, str], Take] = {}
+        self._ran: set[tuple[str, str, str]] = set()  # what cells have asked in this process
+        self._borrowed: Counter[tuple[str, str]] = Counter()
+        self._bound: dict[tuple[str, str], tuple[Take, How]] = {}
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        """The records of one file that count. Files are added in order of preference."""
+        made: dict[tuple[str, str], Take] = {}
+        of_cells: dict[tuple[str, str, str], Take] = {}
+        for entry in entries:
+            record = entry.record
+            if entry.replaced or record.t not in records.ANSWERS:
+                continue
+            place = (record.key, record.at)
+            take = made.get(place)
+            if take is None:
+                take = made[place] = Take(entry.file, record.key, record.at)
+                self._put(take)
+            take.attempts[record.tried] = entry
+            take.used = take.used or entry.used
+            if record.cell:
+                of_cells[record.key, tail(record.at), record.cell] = take
+        self._by_cell = of_cells | self._by_cell
+
+    def renewed(self, files: Iterable[Iterable[Entry]]) -> Index:
+        """An index of what is on disk now, which knows what this run has used."""
+        fresh = Index(self._repeats)
+        fresh._ran = self._ran
+        for entries in files:
+            fresh.add(entries)
+        for (key, at), (take, how) in self._bound.items():
+            same = next((t for t in fresh._takes(key) if (t.file, t.at) == (take.file, take.at)), None)
+            if same is not None:
+                fresh.use(same, how, at)
+        return fresh
+
+    def _takes(self, key: str) -> list[Take]:
+        queue = self._by_key.get(key)
+        return queue.takes if queue is not None else []
+
+    def _put(self, take: Take) -> None:
+        self._exact.setdefault((take.key, take.at), take)
+        self._by_tail.setdefault((take.key, tail(take.at)), _Queue()).add(take)
+        self._by_key.setdefault(take.key, _Queue()).add(take)
+        self._by_scope.setdefault((take.key, scope(take.at)), _Queue()).add(take)
+
+    def place(self, key: str, at: str, cell: str) -> str:
+        """The path under which the answer to a request is recorded. A cell that is run again replaces its own record,
+        so that a run from the top gives what it has shown last."""
+        own = self._by_cell.get((key, tail(at), cell)) if cell else None
+        return own.at if own is not None else at
+
+    def record(self, entry: Entry, at: str) -> list[Entry]:
+        """The record that this run has just written for a request at this path, with those that it replaces in the same
+        file."""
+        place = (entry.record.key, entry.record.at)
+        take = self._exact.get(place)
+        replaced: list[Entry] = []
+        if take is None or take.file != entry.file:
+            take = Take(entry.file, *place, used=True)
+            self._exact[place] = take
+            self._by_key.setdefault(take.key, _Queue()).add(take)
+        elif entry.record.tried == 1:
+            replaced, take.attempts = list(take.attempts.values()), {}
+        elif (former := take.attempts.get(entry.record.tried)) is not None:
+            replaced = [former]
+        take.attempts[entry.record.tried] = entry
+        take.used = entry.used = True
+        self._bound[take.key, at] = (take, "path")
+        if cell := entry.record.cell:
+            self._by_cell[take.key, tail(at), cell] = take
+            self._ran.add((take.key, tail(at), cell))
+        return replaced
+
+    def drop(self, take: Take, entry: Entry) -> None:
+        """A record that cannot answer counts no more."""
+        entry.replaced = True
+        take.attempts = {number: other for number, other in take.attempts.items() if other is not entry}
+        if not take.attempts:
+            take.used = True
+            self._exact = {place: other for place, other in self._exact.items() if other is not take}
+            self._by_cell = {place: other for place, other in self._by_cell.items() if other is not take}
+            self._bound = {place: bound for place, bound in self._bound.items() if bound[0] is not take}
+            for queue in (*self._by_key.values(), *self._by_tail.values(), *self._by_scope.values()):
+                queue.takes = [other for other in queue.takes if other is not take]
+                queue.rewind()
+
+    def find(self, key: str, at: str, cell: str = "") -> tuple[Take, How] | None:
+        """The take that answers a request, which is not used up by asking. What a cell has recorded answers it, and no
+        other record; once in a process: a cell that is run again there asks again."""
+        bound = self._bound.get((key, at))
+        if bound is not None:
+            return bound
+        place = (key, tail(at), cell)
+        if cell and (take := self._by_cell.get(place)) is not None:
+            if place not in self._ran:
+                return take, "path" if take.at == at else "key"
+            return (take, "reuse") if self._repeats == "reuse" else None
+        exact = self._exact.get((key, at))
+        if exact is not None:
+            return exact, "path"
+        own = scope(at)
+        for queue in (self._by_tail.get((key, tail(at))), self._by_scope.get((key, own))):
+            if queue is not None and (take := queue.unused()) is not None:
+                return take, "key"
+        if own and (lent := self._lent(key, own)) is not None:
+            return lent, "key"
+        if self._repeats == "reuse" and (last := next(self._reusable(key, own), None)) is not None:
+            return last, "reuse"
+        return None
+
+    def _reusable(self, key: str, own: str) -> Iterator[Take]:
+        """The takes that may answer again, the last one first: for an ordinary run none of an evaluation."""
+        return (take for take in reversed(self._takes(key)) if own or not scope(take.at))
+
+    def _lent(self, key: str, own: str) -> Take | None:
+        """What ordinary runs have recorded, for this run of an evaluation."""
+        queue = self._by_scope.get((key, "")) if _borrows(own) else None
+        number = self._borrowed[key, own]
+        return queue.takes[number] if queue is not None and number < len(queue.takes) else None
+
+    def take(self, key: str, at: str) -> Take | None:
+        """The take that is recorded under a key and a path."""
+        return self._exact.get((key, at))
+
+    def count(self, key: str, own: str = "") -> int:
+        """How many takes there are of a key for a run of this scope."""
+        return sum(1 for _ in self._reusable(key, own))
+
+    def use(self, take: Take, how: How, at: str, cell: str = "") -> None:
+        """A request at this path is answered by the take, and its further attempts are too."""
+        take.used = True
+        if cell:
+            self._ran.add((take.key, tail(at), cell))
+        own = scope(at)
+        if own and not scope(take.at) and (take.key, at) not in self._bound:
+            self._borrowed[take.key, own] += 1
+        self._bound[take.key, at] = (take, how)
+
+    def __iter__(self) -> Iterator[Take]:
+        for queue in self._by_key.values():
+            yield from queue.takes

@@ -1,0 +1,151 @@
+"""A cassette's bytes made orderly: canonical order and form, duplicates out, secrets out, unused records out.
+
+Everything here takes the bytes of a file and gives what is to stand in it, with what was done; nothing is ever dropped
+but what was asked for. Lines that make no sense are handed back to be kept aside.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from prose_kernel.cassettes import cassette_files as files
+from prose_kernel.cassettes import records
+from prose_kernel.cassettes.cassette_files import CassetteFile, Entry
+from prose_kernel.cassettes.effects import LONGEST
+from prose_kernel.cassettes.keys import HEAD, digest, key_of
+from prose_kernel.cassettes.redaction import Redaction
+
+_NUMBER: Final = re.compile(r"\d+")
+_HELD: Final = frozenset({"sha256", "chars", "head"})
+
+
+@dataclass(slots=True)
+class Tidied:
+    """A file's new content, and how it came about. `aside` are lines that make no sense."""
+
+    data: bytes
+    records: int = 0
+    duplicates: int = 0
+    aside: list[bytes] = field(default_factory=list)
+
+
+def parsed(data: bytes) -> CassetteFile:
+    return files.parse(data, Path(), "")
+
+
+def tidied(data: bytes) -> Tidied:
+    """The records that count in the order of their paths, each in its canonical form, each once."""
+    found = parsed(data)
+    counted = [entry for entry in found.entries if entry.record.t != "head" and not entry.replaced]
+    lines = dict.fromkeys(records.encoded(records.plain(e.raw)) for e in sorted(counted, key=_order))
+    heads = [entry for entry in found.entries if entry.record.t == "head"]
+    newer = [bad.raw + b"\n" for bad in found.bad if bad.newer]
+    first = records.encoded(records.plain(heads[0].raw) if heads else records.head())
+    return Tidied(
+        b"".join([first, *lines, *newer]),
+        len(lines) + len(newer),
+        len(found.entries) - len(heads) - len(lines),
+        [bad.raw for bad in found.bad if not bad.newer],
+    )
+
+
+def _order(entry: Entry) -> tuple[list[tuple[str, int]], str, int]:
+    """Paths by their numbers: `c2/1` before `c10/1`; attempts in order."""
+    parts = []
+    for part in entry.record.at.split("/"):
+        number = _NUMBER.search(part)
+        parts.append((_NUMBER.sub("", part, count=1), int(number[0]) if number and len(number[0]) < 12 else -1))
+    return parts, entry.record.t if entry.record.t not in ("session", "error") else "", entry.record.tried
+
+
+# ---------------------------------------------------------------- unused records
+
+
+def without(data: bytes, unwanted: Callable[[Entry], bool]) -> tuple[bytes, list[Entry]]:
+    """The file without some of its records, which are returned; every other line stays as it is."""
+    gone = [entry for entry in parsed(data).entries if unwanted(entry)]
+    numbers = {entry.line for entry in gone}
+    lines = data.split(b"\n")
+    return b"\n".join(line for number, line in enumerate(lines, 1) if number not in numbers), gone
+
+
+# ---------------------------------------------------------------- secrets
+
+
+@dataclass(slots=True)
+class Redacted:
+    """A file without secrets. `lost` are the lines whose key cannot be made again: only the beginning of a text that
+    has changed is known."""
+
+    data: bytes
+    changed: list[int] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)
+
+
+def redacted(data: bytes, redaction: Redaction) -> Redacted:
+    """Every line with what is secret taken out, and keys made again where what they are made of has changed."""
+    result = Redacted(b"")
+    lines = data.split(b"\n")
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        after = _line(line, redaction, number, result)
+        if after != line:
+            lines[number - 1] = after
+            result.changed.append(number)
+    result.data = b"\n".join(lines)
+    return result
+
+
+def _line(line: bytes, redaction: Redaction, number: int, result: Redacted) -> bytes:
+    try:
+        record = records.plain(line)
+    except records.BadLine:
+        return redaction.text(line.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+    after: dict[str, Any] = redaction.data(record)
+    if after == record:
+        return line
+    req = record.get("req")
+    if isinstance(req, Mapping) and "key" in record and after["req"] != req:
+        lost: list[str] = []
+        after["req"] = _held_again(req, redaction, lost)
+        after["key"] = key_of(after["req"])
+        if lost:
+            result.lost.append(number)
+    for write, former in zip(_writes(after), _writes(record), strict=True):
+        if write.get("text") != former.get("text") and isinstance(write.get("text"), str):
+            write["sha256"] = digest(write["text"])
+            if len(write["text"].encode()) > LONGEST:
+                write["text"] = None
+    return records.encoded(after)[:-1]
+
+
+def _writes(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    out = record.get("out")
+    writes = out.get("writes") if isinstance(out, Mapping) else None
+    return [write for write in writes if isinstance(write, dict)] if isinstance(writes, list) else []
+
+
+def _held_again(value: Any, redaction: Redaction, lost: list[str]) -> Any:
+    """`req` without secrets; a text held by its digest gets a new one where all of it is known."""
+    if isinstance(value, Mapping):
+        if value.keys() == _HELD and isinstance(value["head"], str):
+            return _digest_again(value, redaction, lost)
+        return {name: _held_again(member, redaction, lost) for name, member in value.items()}
+    if isinstance(value, list):
+        return [_held_again(member, redaction, lost) for member in value]
+    return redaction.text(value) if isinstance(value, str) else value
+
+
+def _digest_again(value: Mapping[str, Any], redaction: Redaction, lost: list[str]) -> dict[str, Any]:
+    head = redaction.text(value["head"])
+    if head == value["head"]:
+        return dict(value)
+    if value["chars"] == len(value["head"]):
+        return {"sha256": digest(head), "chars": len(head), "head": head[:HEAD]}
+    lost.append(head)
+    return {**value, "head": head}

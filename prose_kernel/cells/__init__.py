@@ -1,1 +1,0 @@
-"""The cells of one notebook without Jupyter: magic lines, what they do, and what runs a cell's text."""

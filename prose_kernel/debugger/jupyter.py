@@ -1,0 +1,147 @@
+"""The debugger of a kernel: `debug_request` on the control channel in, `debug_event` on IOPub out (docs/debugging.md).
+
+A request arrives on the control thread and is answered in the loop that runs the cells, where a program that is held
+waits; so nothing needs a lock. Loaded with the first request: a kernel starts without it.
+"""
+
+# mypy: disable-error-code="no-untyped-call,attr-defined,union-attr"
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from prose_kernel.debugger.adapter import Adapter
+from prose_kernel.errors import UsageError
+from prose_kernel.notebook.scan import has_statements, own_language, segments, spoken
+from prose_kernel.runtime.values import Value
+from prose_kernel.views.cards import value_display
+from prose_kernel.views.safety import fenced, inline_code, preview
+
+if TYPE_CHECKING:
+    from prose_kernel.notebook.kernel import ProseKernel
+    from prose_kernel.run.languages import Language
+
+_BUSY_SECONDS: Final = 5.0
+"""How long a request waits for a program that computes without a break."""
+
+
+class KernelDebugger:
+    """What stands between the channels of a kernel and its debug session."""
+
+    def __init__(self, kernel: ProseKernel, loop: asyncio.AbstractEventLoop) -> None:
+        self._kernel = kernel
+        self._loop = loop
+        self._adapter = Adapter(
+            kernel.cells.language,
+            self._publish,
+            self._read_cell,
+            names=self._names,
+            rich=_rich,
+            on_start=self._start,
+            on_end=self._end,
+            interrupt=kernel.interrupt_cell,
+            back=self._back,
+            mark=self._mark,
+        )
+
+    async def answer(self, request: object) -> dict[str, object]:
+        """The reply to a request. Called on the control thread; an interrupt must not wait behind a busy program."""
+        future = asyncio.run_coroutine_threadsafe(self._adapter.handle(request), self._loop)
+        try:
+            found: dict[str, object] = sendable(await asyncio.wait_for(asyncio.wrap_future(future), _BUSY_SECONDS))
+            return found
+        except TimeoutError:
+            given: Mapping[str, Any] = request if isinstance(request, Mapping) else {}
+            seq = given.get("seq")
+            return {
+                "type": "response",
+                "seq": 0,
+                "request_seq": seq if isinstance(seq, int) else 0,
+                "success": False,
+                "command": sendable(str(given.get("command", ""))),
+                "message": "the kernel computes and cannot answer now",
+                "body": {},
+            }
+
+    # ------------------------------------------------------------ cells
+
+    def begins(self, code: str) -> None:
+        """A cell begins to run."""
+        if self._adapter.started:
+            self._adapter.debugger.begins(code)
+
+    def ends(self) -> None:
+        """It has ended."""
+        if self._adapter.started:
+            self._adapter.debugger.ends()
+
+    def _start(self) -> None:
+        cells, debugger = self._kernel.cells, self._adapter.debugger
+        for code in self._kernel.typed:
+            self._adapter.texts.runs(code)
+        cells.add_hook(debugger)
+        cells.debugger = debugger
+
+    def _end(self) -> None:
+        cells = self._kernel.cells
+        cells.remove_hook(self._adapter.debugger)
+        cells.debugger = None
+
+    def _read_cell(self, code: str) -> tuple[Language, Sequence[str]]:
+        default = self._kernel.cells.language
+        try:
+            language, text = own_language(code, default)
+        except UsageError:
+            language, text = spoken(code, default)
+        found = [piece.text for piece in segments(text, language) if not piece.magic and has_statements(piece.text)]
+        return language, found
+
+    def _names(self) -> Mapping[str, tuple[Value, Language]]:
+        return {name: (named.info.value, named.language) for name, named in self._kernel.cells.names().items()}
+
+    def _mark(self) -> int:
+        workspace = self._kernel.cells.started
+        return workspace.journal_position if workspace is not None else 0
+
+    def _back(self) -> str:
+        workspace = self._kernel.cells.started
+        if workspace is None or not workspace.abandon():
+            return "going back needs the run's journal; the setting journal is off, or the run is kept in memory"
+        return ""
+
+    # ------------------------------------------------------------ events
+
+    def _publish(self, event: str, message: dict[str, Any]) -> None:
+        kernel = self._kernel
+        kernel.session.send(
+            kernel.iopub_socket,
+            "debug_event",
+            sendable(message),
+            parent=kernel.running_request,
+            ident=kernel._topic("debug_event"),
+        )
+
+
+def sendable(message: Any) -> Any:
+    """A message, without halves of characters, which no channel takes: a client or a program may have sent some."""
+    try:
+        json.dumps(message, ensure_ascii=False).encode()
+        return message
+    except UnicodeEncodeError:
+        return json.loads(json.dumps(message, ensure_ascii=False).encode("utf-8", "replace"))
+
+
+def _rich(name: str, value: Value, language: Language) -> dict[str, Any]:
+    """A value in full, for a panel of its own: the answer of a session as Markdown, an array of objects as a table."""
+    shown = value_display(value, language)
+    head = f"{inline_code(name)}: {language.kind_of(value)}"
+    if "text/html" in shown.data:
+        return {"data": dict(shown.data), "metadata": {}}
+    if "text/markdown" in shown.data:  # an answer of a session, made harmless
+        body = str(shown.data["text/markdown"])
+    else:
+        text, rest = preview(str(shown.data["text/plain"]), lines=500, characters=50_000)
+        body = fenced(text, "") + (f"\n\n… ({rest})" if rest else "")
+    return {"data": {"text/markdown": f"{head}\n\n{body}", "text/plain": shown.data["text/plain"]}, "metadata": {}}

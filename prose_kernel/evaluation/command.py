@@ -1,0 +1,170 @@
+"""`prose eval`: how often a program does what it should, over a data set, and whether a change is one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+from prose_kernel.errors import UsageError
+
+if TYPE_CHECKING:
+    from prose_kernel.evaluation.results import Result
+    from prose_kernel.evaluation.summary import Summary
+
+
+@click.command("eval", short_help="Evaluate a program over a data set.")
+@click.argument("spec", metavar="SPEC")
+@click.option(
+    "-n", "--parallel", metavar="N", type=click.IntRange(1), help="How many runs at once.  [default: the file's, or 4]"
+)
+@click.option("--fresh", is_flag=True, help="Begin anew, also where an interrupted evaluation could go on.")
+@click.option("--baseline", metavar="FILE", help="Compare with a stored baseline; a regression is exit status 1.")
+@click.option("--save-baseline", metavar="FILE", help="Store the results as a baseline.")
+@click.option("--html", "page", metavar="FILE", help="Write a page with every run.")
+@click.option("--junit-xml", "--junitxml", "junit", metavar="FILE", help="Write a report for CI systems.")
+@click.option("--provider", metavar="NAME", help="What answers sessions, instead of what the settings say.")
+@click.option("--judge", metavar="NAME", help="What decides criteria: SERVER[:MODEL], acp:AGENT, or off.")
+@click.option("--cassette-mode", metavar="MODE", help="auto, record, replay or off.")
+@click.option("--budget", metavar="LIMITS", help="What the whole evaluation may consume: 2 usd, 200k tokens, 30 min.")
+@click.option("--force", is_flag=True, help="With --html: replace a file that is no report.")
+def evaluate(
+    spec: str,
+    parallel: int | None,
+    fresh: bool,
+    baseline: str | None,
+    save_baseline: str | None,
+    page: str | None,
+    junit: str | None,
+    provider: str | None,
+    judge: str | None,
+    cassette_mode: str | None,
+    budget: str | None,
+    force: bool,
+) -> int:
+    """Run a program over all cases of a data set, and say how often what SPEC asserts has held: for each variant (a
+    model, a prompt, a program) its pass rate with its interval, the differences between them and whether they may be
+    chance, and what has become worse since a baseline.
+
+    SPEC is a TOML file, such as triage.eval.toml. Recorded answers are used where there are any; where CI is set, no
+    others. An evaluation that was interrupted goes on when the same command is given again.
+
+    Exit status: 0 all runs came to a result, 1 a regression, too few passes or errors, 2 usage, 3 nobody could answer,
+    130 interrupted.
+    """
+    from prose_kernel.evaluation.notebooks import read_notebook
+    from prose_kernel.evaluation.report import html_page, plain
+    from prose_kernel.evaluation.runner import Evaluation, Options
+    from prose_kernel.evaluation.spec import read
+    from prose_kernel.run import settings
+    from prose_kernel.run.parts import offer_commands
+    from prose_kernel.views.page import write_page
+
+    path = Path(os.path.expanduser(spec)).resolve()  # noqa: PTH111 - a home directory of nobody stays as it is
+    overrides = settings.checked(provider=provider, judge=judge, cassette_mode=cassette_mode)
+    if budget is not None:
+        settings.budget_limits(budget)
+    options = Options(parallel, fresh, budget, _path(baseline), _path(save_baseline), overrides)
+    offer_commands()
+    page_path, junit_path = _path(page), _path(junit)
+    if page_path is not None and not page_path.parent.is_dir():  # said now, and not when all has been paid for
+        raise UsageError(f"there is no directory {page_path.parent}", hint="make it first, or name another file")
+    with redirect_stdout(sys.stderr):  # what functions of the specification print is none of the result
+        evaluation = Evaluation(read(path), options, read_notebook, _progress())
+        with _interrupts(evaluation.interrupt):
+            summary = asyncio.run(evaluation.run())
+    _clear()
+    click.echo(_coloured(plain(summary)))
+    if page_path is not None:
+        write_page(page_path, html_page(summary), force=force)
+    if junit_path is not None:
+        _write_junit(junit_path, summary)
+    return summary.status
+
+
+def _path(name: str | None) -> Path | None:
+    """A file as it is called now: a function of the specification may change the directory."""
+    return Path(os.path.expanduser(name)).absolute() if name is not None else None  # noqa: PTH111
+
+
+def _progress() -> Callable[[Result, int, int], None]:
+    """A line on a terminal that counts; nothing elsewhere."""
+    if not sys.stderr.isatty():
+        return lambda result, done, planned: None
+
+    def show(result: Result, done: int, planned: int) -> None:
+        sys.stderr.write(f"\r\x1b[2K{done:,} of {planned:,}")
+        sys.stderr.flush()
+
+    return show
+
+
+def _clear() -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[2K")
+
+
+def _coloured(text: str) -> str:
+    lines = text.split("\n")
+    bad = ("REGRESSION", "ERROR", "is wanted")
+    return "\n".join(
+        click.style(line, bold=True)
+        if number == 0
+        else click.style(line, fg="red")
+        if any(word in line for word in bad)
+        else line
+        for number, line in enumerate(lines)
+    )
+
+
+def _write_junit(path: Path, summary: Summary) -> None:
+    from prose_kernel.evaluation.report import why
+    from prose_kernel.views import junit
+    from prose_kernel.views.test_results import Finding, Outcome, Tested
+
+    suites = []
+    for variant in summary.variants:
+        outcomes = [
+            Outcome(
+                f"{one.case} ({one.repetition})" if summary.spec.repeat > 1 else one.case,
+                "passed" if one.passed else "failed",
+                () if one.passed else (Finding(why(one)),),
+                seconds=one.seconds,
+            )
+            for one in variant.results
+        ]
+        suites.append(Tested(f"{summary.spec.path.name}, {variant.name}", tuple(outcomes)))
+    try:
+        junit.write(path, suites, "prose eval")
+    except OSError as problem:
+        raise UsageError(f"cannot write {path.name}: {problem.strerror or problem}") from None
+
+
+@contextmanager
+def _interrupts(interrupt: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C ends the runs and shows what there is; a third one is taken literally."""
+    received: list[int] = []
+
+    def hear(number: int, _: FrameType | None) -> None:
+        received.append(number)
+        if len(received) > 2:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        interrupt()
+
+    former: Sequence[tuple[int, object]] = [(one, signal.getsignal(one)) for one in (signal.SIGINT, signal.SIGTERM)]
+    for number, _ in former:
+        signal.signal(number, hear)
+    try:
+        yield
+    finally:
+        for number, handler in former:
+            signal.signal(number, handler)  # type: ignore[arg-type]

@@ -1,0 +1,61 @@
+"""`%eval`: an evaluation in the notebook, as a table (docs/evaluation.md)."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+from prose_kernel.errors import UsageError
+from prose_kernel.notebook.magics.registry import Call, below, magic, taken, use
+from prose_kernel.run.settings import WHO_ANSWERS, Settings
+from prose_kernel.views.display import paragraph
+
+_STEP = 5
+_FILES = ("--baseline", "--save-baseline", "--html")
+
+
+@magic(
+    "%eval SPEC [-n N] [--fresh] [--baseline FILE] [--save-baseline FILE] [--html FILE]",
+    "run a program over a data set: pass rates, differences between variants, what has become worse",
+)
+async def evaluate(call: Call) -> None:
+    from prose_kernel.evaluation.notebooks import read_notebook
+    from prose_kernel.evaluation.report import display, html_page
+    from prose_kernel.evaluation.runner import Evaluation, Options
+    from prose_kernel.evaluation.spec import read
+    from prose_kernel.views.page import write_page
+
+    words = list(call.words)
+    files = {option: taken(words, option, evaluate) for option in _FILES}
+    at_once = taken(words, "-n", evaluate)
+    fresh = "--fresh" in words
+    words = [word for word in words if word != "--fresh"]
+    if unknown := [word for word in words if word.startswith("-")]:
+        raise UsageError(f"%eval: {unknown[0]} is not understood", hint=f"usage: {evaluate.usage}")
+    use(Call(call.cells, tuple(words), call.text, call.output, call.view), evaluate, 1, 1)
+    if at_once is not None and not (at_once.isdecimal() and int(at_once)):
+        raise UsageError("%eval: -n takes a whole number above 0", hint=f"usage: {evaluate.usage}")
+    paths = {option: below(call.cells, name) if name is not None else None for option, name in files.items()}
+    default = Settings()
+    chosen = {name: value for name, value in call.cells.overrides.items() if name in WHO_ANSWERS}
+    options = Options(
+        parallel=int(at_once) if at_once is not None else None,
+        fresh=fresh,
+        baseline=paths["--baseline"],
+        save_baseline=paths["--save-baseline"],
+        overrides={name: value for name, value in chosen.items() if value != getattr(default, name)},
+    )
+    progress = f"prose-eval-{uuid4().hex}"
+
+    def count(result: object, done: int, planned: int) -> None:
+        if done % _STEP == 0:
+            call.output.update(paragraph(f"{done:,} of {planned:,} runs"), progress)
+
+    evaluation = Evaluation(read(below(call.cells, words[0]).resolve()), options, read_notebook, count)
+    call.output.display(paragraph(f"{evaluation.planned:,} runs"), progress)
+    summary = await evaluation.run()
+    call.output.update(paragraph(f"{evaluation.planned:,} runs"), progress)
+    call.show(display(summary))
+    if evaluation.used:
+        call.cells.workspace.services.cassettes.note_used(evaluation.used)
+    if (path := paths["--html"]) is not None:
+        write_page(path, html_page(summary), force=False)

@@ -1,0 +1,294 @@
+"""How often a judge is right: a labelled set of conditions is put to it, and its answers are counted.
+
+A set is JSON Lines: each line one item with its values, the condition (or a criterion about one value), the right
+answer, and a category. The shipped one is `labelled.jsonl` (docs/calibration.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from prose_kernel.access import plain_files
+from prose_kernel.errors import ProviderError, Undecided, UsageError
+from prose_kernel.runtime.intervals import wilson
+from prose_kernel.runtime.ports import Judge, JudgeRequest, Usage, Verdict
+from prose_kernel.runtime.text import one_line
+from prose_kernel.runtime.values import Value, full_text
+
+SHIPPED: Final = Path(__file__).with_name("labelled.jsonl")
+AT_ONCE: Final = 8
+LARGEST: Final = 50_000_000
+"""Bytes of a file of items; a larger one is no labelled set."""
+
+LABELS: Final[Mapping[object, bool | None]] = {"yes": True, "no": False, "uncertain": None, True: True, False: False}
+WORDS: Final[Mapping[bool | None, str]] = {True: "yes", False: "no", None: "uncertain"}
+NO_ANSWER: Final = "no answer"
+_KEYS: Final = frozenset(("id", "category", "values", "value", "condition", "criterion", "label", "why"))
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A condition about `values`, or a criterion about the one `subject`; `label` None is "uncertain"."""
+
+    name: str
+    category: str
+    text: str
+    label: bool | None
+    values: Mapping[str, Value] = field(default_factory=dict)
+    subject: str | None = None
+    why: str = ""
+
+    @property
+    def request(self) -> JudgeRequest:
+        return JudgeRequest(self.text, f"calibrate/{self.name}", bindings=self.values, subject=self.subject)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the judge said of an item, or why it said nothing (`problem`)."""
+
+    item: Item
+    verdict: Verdict | None
+    problem: str = ""
+
+    @property
+    def said(self) -> str:
+        return WORDS[self.verdict.answer] if self.verdict is not None else NO_ANSWER
+
+    @property
+    def right(self) -> bool:
+        return self.verdict is not None and self.verdict.answer == self.item.label
+
+    @property
+    def leads_right(self) -> bool:
+        """Whether an `if` goes the right way, which takes "uncertain" for no."""
+        return self.verdict is not None and (self.verdict.answer is True) == (self.item.label is True)
+
+    @property
+    def harm(self) -> int:
+        """How bad a miss is: a wrong yes, a wrong no, an answer where there is none, none where there is one."""
+        if self.verdict is None:
+            return 4
+        if self.item.label is None:
+            return 2
+        return {True: 0, False: 1, None: 3}[self.verdict.answer]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """So many of so many, and the interval in which the true share lies with 95 % confidence (Wilson)."""
+
+    count: int
+    of: int
+
+    @property
+    def share(self) -> float:
+        return self.count / self.of if self.of else 0.0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        return wilson(self.count, self.of)
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The answers of one judge to a set, in the order of the set."""
+
+    judge: str
+    answers: tuple[Answer, ...]
+
+    @property
+    def accuracy(self) -> Share:
+        return Share(sum(answer.right for answer in self.answers), len(self.answers))
+
+    @property
+    def leads_right(self) -> Share:
+        return Share(sum(answer.leads_right for answer in self.answers), len(self.answers))
+
+    @property
+    def categories(self) -> dict[str, Share]:
+        names = sorted({answer.item.category for answer in self.answers})
+        of = {name: [answer.right for answer in self.answers if answer.item.category == name] for name in names}
+        return {name: Share(sum(right), len(right)) for name, right in of.items()}
+
+    @property
+    def confusion(self) -> dict[str, dict[str, int]]:
+        """By right answer, how often each answer was given."""
+        found = {label: dict.fromkeys((*WORDS.values(), NO_ANSWER), 0) for label in WORDS.values()}
+        for answer in self.answers:
+            found[WORDS[answer.item.label]][answer.said] += 1
+        return found
+
+    @property
+    def misses(self) -> list[Answer]:
+        """What was wrong, the worst first."""
+        return sorted((answer for answer in self.answers if not answer.right), key=lambda answer: answer.harm)
+
+    @property
+    def usage(self) -> Usage:
+        """What the answers that were asked for now have consumed; recorded ones consume nothing."""
+        found = Usage(cost=0.0)
+        for answer in self.answers:
+            reported = answer.verdict.details.get("usage") if answer.verdict is not None else None
+            if isinstance(reported, dict):
+                cost = reported.get("cost")
+                found = Usage(
+                    found.requests + int(reported.get("requests", 0)),
+                    found.tokens_in + int(reported.get("tokens_in", 0)),
+                    found.tokens_out + int(reported.get("tokens_out", 0)),
+                    None if cost is None or found.cost is None else found.cost + cost,
+                )
+        return found
+
+    @property
+    def models(self) -> Counter[str]:
+        """Which models have answered how often: a chain of fallbacks may have more than one."""
+        said = (str(a.verdict.details.get("model", "")) for a in self.answers if a.verdict is not None)
+        return Counter(name for name in said if name)
+
+    @property
+    def replayed(self) -> int:
+        return sum(bool(a.verdict.details.get("replayed")) for a in self.answers if a.verdict is not None)
+
+
+async def calibrate(
+    items: Sequence[Item],
+    judge: Judge,
+    name: str,
+    *,
+    at_once: int = AT_ONCE,
+    on_answer: Callable[[Answer], object] = lambda answer: None,
+) -> Calibration:
+    """Put every item to the judge, `at_once` at a time.
+
+    Raises `Undecided` when items are not recorded and no judge may be asked, or when the first answers all fail; and
+    what a budget raises. Cancelling it ends what is under way.
+    """
+    places = asyncio.Semaphore(at_once)
+    answers: dict[int, Answer] = {}
+    unrecorded: list[Undecided] = []
+
+    async def ask(number: int, item: Item) -> None:
+        async with places:
+            try:
+                answer = Answer(item, await judge.decide(item.request))
+            except (Undecided, ProviderError) as problem:
+                if isinstance(problem, Undecided) and problem.missed:
+                    unrecorded.append(problem)
+                    return
+                answer = Answer(item, None, one_line(str(problem), 300))
+                failed = [*answers.values(), answer]
+                if len(failed) >= min(at_once, len(items)) and all(one.verdict is None for one in failed):
+                    raise
+            answers[number] = answer
+            on_answer(answer)
+
+    tasks = [asyncio.ensure_future(ask(number, item)) for number, item in enumerate(items)]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    if unrecorded:
+        raise Undecided(
+            f"{len(unrecorded)} of {len(items)} items are not recorded for {name}",
+            hint="ask for them: with the cassette mode auto, where the judge can be reached",
+            missed=True,
+        )
+    return Calibration(name, tuple(answers[number] for number in range(len(items))))
+
+
+# ---------------------------------------------------------------- the file
+
+
+def load(path: Path, shown: str = "") -> tuple[Item, ...]:
+    """The items of a file. Raises `UsageError`, which names the line, for one that is broken."""
+    shown = shown or str(path)
+    try:
+        text = plain_files.read(path, LARGEST).decode("utf-8-sig")
+    except (OSError, ValueError) as problem:
+        reason = "it is no UTF-8 text" if isinstance(problem, ValueError) else (problem.strerror or "unknown").lower()
+        raise UsageError(f"{shown} cannot be read: {reason}") from None
+    items: dict[str, Item] = {}
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            said = json.loads(line, parse_constant=_no_number)
+            _sendable(said)
+            item = _item(said, number)
+        except (ValueError, RecursionError) as problem:
+            reason = _of_json(problem) if isinstance(problem, json.JSONDecodeError | RecursionError) else str(problem)
+            raise UsageError(
+                f"{shown}, line {number}: {reason}",
+                hint='an item is {"values": {"NAME": VALUE}, "condition": TEXT, "label": "yes", "no" or "uncertain"}',
+            ) from None
+        if item.name in items:
+            raise UsageError(f"{shown}, line {number}: there is an item {item.name!r} already")
+        items[item.name] = item
+    if not items:
+        raise UsageError(f"{shown} holds no items")
+    return tuple(items.values())
+
+
+def of_category(items: Sequence[Item], category: str | None) -> tuple[Item, ...]:
+    """The items of one category; all for None. Raises `UsageError` for one that there is not."""
+    found = tuple(item for item in items if category is None or item.category == category)
+    if not found:
+        names = ", ".join(sorted({item.category for item in items}))
+        raise UsageError(f"there is no category {category!r} in the set", hint=f"it has {names}")
+    return found
+
+
+def _of_json(problem: Exception) -> str:
+    if isinstance(problem, json.JSONDecodeError):
+        return f"no JSON: {problem.msg.lower()} in column {problem.colno}"
+    return "nested too deeply"
+
+
+def _no_number(word: str) -> object:
+    raise ValueError(f"{word} is no JSON number")
+
+
+def _sendable(said: object) -> None:
+    """Raises `ValueError` for what JSON can say and no request can."""
+    try:
+        json.dumps(said, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("a text holds half of a character") from None
+    except ValueError:
+        raise ValueError("a number is too large") from None
+
+
+def _item(said: Any, number: int) -> Item:
+    """Raises `ValueError` with what is wrong."""
+    if not isinstance(said, dict):
+        raise ValueError("an item is a JSON object")
+    if unknown := sorted(said.keys() - _KEYS):
+        raise ValueError(f"an item has no key {unknown[0]!r}")
+    label = said.get("label", "")
+    if not isinstance(label, str | bool) or label not in LABELS:
+        raise ValueError("`label` is yes, no or uncertain")
+    criterion = "criterion" in said
+    if criterion == ("condition" in said) or criterion != ("value" in said) or (criterion and "values" in said):
+        raise ValueError("an item has a `condition` about `values`, or a `criterion` about one `value`")
+    text, values = said["criterion" if criterion else "condition"], said.get("values", {})
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError("the condition is no text")
+    if not isinstance(values, dict):
+        raise ValueError("`values` is an object of names and values")
+    texts = {
+        key: said.get(key, default) for key, default in (("id", f"line-{number}"), ("category", "all"), ("why", ""))
+    }
+    if wrong := next((key for key, value in texts.items() if not isinstance(value, str)), None):
+        raise ValueError(f"`{wrong}` is no text")
+    subject = full_text(said["value"]) if criterion else None
+    given = values if subject is None else {"it": said["value"]}
+    return Item(texts["id"], texts["category"], text.strip(), LABELS[label], given, subject, texts["why"])

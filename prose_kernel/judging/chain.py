@@ -1,0 +1,400 @@
+"""The chain that decides a condition: rules, a script, a recording, a model or agent, the person; never a default.
+
+See docs/reference/openprose.md 3.4 and docs/reference/sessions.md 3.2.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+
+from msgspec import structs
+
+from prose_kernel.errors import NobodyToAsk, ProseError, ProviderError, Undecided
+from prose_kernel.language.source import Source
+from prose_kernel.runtime.asker import serial
+from prose_kernel.runtime.content import material, quoted
+from prose_kernel.runtime.ports import Finding, Judge, JudgedText, JudgeRequest, Pick, Verdict
+from prose_kernel.runtime.services import Asker
+from prose_kernel.runtime.session_options import BatchMode, RulesMode
+from prose_kernel.runtime.text import NAME, one_line
+
+if TYPE_CHECKING:
+    from prose_kernel.judging.human import HumanJudge
+
+# The rules (a dozen regular expressions) and the person are imported where a question comes up: most cells ask none,
+# and kernel start-up time is a feature.
+
+Answer = TypeVar("Answer")
+LiveJudge = Callable[[], Judge | None]
+
+RULE = "write it as a rule (`score >= 85`, `docs is empty`, see docs/judge-rules.md)"
+ASK = "record it in an interactive run, or choose a judge (PROSE_JUDGE; in a notebook %judge)"
+FIX = f"{RULE}, {ASK}"
+
+AN_ANSWER = 1000
+"""Characters of values that cost about as much as one more answer of a model, which writes a sentence and a word."""
+
+
+class Script(Protocol):
+    """Answers written beforehand; None where it has none for a question at this execution path."""
+
+    def judgement(self, text: str, at: str = "") -> str | None: ...
+
+    def extracted(self, path: str, at: str = "") -> str | None: ...
+
+    def items(self, value: str, at: str = "") -> tuple[str, ...] | None: ...
+
+
+class Asked:
+    """The `Judge` port without recordings: a model or CLI agent (`live`), else the person.
+
+    `live` is called for each question, because the judge may change from cell to cell.
+    """
+
+    def __init__(
+        self,
+        human: Asker | None = None,
+        live: LiveJudge | None = None,
+        *,
+        rules: RulesMode = "first",
+        criteria: bool = False,
+    ) -> None:
+        self._person = serial(human) if human is not None else None
+        self._live = live
+        self._rules = rules
+        self._criteria = criteria
+
+    async def decide(self, request: JudgeRequest) -> Verdict:
+        """Raises `Undecided`, as every call here does, when neither of them can."""
+        from prose_kernel.judging import rules
+
+        ruling = rules.Ruling(None, "", _no_rules(request, self._rules, self._criteria))
+        if not ruling.why:
+            ruling = rules.decide(request.text, request.bindings, request.written, request.inserted)
+        return await self._ask(
+            quoted(request),
+            ruling.why,
+            lambda judge: judge.decide(request),
+            lambda human: human.decide(request, ruling),
+            _fix(request),
+        )
+
+    async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
+        return await self._ask(
+            f"the choice {quoted(request)}",
+            _no_label(request),
+            lambda judge: judge.choose(request, labels),
+            lambda human: human.choose(request, labels),
+            _fix(request),
+        )
+
+    async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
+        what = f"what `{path}` is in a text"
+        return await self._ask(
+            what,
+            "the text is not JSON",
+            lambda judge: judge.extract(request, value, path),
+            lambda human: human.extract(value, path),
+        )
+
+    async def items(self, request: JudgeRequest, value: str) -> Finding:
+        return await self._ask(
+            "which items a text holds",
+            "the text is neither JSON nor a list",
+            lambda judge: judge.items(request, value),
+            lambda human: human.items(value),
+        )
+
+    async def _ask(
+        self,
+        what: str,
+        why: str,
+        calling: Callable[[Judge], Awaitable[Answer]],
+        asking: Callable[[HumanJudge], Awaitable[Answer]],
+        fix: str = FIX,
+    ) -> Answer:
+        failed = False
+        if self._live is not None and (judge := self._live()) is not None:
+            try:
+                return await calling(judge)
+            except (Undecided, ProviderError) as problem:  # the person decides in its place
+                why, fix, failed = one_line(str(problem), 300), problem.hint or fix, True
+        if self._person is not None and self._person.available:
+            from prose_kernel.judging.human import HumanJudge
+
+            try:
+                async with self._person.turn():
+                    if failed:
+                        self._person.show(f"The judge has no answer: {why}")
+                    return await asking(HumanJudge(self._person))
+            except EOFError:
+                raise Undecided(f"the person's input ended before {what} was decided", hint=fix) from None
+            except NobodyToAsk:
+                pass
+        raise Undecided(f"cannot decide {what}: {why}", hint=fix, failed=failed)
+
+
+def _fix(request: JudgeRequest) -> str:
+    """The hint for a question that no part of the chain can decide."""
+    return FIX if request.subject is None else ASK
+
+
+def _no_label(request: JudgeRequest) -> str:
+    if request.subject is None:
+        return "no binding it names is one of its options"
+    return "no judge is chosen"
+
+
+def _no_rules(request: JudgeRequest, rules: RulesMode, criteria: bool) -> str:
+    """Why no rule may answer a question; empty when one may. Criteria of VVM have rules only where `criteria` is set
+    (docs/reference/vvm.md 4.6)."""
+    if rules == "off":
+        return "the rules are off"
+    if request.subject is not None and not criteria:
+        return "no judge is chosen"
+    return ""
+
+
+class UnrecordedIsNobody:
+    """The `Judge` port around recorded judgements while no judge is chosen.
+
+    Where no person is here, a question without a record cannot be decided: that is the error, and how to record it is
+    the hint.
+    """
+
+    def __init__(self, recorded: Judge, person: Asker, *, rules: RulesMode, criteria: bool = False) -> None:
+        self._recorded = recorded
+        self._person = person
+        self._nobody = Asked(rules=rules, criteria=criteria)
+
+    async def decide(self, request: JudgeRequest) -> Verdict:
+        return await self._ask(lambda judge: judge.decide(request))
+
+    async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
+        return await self._ask(lambda judge: judge.choose(request, labels))
+
+    async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
+        return await self._ask(lambda judge: judge.extract(request, value, path))
+
+    async def items(self, request: JudgeRequest, value: str) -> Finding:
+        return await self._ask(lambda judge: judge.items(request, value))
+
+    async def _ask(self, calling: Callable[[Judge], Awaitable[Answer]]) -> Answer:
+        try:
+            return await calling(self._recorded)
+        except Undecided as miss:
+            if self._person.available:
+                raise
+            missed = miss
+        try:
+            return await calling(self._nobody)
+        except Undecided as undecided:
+            raise Undecided(str(undecided), hint=f"{missed.hint or FIX} ({missed})") from None
+
+
+class JudgeChain:
+    """The `Judge` port.
+
+    `rules` says whether rules decide first, alone (`only`) or not at all (`off`), `criteria` whether they decide the
+    criteria of VVM too, `batch` which questions are asked together; `scripted` holds answers written
+    beforehand; `others` are asked then: `Asked`, or a recording of it. Without them `human` is the person at the front
+    end. In a dry run (`dry_run`) what no rule decides is reported as undecided, so that the run continues: a
+    condition is uncertain, a loop shows its body once, a choice takes its first option, and no question is asked.
+    """
+
+    def __init__(
+        self,
+        rules: RulesMode = "first",
+        human: Asker | None = None,
+        scripted: Script | None = None,
+        *,
+        others: Judge | None = None,
+        dry_run: bool = False,
+        criteria: bool = False,
+        batch: BatchMode = "sure",
+    ) -> None:
+        self._rules = rules
+        self._criteria = criteria
+        self._batch = batch
+        self._others = others if others is not None else Asked(human, rules=rules, criteria=criteria)
+        self._scripted = scripted
+        self._dry_run = dry_run
+
+    async def decide(self, request: JudgeRequest) -> Verdict:
+        """The verdict of the first in the chain that has one. Raises `Undecided`."""
+        why = _no_rules(request, self._rules, self._criteria)
+        if not why:
+            from prose_kernel.judging import rules
+
+            ruling = rules.decide(request.text, request.bindings, request.written, request.inserted)
+            if ruling.answer is not None:
+                return Verdict(ruling.answer, "rules", f"{ruling.rule}: {ruling.why}")
+            why = ruling.why
+        if self._rules != "only" and self._scripted is not None:
+            said = self._scripted.judgement(request.text, request.at)
+            if said is not None:
+                return _scripted_verdict(said, request.text)
+        if self._dry_run:
+            again = request.loop is not None and bool(request.loop_index)
+            return Verdict(None, "dry-run", "undecided", no_progress=again)
+        self._rules_alone(quoted(request), why, _fix(request))
+        try:
+            return await self._others.decide(self._together(request))
+        except Undecided as problem:  # the cheapest fix first: a rule needs no judge and no recording
+            if request.subject is not None:
+                raise
+            hint = problem.hint or FIX
+            hint = hint if hint.startswith(RULE) else f"{RULE}; or {hint}"
+            raise Undecided(str(problem), hint=hint, missed=problem.missed, failed=problem.failed) from None
+
+    def _together(self, request: JudgeRequest) -> JudgeRequest:
+        """The request with those of its further questions that others have to decide, and that are worth asking with
+        it: what may not be needed is asked only as long as it is small beside the values that all are about."""
+        if not request.further:
+            return request
+        left = sum(map(len, material(request).whole.values())) // 2 if self._batch == "ahead" else 0
+        chosen: list[JudgeRequest] = []
+        for one in request.further if self._batch != "off" and self._scripted is None else ():
+            answer = self._ruled(one)
+            if answer is not None:
+                if answer and one.perhaps:
+                    break  # nothing after it is asked
+                continue
+            if one.perhaps:
+                left -= len(one.question) + AN_ANSWER
+                if left < 0:
+                    break
+            chosen.append(one)
+        return structs.replace(request, further=tuple(chosen))
+
+    def _ruled(self, request: JudgeRequest) -> bool | None:
+        if _no_rules(request, self._rules, self._criteria):
+            return None
+        from prose_kernel.judging import rules
+
+        return rules.decide(request.text, request.bindings, request.written, request.inserted).answer
+
+    async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
+        """The label of the first in the chain that picks one. Raises `Undecided`.
+
+        A rule picks only when a binding that the criteria name is exactly one of the labels. A scripted label may be
+        none of them.
+        """
+        if not _no_rules(request, self._rules, self._criteria) and (pick := _named_label(request, labels)):
+            return pick
+        if self._rules != "only" and self._scripted is not None:
+            said = self._scripted.judgement(request.text, request.at)
+            if said is not None:
+                return Pick(said, "scripted")
+        if self._dry_run:
+            return Pick(labels[0], "dry-run", "undecided: " + " | ".join(labels))
+        self._rules_alone(f"the choice {quoted(request)}", _no_label(request), _fix(request))
+        return await self._others.choose(request, labels)
+
+    async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
+        """The value at a member path of a prose text. Raises `Undecided`."""
+        if self._rules != "only" and self._scripted is not None:
+            said = self._scripted.extracted(path, request.at)
+            if said is not None:
+                return Finding(said, "scripted")
+        if self._dry_run:
+            return Finding(value, "dry-run", "undecided")
+        self._rules_alone(f"what `{path}` is in a text", "the text is not JSON")
+        return await self._others.extract(request, value, path)
+
+    async def items(self, request: JudgeRequest, value: str) -> Finding:
+        """The items of a prose text. Raises `Undecided`; also for a text of several lines, which its lines split alike
+        in every mode (openprose.md 3.11), so that no question is asked about the output of `ls`."""
+        if self._rules != "only" and self._scripted is not None:
+            said = self._scripted.items(value, request.at)
+            if said is not None:
+                return Finding(list(said), "scripted")
+        if sum(1 for line in value.splitlines() if line.strip()) > 1:
+            raise Undecided("the text has several lines: they are its items")
+        if self._dry_run:
+            return Finding([value], "dry-run", "undecided")
+        self._rules_alone("which items a text holds", "the text is neither JSON nor a list")
+        return await self._others.items(request, value)
+
+    def _rules_alone(self, what: str, why: str, fix: str = FIX) -> None:
+        if self._rules == "only":
+            raise Undecided(f"no rule decides {what}: {why}", hint=fix)
+
+
+def _scripted_verdict(said: str, text: str) -> Verdict:
+    from prose_kernel.judging.facts import NO, STUCK, UNCERTAIN, YES
+
+    word = said.strip().casefold()
+    if word in YES | NO:
+        return Verdict(word in YES, "scripted")
+    if word in UNCERTAIN | STUCK:
+        return Verdict(None, "scripted", no_progress=word in STUCK)
+    raise Undecided(
+        f'the script answers **{one_line(text)}** with "{one_line(said, 40)}"',
+        hint="a condition takes yes, no, uncertain or no progress",
+        failed=True,
+    )
+
+
+_NAMED = re.compile(
+    r"(?:(?:based|depending)\s+on\s+|according\s+to\s+|by\s+|(?:what|which)\s+is\s+)?(?:the\s+)?(?:value\s+of\s+)?"
+    rf"`?(?P<name>{NAME.pattern})`?(?:\s+is)?[\s.:?]*",
+    re.IGNORECASE,
+)
+
+
+def _named_label(request: JudgeRequest, labels: tuple[str, ...]) -> Pick | None:
+    """The label that the binding holds whose name the criteria are. More words may ask for another one: `what comes
+    after the stage`."""
+    from prose_kernel.judging import facts
+
+    found = _NAMED.fullmatch(request.question.strip())
+    name = found["name"] if found is not None else ""
+    if name not in request.bindings:
+        return None
+    try:
+        said = facts.short(request.bindings[name])
+    except ProseError:
+        return None
+    return Pick(said, "rules", f'label: {name} is "{said}"') if said in labels else None
+
+
+# ---------------------------------------------------------------- before a run
+
+
+class Condition(NamedTuple):
+    """A question that a program may put to the judge: its line, its text, and whether a rule decides it; the forms
+    that it is made of, if all of it has one; whether it is a `choice`, or a `criterion` of VVM."""
+
+    line: int
+    text: str
+    decidable: bool
+    forms: tuple[str, ...] = ()
+    choice: bool = False
+    criterion: bool = False
+
+
+def decidable_conditions(questions: Iterable[JudgedText], source: Source, *, criteria: bool = False) -> list[Condition]:
+    """Every condition and choice of a program in source order, for `prose check`. With `criteria` rules decide VVM's.
+
+    `decidable` is about the form alone: a rule reads it and decides it both ways. A value that is not what the rule
+    needs (`score >= 85` with a score of "good") still goes to the next judge; a choice always counts as one that does.
+    """
+    from prose_kernel.judging import rules
+
+    found = []
+    for question in questions:
+        ruled = not question.choice and (criteria or not question.criterion)
+        found.append(
+            Condition(
+                source.line_column(question.span.start)[0],
+                question.text,
+                ruled and rules.decidable(question.sample),
+                rules.named(question.sample) if ruled else (),
+                question.choice,
+                question.criterion,
+            )
+        )
+    return found

@@ -1,0 +1,181 @@
+"""Conditions as a tree: clauses, and what `not`, `and` and `or` make of them, by three-valued logic."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from prose_kernel.errors import ProseError
+from prose_kernel.judging import facts
+from prose_kernel.judging.value_tests import Test, agreed, compared
+from prose_kernel.runtime.content import preview
+from prose_kernel.runtime.values import Value
+
+_A_SENTENCE = 3
+"""Words that can say something by themselves."""
+WEAK = frozenset(("word", "true", "numbers", "sign"))
+"""Rules for words that may be no rule at all (`it is nice`, `more than expected`): the values tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What the rules say: `answer` None is Unknown; `rule` names the form; `why` is one line for people."""
+
+    answer: bool | None
+    rule: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """The number of another binding, which a number is compared with."""
+
+    subject: str
+    sign: Callable[[float, float], bool]
+
+    def compare(self, value: Value, bindings: Mapping[str, Value]) -> bool | None:
+        found, other = facts.resolve(self.subject, bindings)
+        return compared(value, self.sign, facts.number(other)) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One condition of a known form about one binding."""
+
+    subject: str
+    rule: str
+    test: Test
+    negated: bool = False
+    other: Other | None = None
+    quoted_name: str = ""
+    predicate: str = ""
+
+    def decide(self, bindings: Mapping[str, Value]) -> Ruling:
+        try:
+            found, value = facts.resolve(self.subject, bindings)
+            name = _name_among(self.quoted_name, bindings)
+            if name:  # `a` is `b`, a is b: what b holds, or "b"? Numbers compare, and an object may say so itself
+                answer = facts.field(value, self.quoted_name) if found and self.rule == "word" else None
+                if answer is None and not (self.other is not None and facts.number(value)):
+                    return Ruling(None, self.rule, f"`{name}` may be a name")
+            else:
+                answer = self.test(value) if found else None
+            if found and self.other is not None and answer is None:
+                answer = self.other.compare(value, bindings)
+        except ProseError:  # a binding that cannot be read decides nothing
+            return Ruling(None, self.rule, f"{self.subject} cannot be read")
+        if self.rule in WEAK and (not found or (self.rule != "word" and answer is None)):
+            return Ruling(None, "", "no rule reads it")  # "it is nice" is no rule about a binding `it`
+        if not found:
+            return Ruling(None, self.rule, f"there is no {self.subject} to go by")
+        why = f"{self.subject} is {preview(value)}"
+        if self.rule == "exit" and facts.code_hidden(value):
+            why = f"{self.subject} ended with 0, but its command may hide a failure"
+        if self.rule == "exit" and (code := facts.exit_code(value)) is not None:
+            why = f"{self.subject} exit code is {code}"
+        return Ruling(answer if answer is None else answer != self.negated, self.rule, why)
+
+
+@dataclass(frozen=True, slots=True)
+class Unparsed:
+    """Words that have none of the forms."""
+
+    text: str
+
+    def decide(self, bindings: Mapping[str, Value]) -> Ruling:
+        return Ruling(None, "", "no rule reads it")
+
+
+@dataclass(frozen=True, slots=True)
+class Negation:
+    operand: Condition
+
+    def decide(self, bindings: Mapping[str, Value]) -> Ruling:
+        inner = self.operand.decide(bindings)
+        return Ruling(None if inner.answer is None else not inner.answer, inner.rule, inner.why)
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """`and` or `or` of two or more conditions, by Kleene: Unknown only if it decides.
+
+    Beside words that no rule reads, a negated condition does not count: in `log does not contain "a" or any warning`
+    the `not` may reach further than its own half. Text right after such words does not count either: in `the sum
+    of a and b is 5` it is the end of them.
+    """
+
+    word: str
+    operands: tuple[Condition, ...]
+
+    def decide(self, bindings: Mapping[str, Value]) -> Ruling:
+        deciding = self.word == "or"
+        if any(isinstance(operand, Unparsed) and len(operand.text.split()) < _A_SENTENCE for operand in self.operands):
+            return Ruling(None, "", "no rule reads it")  # `is 87 or so`: the rest belongs to what is before it
+        guarded = any(unread(operand) for operand in self.operands)
+        unknown: Ruling | None = None
+        seen: list[Ruling] = []
+        after_words = False
+        for operand in self.operands:
+            ruling = operand.decide(bindings)
+            shared, after_words = after_words, isinstance(operand, Unparsed)
+            if ruling.answer is None or (guarded and negates(operand)) or shared:
+                unknown = unknown or Ruling(None, ruling.rule, ruling.why)
+            elif ruling.answer is deciding:
+                return ruling
+            else:
+                seen.append(ruling)
+        if unknown is not None:
+            return unknown
+        return Ruling(not deciding, self.word, ", ".join(dict.fromkeys(ruling.why for ruling in seen)))
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """`and` beside `or` without parentheses: `a or b and c`. It counts what both readings say."""
+
+    readings: tuple[Condition, Condition]
+
+    def decide(self, bindings: Mapping[str, Value]) -> Ruling:
+        found = [reading.decide(bindings) for reading in self.readings]
+        return (
+            found[0] if agreed(one.answer for one in found) is not None else Ruling(None, found[0].rule, found[0].why)
+        )
+
+
+Condition = Clause | Unparsed | Negation | Combination | Readings
+
+
+def parts(condition: Condition) -> tuple[Condition, ...]:
+    """What a condition is made of; nothing for a clause."""
+    match condition:
+        case Negation(operand=operand):
+            return (operand,)
+        case Combination(operands=operands):
+            return operands
+        case Readings(readings=(first, _)):
+            return (first,)
+        case _:
+            return ()
+
+
+def negates(condition: Condition) -> bool:
+    negation = isinstance(condition, Negation) or (isinstance(condition, Clause) and condition.negated)
+    return negation or any(map(negates, parts(condition)))
+
+
+def unread(condition: Condition) -> bool:
+    return isinstance(condition, Unparsed) or any(map(unread, parts(condition)))
+
+
+def clauses(condition: Condition) -> list[Clause]:
+    if isinstance(condition, Clause):
+        return [condition]
+    return [one for part in parts(condition) for one in clauses(part)]
+
+
+def _name_among(words: str, bindings: Mapping[str, Value]) -> str:
+    """The binding that these words may mean; "" without one."""
+    folded = re.sub(r"^the\s+", "", words.casefold())
+    wanted = {folded, folded.replace(" ", "_"), folded.replace(" ", "-"), folded.partition(".")[0].partition("[")[0]}
+    return next((name for name in bindings if name.casefold() in wanted), "") if words else ""

@@ -1,0 +1,145 @@
+"""The person as a judge: asked in words, one conversation at a time; what is not understood is asked again."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from typing import Final
+
+from prose_kernel.errors import ProseError
+from prose_kernel.judging import rules
+from prose_kernel.judging.facts import NO, STUCK, UNCERTAIN, YES
+from prose_kernel.runtime import forms
+from prose_kernel.runtime.asker import serial
+from prose_kernel.runtime.content import data_or_text, preview
+from prose_kernel.runtime.forms import Button, Field, Form
+from prose_kernel.runtime.ports import Finding, JudgeRequest, Pick, Verdict
+from prose_kernel.runtime.services import Asker
+from prose_kernel.runtime.text import NAME, one_line, printable
+from prose_kernel.runtime.values import Value
+
+SHOWN: Final = 1_000
+SHOWN_LINES: Final = 15
+"""Characters and lines of the value of a criterion that a person sees first."""
+_WHY: Final = Button("Why?", "why")
+_YES_OR_NO: Final = (Button("Yes", "yes"), Button("No", "no"), Button("Uncertain", "uncertain"), _WHY)
+_SUBMIT: Final = Button("Submit", "", "", main=True)
+
+
+class HumanJudge:
+    """The person, asked in words; every conversation holds the turn, and anything not understood is asked again."""
+
+    def __init__(self, asker: Asker) -> None:
+        self._asker = serial(asker)
+
+    @property
+    def available(self) -> bool:
+        return self._asker.available
+
+    async def decide(self, request: JudgeRequest, ruling: rules.Ruling) -> Verdict:
+        async with self._asker.turn():
+            asked = "Is this true?" if request.subject is None else "Does the value meet this criterion?"
+            self._asker.show(f"{_value(request)}{asked}{_pass(request)}\n  {_indented(request.text)}")
+            while True:
+                said = await self._word(
+                    "[y]es, [n]o, [u]ncertain, or why? ",
+                    Form("judge", asked, _YES_OR_NO, text=request.text, above=True),
+                )
+                if said in YES | NO:
+                    return Verdict(said in YES, "human")
+                if said in UNCERTAIN | STUCK:
+                    return Verdict(None, "human", no_progress=said in STUCK)
+                if said in ("w", "why"):
+                    why = [f"Not decided by a rule: {ruling.why}."] if request.subject is None else []
+                    self._asker.show("\n".join([*why, *_known(request)]))
+
+    async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
+        folded = {label.casefold(): label for label in reversed(labels)}
+        async with self._asker.turn():
+            numbered = (f"  {number}. {printable(label)}" for number, label in enumerate(labels, 1))
+            self._asker.show("\n".join([f"{_value(request)}Which one?\n  {_indented(request.text)}", *numbered]))
+            buttons = (Button(one_line(label), _said(label, number, folded)) for number, label in enumerate(labels, 1))
+            form = Form("judge", "Which one?", (*buttons, _WHY), text=request.text, above=True)
+            while True:
+                said = await self._word(f"1 to {len(labels)}, or why? ", form)
+                if said in folded:
+                    return Pick(folded[said], "human")
+                if said.isascii() and said.isdecimal() and len(said) < 10 and 1 <= int(said) <= len(labels):
+                    return Pick(labels[int(said) - 1], "human")
+                if said in ("w", "why"):
+                    self._asker.show("\n".join(_known(request)))
+
+    async def extract(self, value: str, path: str) -> Finding:
+        async with self._asker.turn():
+            self._asker.show(f"What is `{path}` in this text?\n\n{printable(value)}")
+            form = Form("judge", f"What is {path}?", (_SUBMIT,), Field(path), value, above=True)
+            return Finding(data_or_text((await forms.ask(self._asker, f"{path}: ", form)).strip()), "human")
+
+    async def items(self, value: str) -> Finding:
+        found: list[str] = []
+        async with self._asker.turn():
+            self._asker.show(f"Which items does this text hold?\n\n{printable(value)}\n\nOne a line; end with `.`")
+            field = Field("One item a line", several=True, end="\n.")
+            form = Form("judge", "Which items does this text hold?", (_SUBMIT,), field, value, above=True)
+            while True:
+                for line in (await forms.ask(self._asker, "> ", form)).split("\n"):
+                    if line.strip() == ".":
+                        return Finding([*found], "human")
+                    if line.strip():
+                        found.append(line.strip())
+
+    async def _word(self, prompt: str, form: Form) -> str:
+        return " ".join((await forms.ask(self._asker, prompt, form)).split()).casefold()
+
+
+def _said(label: str, number: int, folded: Container[str]) -> str:
+    """How a person would type a label; a label may be a number too, which then is not the one in the list."""
+    return label if " ".join(label.split()).casefold() in folded else str(number)
+
+
+def _pass(request: JudgeRequest) -> str:
+    if request.loop is None or request.loop_index is None:
+        return ""
+    of = f" of {request.loop_maximum}" if request.loop_maximum is not None else ""
+    ends = "yes ends the loop" if request.loop == "until" else "no ends the loop"
+    return f" (before pass {request.loop_index + 1}{of}; {ends})"
+
+
+def _indented(text: str) -> str:
+    return printable(text).replace("\n", "\n  ")
+
+
+def _value(request: JudgeRequest) -> str:
+    """The one value of a criterion of VVM, or the beginning of a long one; the person can ask for the rest."""
+    if request.subject is None:
+        return ""
+    text = _beginning(request.subject)
+    more = len(request.subject) - len(text)
+    note = f"\n  [{more:,} more characters: why]" if more else ""
+    return f"The value:\n  {_indented(text)}{note}\n"
+
+
+def _beginning(text: str) -> str:
+    """The beginning of a text: what fits on a screen."""
+    return "\n".join(text.split("\n", SHOWN_LINES)[:SHOWN_LINES])[:SHOWN]
+
+
+def _known(request: JudgeRequest) -> Iterable[str]:
+    """The bindings that the question names, else all, each in a few words; and the last events."""
+    if request.subject is not None:
+        yield f"The value:\n  {_indented(request.subject)}"
+        return
+    named = [name for name in dict.fromkeys(NAME.findall(request.text)) if name in request.bindings]
+    names = named or list(request.bindings)
+    yield from (f"  {name}: {_previewed(request.bindings[name])}" for name in names[-20:])
+    if len(names) > 20:
+        yield f"  and {len(names) - 20} earlier names"
+    if request.recent:
+        yield "Last events:"
+        yield from (f"  {one_line(event)}" for event in request.recent)
+
+
+def _previewed(value: Value) -> str:
+    try:
+        return preview(value)
+    except ProseError:
+        return "(cannot be read)"

@@ -1,0 +1,106 @@
+"""The images and PDFs that go with a session's message (docs/data-and-images.md).
+
+There are two ways to give one: a value of the context is or holds an image, or the program names a file (`file:` in a
+context, a ref in the input of an agent of VVM) whose name ends as that of an image. A file is read under the session's
+rules for `read`, and counts as read by the session: a recording tells when it has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from prose_kernel.access.safe_files import ToolFailed, ToolRefused, opened
+from prose_kernel.errors import PermissionDenied, ProviderError
+from prose_kernel.runtime.content import images_in
+from prose_kernel.runtime.images import LARGEST, Picture, picture
+from prose_kernel.runtime.ports import SessionRequest
+
+if TYPE_CHECKING:
+    from prose_kernel.access.safe_files import Place
+    from prose_kernel.models.tools.access import Access
+
+MOST: Final = 20
+"""Images and PDFs of one message."""
+TOGETHER: Final = 20_000_000
+"""Bytes of all of them: as text they are a third longer, and servers take messages of about 30 MB."""
+
+_SUFFIXES: Final = ("png", "jpg", "jpeg", "gif", "webp", "pdf")
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """One image or PDF. `label` is what the message calls it; `path` where it is, for a file that the program names."""
+
+    label: str
+    data: bytes = field(repr=False)
+    picture: Picture
+    path: str = ""
+
+
+async def attachments(request: SessionRequest, access: Access) -> tuple[Attachment, ...]:
+    """What goes with the message, in the order of the context. Raises `PermissionDenied` for a file that may not be
+    read, `ProviderError` for one that is not there, for what is broken, and for too much."""
+    wanted = list(_wanted(request))
+    if len(wanted) > MOST:
+        raise _refused(f"{len(wanted):,} images and PDFs", f"a message takes up to {MOST}", "ask in several sessions")
+    found: list[Attachment] = []
+    size = 0
+    for label, data in wanted:
+        found.append(await _file(label, access) if data is None else _checked(label, data))
+        size += len(found[-1].data)
+        if size > TOGETHER:
+            why = f"together they have more than the {TOGETHER:,} bytes that a message takes"
+            raise _refused(f"{len(wanted):,} images and PDFs", why, "give smaller ones, or ask in several sessions")
+    return tuple(found)
+
+
+def _wanted(request: SessionRequest) -> Iterator[tuple[str, bytes | None]]:
+    """The images and PDFs in their order, each with its name and its bytes; of a file, its path alone."""
+    for item in request.context or ():
+        if item.file and _is_image(item.text or ""):
+            yield item.text or "", None
+        elif not item.file and not item.missing:
+            yield from ((item.name, image) for image in images_in(item.content))
+    for path in request.given.references if request.given else ():
+        if _is_image(path):
+            yield path, None
+
+
+def _is_image(path: str) -> bool:
+    return path.lower().endswith(tuple(f".{suffix}" for suffix in _SUFFIXES))
+
+
+def _checked(label: str, data: bytes, path: str = "") -> Attachment:
+    drawn = picture(data)
+    if drawn is None:
+        raise _refused(label, "it is no image and no PDF: it begins with other bytes" if data else "it is empty")
+    if drawn.broken:
+        raise _refused(label, drawn.text)
+    return Attachment(label, data, drawn, path)
+
+
+async def _file(path: str, access: Access) -> Attachment:
+    try:
+        place = await access.file("read", path, path)
+        data = await asyncio.to_thread(_read, place, access)
+    except ToolRefused as refused:
+        raise PermissionDenied(str(refused), hint=f'`read: ["{path}"]` in permissions would allow it') from None
+    except ToolFailed as failed:
+        raise _refused(path, str(failed).removeprefix(f"'{path}': ")) from None
+    if len(data) > LARGEST:
+        raise _refused(path, f"it has more than {LARGEST:,} bytes", "give a smaller one")
+    return _checked(path, data, path)
+
+
+def _read(place: Place, access: Access) -> bytes:
+    with opened(place) as descriptor, open(descriptor, "rb", closefd=False) as file:
+        data = file.read(LARGEST + 1)
+    access.saw(place)
+    return data
+
+
+def _refused(what: str, why: str, hint: str | None = None) -> ProviderError:
+    return ProviderError(f"{what} cannot be given to the session: {why}", retryable=False, hint=hint)

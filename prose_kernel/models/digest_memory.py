@@ -1,0 +1,426 @@
+"""Memory of agents as a digest and a ledger: the files, the lock, the patch of an answer (docs/reference/vvm.md 6.6).
+
+A directory holds `digest.md` (always told), `ledger.jsonl` (facts, appended), `meta.json` (about the last use) and
+`lock`. The runtime writes them, from a patch that the session puts at the end of its reply; a patch that is not in
+order is discarded whole. Files may be edited by hand, so nothing in them is believed: they are read as far as a limit,
+through no link, and lines that make no sense are passed over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from prose_kernel.access import plain_files
+from prose_kernel.access import safe_files as places
+from prose_kernel.access.safe_files import Place, ToolFailed, ToolRefused
+from prose_kernel.errors import MemoryLocked, ProviderError
+from prose_kernel.models import memory_undo as undo
+from prose_kernel.models.memory import Memories, digest_of, locked
+from prose_kernel.models.tools.tool import in_thread
+from prose_kernel.runtime import asides
+from prose_kernel.runtime.ports import Clock, MemoryBinding, MemoryMode, OpenMemory
+from prose_kernel.runtime.secret_patterns import secret_in
+from prose_kernel.runtime.session_options import MemoryLimits, Surroundings
+from prose_kernel.runtime.text import one_line
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
+DIGEST: Final = "digest.md"
+LEDGER: Final = "ledger.jsonl"
+META: Final = "meta.json"
+LOCK: Final = "lock"
+_TAIL: Final = 256 * 1024
+"""Bytes at the end of a ledger in which facts are looked for."""
+_META_LIMIT: Final = 64 * 1024
+_PROTOCOL: Final = (
+    "You may end your reply with ONE fenced block tagged vvm-memory holding a JSON object:\n"
+    '"digest" (string, replaces the whole digest) and/or "retain" (list of short factual strings).\n'
+    "Never include credentials or secrets."
+)
+
+
+class DigestMemories:
+    """The `Memories` port. `queues` holds whose turn it is at each memory, in this run; `idle` tells that nothing is
+    to be kept, because nobody really answers (a dry run)."""
+
+    def __init__(
+        self,
+        where: Surroundings,
+        clock: Clock,
+        queues: Memories | None = None,
+        limits: MemoryLimits | None = None,
+        *,
+        idle: bool = False,
+    ) -> None:
+        self._where = where
+        self._clock = clock
+        self._queues = queues or Memories()
+        self._limits = limits or MemoryLimits()
+        self._idle = idle
+
+    async def open(self, binding: MemoryBinding, mode: MemoryMode) -> OpenMemory:
+        """Calls of this run wait in line for the same memory, without a limit; other processes are waited for as long
+        as the limits say."""
+        directory = self._directory(binding)
+        writes = mode == "continue" and not self._idle
+        turn = self._queues.turns[directory]
+        await turn.acquire()
+        with contextlib.ExitStack() as held:
+            held.callback(turn.release)
+            if writes:
+                await in_thread(lambda _stop: self._make(binding, directory))
+            if os.path.isdir(directory):  # noqa: PTH112, ASYNC240 - one call of the system
+                await self._lock(binding, directory, held)
+                recover = partial(undo.recover, directory, (DIGEST, LEDGER).__contains__, self._queues.is_answered)
+                await in_thread(lambda _stop: recover())
+                self._queues.compare(directory, _state(directory), f"the memory '{one_line(binding.key)}'")
+            told = await in_thread(lambda _stop: self._told(binding, directory, mode))
+            memory = _Open(self, binding, directory, told, held.pop_all())
+        if not writes:
+            memory.close()
+        return memory
+
+    def prelude(self, binding: MemoryBinding, mode: MemoryMode) -> str:
+        return self._told(binding, self._directory(binding), mode)
+
+    # ------------------------------------------------------------ where
+
+    def _directory(self, binding: MemoryBinding) -> str:
+        """The directory of a memory, absolute. Raises `ProviderError` where it would lie behind a link, or nowhere."""
+        try:
+            directory = self._named(binding)
+            link = os.path.realpath(directory) != directory
+        except ValueError:
+            raise _unusable(binding, "its path holds a NUL character", "name another directory") from None
+        if link:
+            raise _unusable(binding, "its directory is a link", f"make {_place(binding)} a directory")
+        return directory
+
+    def _named(self, binding: MemoryBinding) -> str:
+        name = binding.name
+        project = os.path.realpath(self._where.cwd)
+        home = self._where.environment.get("HOME") or str(Path.home())
+        match binding.scope:
+            case "project":
+                if not os.path.isdir(project):  # noqa: PTH112
+                    raise _unusable(binding, "the project directory does not exist", "start the program from there")
+                base, below = project, ".vvm/memory"
+            case "user":
+                base, below = os.path.realpath(home), ".vvm/memory"
+            case "path":
+                path = binding.path or ""
+                named = home + path[1:] if path == "~" or path.startswith("~/") else path
+                base, below = os.path.realpath(os.path.join(project, named)), ""  # noqa: PTH118
+        return os.path.join(base, below, name)  # noqa: PTH118
+
+    def _make(self, binding: MemoryBinding, directory: str) -> None:
+        try:
+            if binding.scope == "project":
+                plain_files.keep_out_of_git(os.path.join(os.path.realpath(self._where.cwd), ".vvm"))  # noqa: PTH118
+            os.makedirs(directory, exist_ok=True)  # noqa: PTH103
+        except (OSError, RecursionError) as error:
+            why = places.reason(error) if isinstance(error, OSError) else "its path is too deep"
+            raise _unusable(binding, why, f"it belongs into {one_line(_place(binding))}") from None
+
+    # ------------------------------------------------------------ one at a time
+
+    async def _lock(self, binding: MemoryBinding, directory: str, held: contextlib.ExitStack) -> None:
+        """Hold the lock file against other processes. Raises `MemoryLocked` when one of them keeps it."""
+        from filelock import FileLock
+
+        path = Path(directory, LOCK)
+        if path.is_symlink():  # noqa: ASYNC240 - one call of the system
+            raise _unusable(binding, "lock is a link", f"remove it from {_place(binding)}")
+        lock = FileLock(str(path), thread_local=False)
+        if not await locked(self._clock, self._limits.patience, lambda: _taken(lock, binding)):
+            raise MemoryLocked(
+                f"the memory '{one_line(binding.key)}' is in use by another process",
+                hint=f"it was waited for {self._limits.patience:g} seconds: let one program at a time use it",
+            )
+        held.callback(lock.release)
+
+    # ------------------------------------------------------------ reading
+
+    def _told(self, binding: MemoryBinding, directory: str, mode: MemoryMode) -> str:
+        """What stands before the task. Raises `ProviderError` for files that cannot be read as a memory."""
+        try:
+            digest = _digest(Path(directory, DIGEST), self._limits.digest)
+            facts = _facts(Path(directory, LEDGER), self._limits)
+        except ValueError as problem:
+            hint = f"repair or remove it in {_place(binding)}; nothing in it was changed"
+            raise _unusable(binding, str(problem), hint) from None
+        ignored = " Updates are ignored for this call." if mode == "dry_run" else ""
+        retained = "\n".join(f"- {fact}" for fact in facts) or "(none)"
+        return (
+            f"## Memory Context\nscope: {binding.scope}   key: {one_line(binding.key, 480)}\n"
+            f"### Digest\n{digest or '(empty)'}\n### Retained facts\n{retained}\n"
+            f"### Memory Update Protocol\n{_PROTOCOL}{ignored}\n---"
+        )
+
+    # ------------------------------------------------------------ writing
+
+    def _keep(self, directory: str, patches: Sequence[str]) -> str | None:
+        """Apply a patch, with a way back that is needed until the journal knows of it."""
+        now = self._clock.now().astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        why: str | None = None
+        try:
+            patch = _patch(patches, self._limits)
+            if patch.digest is not None or patch.retain is not None:
+                undo.remember(directory, (DIGEST,), growing=(LEDGER,))
+                _apply(directory, patch, now)
+            why = "unknown keys" if patch.unknown else None
+        except _Discarded as discarded:
+            why = str(discarded)
+        except (OSError, ValueError, ToolFailed, ToolRefused) as error:
+            undo.put_back(directory)
+            why = f"not written: {places.reason(error) if isinstance(error, OSError) else error}"
+        with contextlib.suppress(OSError, ValueError, ToolFailed, ToolRefused):
+            _note(Path(directory, META), now, why)
+        return why
+
+
+class _Open:
+    """A memory that is one call's own."""
+
+    def __init__(
+        self, memories: DigestMemories, binding: MemoryBinding, directory: str, prelude: str, held: contextlib.ExitStack
+    ) -> None:
+        self.prelude = prelude
+        self._memories = memories
+        self._directory = directory
+        self._held: contextlib.ExitStack | None = held
+
+    async def keep(self, patches: Sequence[str]) -> str | None:
+        if self._held is None:
+            return None
+        directory, aside = self._directory, asides.current()
+
+        def settled(kept: bool) -> None:
+            (undo.forget if kept else undo.put_back)(directory)
+
+        if aside is not None:
+            aside.after(settled)
+        why = await in_thread(lambda _stop: self._memories._keep(directory, patches))
+        if aside is None:
+            undo.forget(directory)
+        else:
+            aside.notes["memory"] = {"outside": directory, "digest": _state(directory)}
+        return why
+
+    def close(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            held.close()
+
+
+def _taken(lock: BaseFileLock, binding: MemoryBinding) -> bool:
+    """Whether the lock is ours now. Raises `ProviderError` where there can be none."""
+    from filelock import Timeout
+
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        return False
+    except (OSError, NotImplementedError) as error:
+        why = places.reason(error) if isinstance(error, OSError) else str(error)
+        raise _unusable(binding, f"it cannot be locked: {why}", f"it belongs into {_place(binding)}") from None
+    return True
+
+
+def _unusable(binding: MemoryBinding, why: str, hint: str) -> ProviderError:
+    return ProviderError(f"the memory '{one_line(binding.key)}' cannot be used: {why}", retryable=False, hint=hint)
+
+
+def _place(binding: MemoryBinding) -> str:
+    """Where a memory is, in words."""
+    name = binding.name
+    match binding.scope:
+        case "project":
+            return f".vvm/memory/{name}"
+        case "user":
+            return f"~/.vvm/memory/{name}"
+        case _:
+            return f"{(binding.path or '.').rstrip('/')}/{name}"
+
+
+# ---------------------------------------------------------------- reading
+
+
+def _state(directory: str) -> str | None:
+    """What tells two states of a memory apart; None for an empty one."""
+    try:
+        digest, _ = _data(Path(directory, DIGEST), _TAIL)
+        size = _data(Path(directory, LEDGER), 0)[1]
+    except ValueError:
+        return None
+    return digest_of(b"%d %b" % (size, digest)) if digest or size else None
+
+
+def _data(path: Path, limit: int, *, tail: bool = False) -> tuple[bytes, int]:
+    """The first or the last bytes of a file, and how many it has; none of one that is not there. Raises `ValueError`
+    for what is no plain file, links among them."""
+    with plain_files.reading_if_there(path) as file:
+        if file is None:
+            return b"", 0
+        size = os.fstat(file.fileno()).st_size
+        if tail and size > limit:
+            file.seek(size - limit)
+        return file.read(limit), size
+
+
+def _digest(path: Path, limit: int) -> str:
+    """The digest; of one that somebody made too long the beginning, with a mark."""
+    data, size = _data(path, limit)
+    if b"\0" in data:
+        raise ValueError(f"{path.name} is a binary file")
+    try:
+        text = data.decode("utf-8", "ignore" if size > limit else "strict")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path.name} is not UTF-8 text") from None
+    if size > limit:
+        return f"{text}\n[digest truncated: {size:,} bytes, the first {limit:,} are shown]"
+    return text.removesuffix("\n")
+
+
+def _facts(path: Path, limits: MemoryLimits) -> list[str]:
+    """The newest facts that fit, oldest first."""
+    data, size = _data(path, _TAIL, tail=True)
+    lines = data.split(b"\n")[1 if size > _TAIL else 0 :]  # the first line of a tail has lost its beginning
+    found: list[str] = []
+    left = limits.facts_size
+    for fact in _newest(lines):
+        left -= len(fact.encode("utf-8", "replace"))
+        if len(found) >= limits.facts or (left < 0 and found):
+            break
+        found.append(
+            fact if left >= 0 else fact.encode("utf-8", "replace")[: limits.facts_size].decode("utf-8", "ignore")
+        )
+    return found[::-1]
+
+
+def _newest(lines: Sequence[bytes]) -> Iterator[str]:
+    """The facts of a ledger, the newest first; lines that make no sense are passed over."""
+    for line in reversed(lines):
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        retained = entry.get("retain") if isinstance(entry, dict) else None
+        for fact in reversed(retained) if isinstance(retained, list) else ():
+            if isinstance(fact, str) and (text := " ".join(fact.split())):
+                yield text
+
+
+# ---------------------------------------------------------------- the patch
+
+
+class _Discarded(ValueError):
+    """Why a patch is not kept, in a word or two."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Patch:
+    digest: str | None = None
+    retain: list[str] | None = None
+    unknown: bool = False
+
+
+def _patch(patches: Sequence[str], limits: MemoryLimits) -> _Patch:
+    """The one patch of a reply, checked. Raises `_Discarded`."""
+    if not patches:
+        return _Patch()
+    if len(patches) > 1:
+        raise _Discarded("several blocks")
+    try:
+        data = json.loads(patches[0])
+    except (ValueError, RecursionError):
+        raise _Discarded("not JSON") from None
+    if not isinstance(data, dict):
+        raise _Discarded("not an object")
+    digest, retain = data.get("digest"), data.get("retain")
+    if not isinstance(digest, str) and "digest" in data:
+        raise _Discarded("digest is not a string")
+    if "retain" in data and not (isinstance(retain, list) and all(isinstance(fact, str) for fact in retain)):
+        raise _Discarded("retain is not a list of strings")
+    _check(digest, retain or [], limits)
+    return _Patch(digest, retain or None, bool(data.keys() - {"digest", "retain"}))
+
+
+def _check(digest: str | None, retain: Sequence[str], limits: MemoryLimits) -> None:
+    if digest is not None and _size(digest) > limits.digest:
+        raise _Discarded("digest too long")
+    if len(retain) > limits.items or any(_size(fact) > limits.item for fact in retain):
+        raise _Discarded("retain too long")
+    for text in (digest or "", *retain):
+        if "\0" in text:  # the next call would take the file for a binary one
+            raise _Discarded("not text")
+        if (kind := secret_in(text)) is not None:
+            raise _Discarded(f"secret: {kind}")
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))
+
+
+def _apply(directory: str, patch: _Patch, now: str) -> None:
+    """Both files hold the patch, or neither does. Raises what the disk says."""
+    ledger = Path(directory, LEDGER)
+    if ledger.is_symlink():
+        raise ToolRefused(f"{LEDGER} is a link")
+    entry: dict[str, Any] = {"ts": now}
+    if patch.digest is not None:
+        entry["digest"] = patch.digest
+    if patch.retain is not None:
+        entry["retain"] = patch.retain
+    with _appended(ledger, json.dumps(entry, ensure_ascii=False)):
+        if patch.digest is not None:
+            path = Path(directory, DIGEST)
+            if path.is_symlink():
+                raise ToolRefused(f"{DIGEST} is a link")
+            places.write_whole(Place(path.name, str(path)), patch.digest.encode("utf-8", "replace"))
+
+
+@contextlib.contextmanager
+def _appended(path: Path, line: str) -> Iterator[None]:
+    """The line stands at the end of the file, unless what is done meanwhile fails."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    with os.fdopen(os.open(path, flags, 0o666), "r+b", buffering=0) as file:
+        end = file.seek(0, os.SEEK_END)
+        try:
+            if end:
+                file.seek(end - 1)
+                line = line if file.read(1) == b"\n" else f"\n{line}"  # somebody has left the last line open
+            data = f"{line}\n".encode("utf-8", "replace")
+            if file.write(data) != len(data):
+                raise OSError(28, "disk full")
+            yield
+        except BaseException:
+            file.truncate(end)
+            raise
+
+
+def _note(path: Path, now: str, warning: str | None) -> None:
+    """What is told about the last use: never any text of the patch."""
+    try:
+        data = json.loads(_data(path, _META_LIMIT)[0] or b"{}")
+    except RecursionError:
+        data = None
+    except ValueError:
+        if path.is_symlink():
+            raise
+        data = None
+    meta = data if isinstance(data, dict) else {}
+    meta = {"schema_version": 1, "created_at": now, **meta, "last_used_at": now, "last_mode": "continue"}
+    if warning is not None:
+        meta["last_warning"] = {"code": warning, "at": now}
+    text = json.dumps(meta, ensure_ascii=False, indent=2) + "\n"
+    places.write_whole(Place(path.name, str(path)), text.encode("utf-8", "replace"))

@@ -1,0 +1,475 @@
+"""The memory of persistent agents: its files, and one session at a time that uses them (reference 4.4)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import structs
+
+from prose_kernel.access import plain_files
+from prose_kernel.access import safe_files as places
+from prose_kernel.access.safe_files import Place
+from prose_kernel.errors import ProviderError
+from prose_kernel.models import memory_undo as undo
+from prose_kernel.models.request import next_segment, summarise
+from prose_kernel.models.tools.tool import ToolFailed, ToolRefused, in_thread
+from prose_kernel.models.usage import discarded
+from prose_kernel.runtime import asides
+from prose_kernel.runtime.ports import (
+    AgentMemory,
+    Clock,
+    ContextItem,
+    SessionProgress,
+    SessionRequest,
+    SessionResult,
+    Sessions,
+)
+from prose_kernel.runtime.session_options import Surroundings
+from prose_kernel.runtime.text import one_line
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
+MEMORY: Final = "memory.md"
+MEMORY_LIMIT: Final = 1024 * 1024
+NOT_RUN: Final = "dry-run"
+"""The origin of an answer that nobody gave: it leaves no memory."""
+
+_PROMPT_LENGTH: Final = 2000
+_HEADING: Final = "## Sessions"
+_SEGMENT: Final = re.compile(r".+-\d{3,}\.md")
+_TITLE: Final = re.compile(r"# Segment \d+(?=\n|$)")
+
+
+class MemoryFiles:
+    """The memory of an agent while one session has it; its lock is held by the caller.
+
+    `former` is the text of `memory.md` at the start (None: there is none), `segment_name` the file of this
+    invocation. Raises `ProviderError` for a memory that is there and cannot be read as text.
+    """
+
+    def __init__(self, directory: str, memory: AgentMemory) -> None:
+        self._memory = memory
+        self._path = Path(directory, MEMORY)
+        try:
+            self.former = read(self._path)
+        except ValueError as problem:
+            raise ProviderError(
+                f"the memory of agent '{memory.agent}' cannot be read: {problem}",
+                retryable=False,
+                hint=f"repair or remove {_place(memory)}; nothing in it was changed",
+            ) from None
+        self._mark = _mark(self._path)
+        self._segment = Path(next_segment(directory, memory.agent))
+        self.segment_name = self._segment.name
+
+    def keep(self, request: SessionRequest, result: SessionResult, now: datetime) -> None:
+        """Both files are there afterwards: as the result has them, as the session left them, or made here."""
+        if result.origin == NOT_RUN:
+            return
+        if result.memory_after is not None:
+            self._write(self._path, result.memory_after)
+        elif _mark(self._path) == self._mark:
+            self._write(self._path, memory_text(self._memory, request, result, self.former))
+        if result.segment is not None:
+            number = self._segment.stem.rpartition("-")[2]
+            self._write(self._segment, _TITLE.sub(f"# Segment {number}", result.segment, count=1))
+        elif not self._segment.exists():
+            self._write(self._segment, segment_text(self._segment.stem, request, result, now))
+
+    def texts(self) -> tuple[str | None, str | None]:
+        """The memory and the segment as they are now; None for what is not there, or no text."""
+        return _text(self._path), _text(self._segment)
+
+    def _write(self, path: Path, text: str) -> None:
+        data = text.encode("utf-8", "replace")
+        if len(data) > MEMORY_LIMIT:
+            raise ProviderError(
+                f"the session's memory of agent '{self._memory.agent}' has {len(data):,} bytes; at most "
+                f"{MEMORY_LIMIT:,} can be kept",
+                hint="tell the agent to compact its memory; the former one is unchanged",
+            )
+        with contextlib.suppress(OSError):
+            if path.read_bytes() == data:
+                return
+        try:
+            places.write_whole(Place(path.name, str(path)), data)
+        except (ToolFailed, ToolRefused) as error:
+            raise not_kept(self._memory, error) from None
+
+
+def read(path: Path) -> str | None:
+    """The text of a memory file; None when there is none. Raises `ValueError` that says what it is instead."""
+    with plain_files.reading_if_there(path) as file:
+        if file is None:
+            return None
+        data = file.read(MEMORY_LIMIT + 1)
+    if len(data) > MEMORY_LIMIT:
+        raise ValueError(f"{path.name} is larger than {MEMORY_LIMIT:,} bytes")
+    if b"\0" in data:
+        raise ValueError(f"{path.name} is a binary file")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path.name} is not UTF-8 text") from None
+
+
+def not_kept(memory: AgentMemory, error: Exception) -> ProviderError:
+    """Why the memory could not be written, before or after the session."""
+    why = places.reason(error) if isinstance(error, OSError) else str(error)
+    return ProviderError(
+        f"the memory of agent '{memory.agent}' cannot be kept: {why}",
+        retryable=False,
+        hint=f"it belongs into {_place(memory)}",
+    )
+
+
+def _place(memory: AgentMemory) -> str:
+    """Where the memory is, in words: the path, unless it is different for every run."""
+    if memory.scope == "true":
+        return f"agents/{memory.agent}/memory.md in the run's directory"
+    return f"{memory.directory.rstrip('/')}/memory.md"
+
+
+# ---------------------------------------------------------------- written in the session's place
+
+
+def memory_text(memory: AgentMemory, request: SessionRequest, result: SessionResult, former: str | None = None) -> str:
+    """The memory of an agent whose session wrote none: on `resume` what stood there, and one line for this session.
+
+    It is a part of later recordings' keys: nothing in it may depend on the day or on how many runs there were.
+    """
+    line = f"- {one_line(request.task, 200) or 'no task'}: {_summary(result)}\n"
+    kept = (former if former is not None else memory.text) if memory.resume else None
+    if kept is None or not kept.strip():
+        return f"# {memory.agent}\n\n{_HEADING}\n\n{line}"
+    kept = kept.rstrip("\n")
+    headings = [each for each in kept.split("\n") if each.startswith("#")]
+    if headings and headings[-1] == _HEADING:
+        return f"{kept}\n{line}"
+    return f"{kept}\n\n{_HEADING}\n\n{line}"
+
+
+def segment_text(stem: str, request: SessionRequest, result: SessionResult, now: datetime) -> str:
+    """The record of one invocation whose session wrote none."""
+    prompt = request.task if len(request.task) <= _PROMPT_LENGTH else request.task[:_PROMPT_LENGTH] + "…"
+    return (
+        f"# Segment {stem.rpartition('-')[2]}\n\n"
+        f"timestamp: {now.astimezone(UTC).isoformat(timespec='seconds')}\n"
+        f"prompt: {json.dumps(prompt, ensure_ascii=False)}\n\n"
+        f"## Summary\n\n- {_summary(result)}\n"
+    )
+
+
+def _summary(result: SessionResult) -> str:
+    return one_line(result.summary or summarise(result.text or "")) or "no answer"
+
+
+# ---------------------------------------------------------------- files
+
+
+def _mark(path: Path) -> tuple[int, int, int] | None:
+    """What tells that a file was written again; None when there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+
+
+# ---------------------------------------------------------------- one session at a time
+
+PATIENCE: Final = 300.0
+"""Seconds to wait for a memory that another process uses."""
+
+LOCK: Final = ".lock"
+_SHORTEST, _LONGEST = 0.05, 1.0
+
+OnProgress = Callable[[SessionProgress], None]
+
+
+class Memories:
+    """What sessions of one run share: whose turn it is at each memory, and memories that live with the run alone.
+
+    It outlives a change of provider. `is_answered` tells whether a journal has the answer to a request, `warn` tells
+    the person something. In a run that is resumed, `known` are the memories as the replayed answers left them, by
+    directory, and `taken_back` tells that the run goes on at an earlier point than it had reached.
+    """
+
+    def __init__(
+        self, is_answered: undo.IsAnswered = lambda path, key: False, warn: Callable[[str], object] = lambda text: None
+    ) -> None:
+        self.turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self.of_the_run: dict[str, str] = {}
+        self.is_answered = is_answered
+        self.warn = warn
+        self.known: dict[str, Known] = {}
+        self.taken_back = False
+        self._compared: set[str] = set()
+
+    def compare(self, directory: str, digest: str | None, told: str) -> None:
+        """A session is about to use a memory outside of the run. In a run that went back, it is not as it was then."""
+        if not self.taken_back or directory in self._compared:
+            return
+        self._compared.add(directory)
+        if digest is not None and digest != self.known.get(directory, Known()).digest:
+            self.warn(f"{told} is not taken back with the run: it holds what came later")
+
+
+@dataclasses.dataclass(slots=True)
+class Known:
+    """A memory as replayed answers left it: the digest of one outside of the run, the texts of one that is the run's
+    own."""
+
+    digest: str | None = None
+    text: str | None = None
+    segments: dict[str, str | None] = dataclasses.field(default_factory=dict)
+
+
+def digest_of(text: str | bytes | None) -> str | None:
+    """What tells two states of a memory apart; None for none."""
+    if text is None:
+        return None
+    data = text.encode("utf-8", "replace") if isinstance(text, str) else text
+    return hashlib.blake2b(data, digest_size=8).hexdigest()
+
+
+class RememberingSessions:
+    """The `Sessions` port around another one, for agents with memory; all other sessions pass unchanged.
+
+    The inner one gets `AgentMemory.text` and `.segment` filled in. Afterwards both files are written: with
+    `memory_after` and `segment` of the result, or as the session left them, or by the machine in its place. An
+    attempt that fails leaves the memory as it was. Sessions of one memory run one after the other, also those of
+    other processes. Where a run lives in memory alone, so does memory that lives with the run: `directory` is then
+    empty, and the session is told the text.
+    """
+
+    def __init__(self, inner: Sessions, where: Surroundings, clock: Clock, memories: Memories | None = None) -> None:
+        self._inner = inner
+        self._where = where
+        self._clock = clock
+        self._memories = memories or Memories()
+
+    async def run(self, request: SessionRequest, on_progress: OnProgress) -> SessionResult:
+        """Raises what the inner one raises, and `ProviderError` for a memory that cannot be read, kept or locked."""
+        request = await self._with_contents(request)
+        memory = request.memory
+        if memory is None:
+            return await self._inner.run(request, on_progress)
+        if memory.scope == "true" and request.target is None:
+            return await self._in_the_run(request, memory, on_progress)
+        return await self._in_a_directory(request, memory, on_progress)
+
+    # ------------------------------------------------------------ memory in a directory
+
+    async def _in_a_directory(
+        self, request: SessionRequest, memory: AgentMemory, on_progress: OnProgress
+    ) -> SessionResult:
+        directory = _resolved(self._where.cwd, memory)
+        turn = self._memories.turns[directory]
+        await turn.acquire()
+        with contextlib.ExitStack() as held:
+            held.callback(turn.release)
+            held.callback((await self._lock(directory, memory, on_progress)).release)
+            result: SessionResult | None = None
+            try:
+                files = await in_thread(lambda _stop: self._opened(directory, memory))
+                if memory.scope != "true":
+                    self._memories.compare(directory, digest_of(files.former), f"the memory of agent '{memory.agent}'")
+                result = answer = await self._inner.run(self._told(request, memory, files), on_progress)
+                await in_thread(lambda _stop: files.keep(request, answer, self._clock.now()))
+            except BaseException:
+                if result is not None:
+                    discarded(result)
+                undo.put_back(directory)
+                raise
+            _settle(directory, memory, files, held.pop_all())
+            return answer
+
+    def _opened(self, directory: str, memory: AgentMemory) -> MemoryFiles:
+        """The files as no killed process has left them, with a way back. Raises `ProviderError`."""
+        segment = re.compile(re.escape(memory.agent) + r"-\d{3,}\.md")
+        undo.recover(
+            directory, lambda name: name == MEMORY or bool(segment.fullmatch(name)), self._memories.is_answered
+        )
+        files = MemoryFiles(directory, memory)
+        try:
+            undo.remember(directory, (MEMORY, files.segment_name))
+        except OSError as error:
+            raise not_kept(memory, error) from None
+        return files
+
+    def _told(self, request: SessionRequest, memory: AgentMemory, files: MemoryFiles) -> SessionRequest:
+        segment = f"{memory.directory.rstrip('/')}/{files.segment_name}"
+        text = files.former if memory.resume else None
+        return structs.replace(request, memory=structs.replace(memory, text=text, segment=segment))
+
+    async def _lock(self, directory: str, memory: AgentMemory, on_progress: OnProgress) -> BaseFileLock:
+        """Hold the directory's lock file, against other processes. Raises `ProviderError` when one keeps it."""
+        from filelock import FileLock
+
+        lock = FileLock(os.path.join(directory, LOCK), thread_local=False)  # noqa: PTH118
+        note = SessionProgress("note", f"waiting: another process uses the memory of '{memory.agent}'")
+        if not await locked(self._clock, PATIENCE, lambda: _taken(lock, directory, memory), lambda: on_progress(note)):
+            raise ProviderError(
+                f"the memory of agent '{memory.agent}' is in use by another process",
+                hint=f"it was waited for {PATIENCE / 60:g} minutes: let one program at a time use this agent",
+            )
+        return lock
+
+    # ------------------------------------------------------------ memory in the run
+
+    async def _in_the_run(self, request: SessionRequest, memory: AgentMemory, on_progress: OnProgress) -> SessionResult:
+        """Memory that nothing is written for: kept as text as long as the run lives."""
+        name = _name(request, memory)
+        texts = self._memories.of_the_run
+        async with self._memories.turns[name]:
+            former = texts.get(name)
+            told = structs.replace(memory, directory="", text=former if memory.resume else None)
+            result = await self._inner.run(structs.replace(request, memory=told), on_progress)
+            if result.memory_after is not None:
+                texts[name] = result.memory_after
+            elif result.origin != NOT_RUN:
+                texts[name] = memory_text(told, request, result)
+        aside = asides.current()
+        if aside is not None and name in texts:
+            aside.notes["memory"] = {"text": texts[name]}
+        return result
+
+    # ------------------------------------------------------------ memory as context
+
+    async def _with_contents(self, request: SessionRequest) -> SessionRequest:
+        """The request with the contents of memories that are its context: nobody further in could tell them."""
+        if not any(item.location and item.content is None and not item.missing for item in request.context or ()):
+            return request
+        items = [await self._with_content(item) for item in request.context or ()]
+        return structs.replace(request, context=tuple(items))
+
+    async def _with_content(self, item: ContextItem) -> ContextItem:
+        if item.missing or not item.location or item.content is not None:
+            return item
+        path = Path(self._where.cwd, item.location)
+        return dataclasses.replace(item, content=await in_thread(lambda _stop: _text(path)))
+
+
+def _resolved(cwd: str, memory: AgentMemory) -> str:
+    return os.path.realpath(os.path.join(cwd, memory.directory))  # noqa: PTH118 - text in, text out
+
+
+def _name(request: SessionRequest, memory: AgentMemory) -> str:
+    return f"{request.program}\n{memory.directory}"
+
+
+def _settle(directory: str, memory: AgentMemory, files: MemoryFiles, held: contextlib.ExitStack) -> None:
+    """The memory is written: it counts, and others may use it, when the journal has the answer."""
+
+    def settled(kept: bool) -> None:
+        with held:
+            if kept:
+                undo.forget(directory)
+            else:
+                undo.put_back(directory)
+
+    aside = asides.current()
+    if aside is None:
+        settled(True)
+        return
+    text, segment = files.texts()
+    if memory.scope == "true":
+        aside.notes["memory"] = {"text": text, "segment": files.segment_name, "of_segment": segment}
+    else:
+        aside.notes["memory"] = {"outside": directory, "digest": digest_of(text)}
+    aside.after(settled)
+
+
+# ---------------------------------------------------------------- what a resumed run knows again
+
+
+def again(memories: Memories, cwd: str, request: object, note: Mapping[str, Any]) -> None:
+    """An answer has been replayed: what was noted beside it about a memory counts again."""
+    if "outside" in note:
+        memories.known[note["outside"]] = Known(note["digest"])
+        return
+    memory = request.memory if isinstance(request, SessionRequest) else None
+    if not isinstance(request, SessionRequest) or memory is None:
+        return
+    if "segment" not in note:
+        memories.of_the_run[_name(request, memory)] = note["text"]
+        return
+    known = memories.known.setdefault(_resolved(cwd, memory), Known())
+    known.text = note["text"]
+    known.segments[note["segment"]] = note["of_segment"]
+
+
+def forget_answered(memories: Memories) -> None:
+    """Of memories outside of the run: what a killed process had left to do when its answer was in the journal."""
+    for directory in [directory for directory, known in memories.known.items() if known.digest is not None]:
+        undo.forget_answered(directory, (LOCK, "lock"), memories.is_answered)
+
+
+def restore_memories(run_directory: Path, known: Mapping[str, Known]) -> None:
+    """Give a run that is resumed the memories of its own (`persist: true`) that the replayed answers left: those, and
+    no others. What cannot be written stays as it is."""
+    here = run_directory.resolve()
+    known = {place: memory for place, memory in known.items() if Path(place).is_relative_to(here)}
+    for place in (*run_directory.glob("agents/*"), *run_directory.glob("imports/**/agents/*")):
+        known.setdefault(str(place.resolve()), Known())
+    for directory, memory in known.items():
+        wanted = {MEMORY: memory.text, **memory.segments}
+        there = [entry.name for entry in Path(directory).iterdir()] if Path(directory).is_dir() else []
+        gone = [name for name in there if name == MEMORY or _SEGMENT.fullmatch(name)]
+        undo.tidy(directory)
+        for name, text in (dict.fromkeys(gone) | wanted).items():
+            with contextlib.suppress(OSError, ToolFailed, ToolRefused):
+                if text is None:
+                    Path(directory, name).unlink(missing_ok=True)
+                elif _text(Path(directory, name)) != text:
+                    places.write_whole(Place(name, f"{directory}/{name}"), text.encode("utf-8", "replace"))
+
+
+async def locked(
+    clock: Clock, patience: float, take: Callable[[], bool], waiting: Callable[[], object] | None = None
+) -> bool:
+    """Whether a lock could be taken in time: tried again and again, `waiting` is called when the first try fails."""
+    start, pause = clock.monotonic(), _SHORTEST
+    while not take():
+        left = patience - (clock.monotonic() - start)
+        if left <= 0:
+            return False
+        if pause == _SHORTEST and waiting is not None:
+            waiting()
+        await clock.sleep(min(pause, max(left, _SHORTEST)))
+        pause = min(pause * 2, _LONGEST)
+    return True
+
+
+def _taken(lock: BaseFileLock, directory: str, memory: AgentMemory) -> bool:
+    """Whether the lock is ours now. Raises `ProviderError` where there can be none."""
+    from filelock import Timeout
+
+    try:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        lock.acquire(blocking=False)
+    except Timeout:
+        return False
+    except (OSError, NotImplementedError) as error:
+        raise not_kept(memory, error) from None
+    return True
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return read(path)
+    except ValueError:
+        return None

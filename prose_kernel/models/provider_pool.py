@@ -1,0 +1,207 @@
+"""The models and CLI agents of a run: made when first needed, shared by sessions and judge, closed at its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from prose_kernel.access.policy import PermissionDesk, Policy
+from prose_kernel.errors import NoProvider, PermissionDenied
+from prose_kernel.models.providers.choice import Choice
+from prose_kernel.runtime.ports import Clock, Judge, SessionProgress, SessionRequest, SessionResult, Sessions
+from prose_kernel.runtime.services import Guard, Terminals
+from prose_kernel.runtime.session_options import SessionOptions, Surroundings
+
+if TYPE_CHECKING:
+    from prose_kernel.models.providers.acp import AcpSessions
+    from prose_kernel.models.providers.model_judge import ModelJudge
+    from prose_kernel.models.providers.model_servers import ModelServers, SharedWays
+    from prose_kernel.models.providers.models import ModelSessions
+    from prose_kernel.models.tools.own.pool import OwnTools
+    from prose_kernel.models.tools.tool import Tool
+    from prose_kernel.models.tools.workbench import SessionWorkbench
+
+MoreTools = Callable[[SessionRequest, Policy, PermissionDesk], "Sequence[Tool]"]
+"""Makes the tools of a session that other rooms provide."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderContext:
+    """What live providers work with. `streams`: somebody may watch replies come."""
+
+    options: SessionOptions
+    where: Surroundings
+    clock: Clock
+    desk: PermissionDesk
+    guard: Guard | None = None
+    terminals: Terminals | None = None
+    more_tools: MoreTools | None = None
+    own_tools: OwnTools | None = None
+    streams: bool = True
+    ways: SharedWays | None = None
+
+    def policy(self, request: SessionRequest) -> Policy:
+        """Return the rules of a session. Raises `PermissionDenied` for an invalid pattern."""
+        return Policy.of_session(request, self.options.permissions, self.where)
+
+    def offered(self, request: SessionRequest, *, person: bool) -> tuple[str, ...]:
+        """Those of `tool_names` that are offered where there is a person to ask, or where there is none."""
+        from prose_kernel.models.tools.workbench import idle_tools
+
+        names = self.tool_names(request)
+        idle = idle_tools(self.policy(request), person=person) if names else frozenset()
+        return tuple(name for name in names if name not in idle)
+
+    def tool_names(self, request: SessionRequest) -> tuple[str, ...]:
+        """Return the names of the tools that the session's permissions could allow, whichever provider answers."""
+        from prose_kernel.models.tools.workbench import tool_names
+
+        try:
+            policy = self.policy(request)
+        except PermissionDenied:  # reported when the session is run
+            return ()
+        return tool_names(
+            request,
+            policy,
+            [tool.spec.name for tool in self.brought(request, policy) if getattr(tool, "offered", True)],
+            self.options.tools,
+        )
+
+    def workbench(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionWorkbench:
+        """Return the tools of one attempt."""
+        from prose_kernel.models.tools.workbench import SessionWorkbench
+
+        policy = self.policy(request)
+        more = self.brought(request, policy)
+        return SessionWorkbench(request, policy, self.desk, self.where, on_progress, more, self.options.tools)
+
+    async def found(self, request: SessionRequest) -> Sequence[Tool]:
+        """The tools that the session names in `tools:`. Raises `ProviderError` for one that cannot be had."""
+        return await self.own_tools.tools(request, self.policy(request), self.desk) if self.own_tools else ()
+
+    def brought(self, request: SessionRequest, policy: Policy) -> Sequence[Tool]:
+        return self.more_tools(request, policy, self.desk) if self.more_tools is not None else ()
+
+
+class LiveProviders:
+    """All models and agents of one run. Nothing is imported or started before it is used."""
+
+    def __init__(self, means: ProviderContext) -> None:
+        self._means = means
+        self._servers: ModelServers | None = None
+        self._sessions: dict[Choice, ModelSessions] = {}
+        self._judges: dict[tuple[Choice, str | None], ModelJudge] = {}
+        self._agents: dict[str, AcpSessions] = {}
+
+    def sessions(self, choice: Choice) -> Sessions:
+        """Return the provider for `choice`, a model or an agent. Raises `ProviderError` if it is unavailable."""
+        self._check(choice)
+        if choice.kind == "agent":
+            return self._agent(choice.name)
+        found = self._sessions.get(choice)
+        if found is None:
+            found = self._sessions[choice] = self._model(choice)
+        return found
+
+    async def prepare(self, choice: Choice) -> None:
+        """Load what a model needs; nobody is called. Raises `ProviderError` if it is unavailable."""
+        self._check(choice)
+        if choice.kind == "model":
+            servers = self._model_servers()
+            await servers.prepare(servers.chain(choice.name, None, choice.model)[0])
+
+    def judge(self, choice: Choice, model: str | None) -> Judge:
+        """Return the judge for `choice`; `model` overrides its model."""
+        self._check(choice)
+        if choice.kind == "agent":
+            from prose_kernel.models.providers.agent_judge import AgentJudge
+
+            return AgentJudge(choice.name, self._agent(choice.name), model=model)
+        found = self._judges.get((choice, model))
+        if found is None:
+            found = self._judges[choice, model] = self._model_judge(choice, model)
+        return found
+
+    def _check(self, choice: Choice) -> None:
+        if self._means.options.offline:
+            name = f"acp:{choice.name}" if choice.kind == "agent" else choice.name
+            raise NoProvider(
+                f"{name} is not called: this run is offline",
+                hint="record the answer first, or let a test call providers: prose test --live",
+            )
+
+    async def close(self) -> None:
+        """End the agents' processes and the connections. A second call does nothing."""
+        agents, self._agents = self._agents, {}
+        servers, self._servers = self._servers, None
+        self._judges, self._sessions = {}, {}
+        closing = [a.close() for a in agents.values()]
+        if servers is not None:
+            closing.append(servers.close())
+        if self._means.own_tools is not None:
+            closing.append(self._means.own_tools.close())
+        for problem in await asyncio.gather(*closing, return_exceptions=True):
+            if isinstance(problem, BaseException):
+                raise problem  # all of them have been closed by now
+
+    def _model(self, choice: Choice) -> ModelSessions:
+        from prose_kernel.models.providers.models import ModelSessions
+
+        means = self._means
+        return ModelSessions(
+            self._model_servers(),
+            choice.name,
+            choice.model,
+            workbench=means.workbench,
+            rounds=means.options.tool_rounds,
+            own_tools=means.found,
+            streams=means.streams,
+        )
+
+    def _model_judge(self, choice: Choice, model: str | None) -> ModelJudge:
+        from prose_kernel.models.providers.model_judge import ModelJudge
+
+        return ModelJudge(self._model_servers(), choice.name, model or choice.model, clock=self._means.clock)
+
+    def _model_servers(self) -> ModelServers:
+        """Sessions and judgements share them."""
+        if self._servers is None:
+            from prose_kernel.models.providers.model_servers import ModelServers
+
+            means = self._means
+            self._servers = ModelServers(means.options, means.where, means.clock, means.ways)
+        return self._servers
+
+    def _agent(self, name: str) -> AcpSessions:
+        found = self._agents.get(name)
+        if found is None:
+            from prose_kernel.errors import NoProvider
+            from prose_kernel.models.providers.acp import AcpSessions
+
+            means = self._means
+            if means.guard is None:
+                raise NoProvider(f"{name} cannot be started here: no process engine would end it")
+            found = self._agents[name] = AcpSessions(
+                name,
+                means.options.agents[name],
+                policy_of=means.policy,
+                desk=means.desk,
+                where=means.where,
+                limit=means.options.max_parallel,
+                guard=means.guard,
+                terminals=means.terminals,
+            )
+        return found
+
+
+class LiveSessions:
+    """The `Sessions` port of one choice, which is made at the first session."""
+
+    def __init__(self, live: LiveProviders, choice: Choice) -> None:
+        self._live = live
+        self._choice = choice
+
+    async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
+        return await self._live.sessions(self._choice).run(request, on_progress)

@@ -1,0 +1,319 @@
+"""Sessions of CLI agents over the Agent Client Protocol: one client for all of them (sessions.md 5).
+
+An agent is what `[agents.NAME]` of the settings names: it is started at first use, shared by the sessions of a run,
+started again when it died, and ended with the run. What it did behind our back is not known: `effects: partial`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from msgspec import structs
+
+from prose_kernel.access import plain_files
+from prose_kernel.access.policy import PermissionDesk, Policy
+from prose_kernel.errors import ProviderAuth, ProviderBadReply, ProviderError, SessionCancelled
+from prose_kernel.models.attachments import Attachment, attachments
+from prose_kernel.models.providers import load
+from prose_kernel.models.providers.acp_policy import refuse_unenforceable
+from prose_kernel.models.providers.acp_wire import Patience
+from prose_kernel.models.request import Assembled, answered, assemble, rows_told
+from prose_kernel.models.tools.access import Access
+from prose_kernel.models.tools.harvest import Outputs
+from prose_kernel.models.usage import consumed, discarded
+from prose_kernel.runtime import budgets
+from prose_kernel.runtime.images import file_name
+from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
+from prose_kernel.runtime.services import Guard, Terminals
+from prose_kernel.runtime.session_options import AgentCommand, Surroundings
+
+if TYPE_CHECKING:
+    from acp import schema
+
+    from prose_kernel.models.providers.acp_agent import Agent, Opened
+    from prose_kernel.models.providers.acp_client import Conversation
+
+    Block = (
+        schema.TextContentBlock
+        | schema.ResourceContentBlock
+        | schema.ImageContentBlock
+        | schema.EmbeddedResourceContentBlock
+    )
+
+OnProgress = Callable[[SessionProgress], None]
+
+AT_ONCE: Final = 4
+"""Sessions that run at the same time in one agent, unless the settings say otherwise."""
+
+SYSTEM: Final = "Your instructions (system prompt):"
+MEMORY: Final = "Your memory as it is now:"
+CUT: Final = "the reply ends here because the limit of tokens was reached"
+
+
+class AcpSessions:
+    """The `Sessions` port, answered by a CLI agent. Close it when the run is over."""
+
+    def __init__(
+        self,
+        name: str,
+        command: AgentCommand,
+        *,
+        policy_of: Callable[[SessionRequest], Policy],
+        desk: PermissionDesk,
+        where: Surroundings,
+        limit: int | None = None,
+        guard: Guard,
+        terminals: Terminals | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        self._name = name
+        self._command = command
+        self._policy_of = policy_of
+        self._desk = desk
+        self._where = where
+        self._turn = asyncio.Semaphore(limit or AT_ONCE)
+        self._guard = guard
+        self._terminals = terminals
+        self._patience = patience or Patience()
+        self._starting: asyncio.Task[Agent] | None = None
+        self._agents: set[Agent] = set()
+
+    async def run(self, request: SessionRequest, on_progress: OnProgress) -> SessionResult:
+        """One attempt. Raises `PermissionDenied` before the agent hears of it when the rules cannot be enforced."""
+        if request.tools and request.kind != "call":
+            raise ProviderError(
+                f"`tools` cannot be given to the agent {self._name}, which has its own",
+                retryable=False,
+                hint="let a model answer this session, or leave `tools` out",
+            )
+        policy = self._policy_of(request)
+        refuse_unenforceable(self._name, self._command, policy)
+        model = self._model(request.model)
+        access = Access(request, policy, self._desk, self._where, by_files=True)
+        async with self._turn:
+            await budgets.placed()
+            await budgets.reserve()
+            outputs = await asyncio.to_thread(Outputs, request, self._where)
+            texts, context = messages(request), links(request, self._where)
+            attached = await attachments(request, access)
+            said = await self._session(texts, context, access, on_progress, model, request, attached)
+            result = await asyncio.to_thread(outputs.harvest, said)
+        if said.text is not None and not said.text.strip() and not result.text:
+            discarded(result)
+            raise ProviderBadReply(f"the agent {self._name} said nothing")
+        return result
+
+    async def ask(self, message: str, model: str | None = None) -> SessionResult:
+        """The reply to a message that is no session of the program: whatever the agent asks for is denied.
+
+        `model` is an alias or one of the agent's own names.
+        """
+        nothing = Policy.of({"read": "deny", "network": "deny"}, {}, self._where.cwd)
+        access = Access(SessionRequest("session", message, ""), nothing, self._desk, self._where)
+        wanted = self._command.aliases.get(model, model) if model else None
+        async with self._turn:
+            return await self._session([message], [], access, lambda progress: None, wanted)
+
+    async def close(self) -> None:
+        """End the agent's processes and all that they started. A session after that starts the agent anew."""
+        starting, self._starting = self._starting, None
+        if starting is not None:
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+        agents, self._agents = self._agents, set()
+        await asyncio.gather(*(agent.stop() for agent in agents))
+
+    def _model(self, alias: str | None) -> str | None:
+        """The agent's name for a model alias; None lets the agent choose."""
+        if alias is None:
+            return None
+        found = self._command.aliases.get(alias)
+        if found is None:
+            raise ProviderError(
+                f"the model `{alias}` is not mapped for the agent {self._name}",
+                retryable=False,
+                hint=f'say in [models."acp:{self._name}"] of prose.toml which of its models is meant: {alias} = "..."',
+            )
+        return found
+
+    # ------------------------------------------------------------ one session
+
+    async def _session(
+        self,
+        texts: Sequence[str],
+        context: Sequence[tuple[str, str]],
+        access: Access,
+        on_progress: OnProgress,
+        model: str | None,
+        request: SessionRequest | None = None,
+        attached: Sequence[Attachment] = (),
+    ) -> SessionResult:
+        agent = await self._agent()
+        from acp import schema
+
+        from prose_kernel.models.providers.acp_client import Conversation
+
+        strict = self._command.enforcement == "strict"
+        conversation = Conversation(self._name, access, on_progress, strict=strict, terminals=self._terminals)
+        blocks: list[Block] = [
+            *(schema.TextContentBlock(type="text", text=text) for text in texts),
+            *(schema.ResourceContentBlock(type="resource_link", name=name, uri=uri) for name, uri in context),
+            *[block for one in attached for block in await self._attached(one, agent)],
+        ]
+        session = await agent.open(self._where.cwd, conversation)
+        try:
+            if model is not None:
+                await agent.choose_model(session, model)
+            response = await self._turn_of(agent, session, blocks, conversation)
+        finally:
+            await agent.leave(session)
+            if agent.dead.is_set():
+                self._agents.discard(agent)
+        details: dict[str, object] = {"effects": "partial", "agent": agent.version}
+        if session.models.current:
+            details["model"] = session.models.current
+        if response.stop_reason == "max_tokens":
+            details["cut"] = True
+            on_progress(SessionProgress("note", CUT))
+        return await self._result(conversation, details, request)
+
+    async def _attached(self, one: Attachment, agent: Agent) -> list[Block]:
+        """An image or PDF as the agent takes it: its bytes, else a link to its file, which the agent reads itself."""
+        from acp import schema
+
+        title = schema.TextContentBlock(type="text", text=f"{one.label}: {one.picture.text}")
+        media, data = one.picture.media, b64encode(one.data).decode("ascii")
+        if agent.images and media.startswith("image/"):
+            return [title, schema.ImageContentBlock(type="image", data=data, mime_type=media)]
+        if agent.documents:
+            resource = schema.BlobResourceContents(blob=data, mime_type=media, uri=f"attachment:{quote(one.label)}")
+            return [title, schema.EmbeddedResourceContentBlock(type="resource", resource=resource)]
+        file = await asyncio.to_thread(self._file_of, one)
+        link = schema.ResourceContentBlock(type="resource_link", name=one.label, uri=file.as_uri(), mime_type=media)
+        return [title, link]
+
+    def _file_of(self, one: Attachment) -> Path:
+        """The file of an image: the one that the program names, else one below the run's directory."""
+        if one.path:
+            return Path(self._where.cwd, Path(one.path).expanduser())
+        if self._where.run_directory is None:
+            raise ProviderError(
+                f"`{one.label}` cannot be sent: the agent {self._name} takes no images, and this run has no directory",
+                retryable=False,
+                hint='let a command write the image to a file, and name that: `file: "chart.png"`',
+            )
+        file = Path(self._where.cwd, self._where.run_directory, "images", file_name(one.picture, one.data))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        plain_files.write_whole(file, one.data)
+        return file
+
+    async def _turn_of(
+        self, agent: Agent, session: Opened, blocks: Sequence[Block], conversation: Conversation
+    ) -> schema.PromptResponse:
+        """One turn of the agent. What a turn consumed that fails or is cancelled is reported here."""
+        from prose_kernel.models.providers.acp_client import usage_of
+
+        try:
+            response = await agent.prompt(session, blocks)
+            if response.stop_reason not in ("end_turn", "max_tokens"):
+                raise self._unfinished(response.stop_reason)
+        except BaseException as problem:
+            if not isinstance(problem, ProviderAuth):
+                usage = usage_of(conversation.usage, conversation.cost)
+                consumed(f"acp:{self._name}", session.models.current or "", usage)
+            raise
+        return response
+
+    async def _result(
+        self, conversation: Conversation, details: dict[str, object], request: SessionRequest | None
+    ) -> SessionResult:
+        from prose_kernel.models.providers.acp_client import usage_of
+
+        said = answered(
+            conversation.reply,
+            provider=f"acp:{self._name}",
+            origin="agent",
+            details=details,
+            request=request,
+            writes=True,
+        )
+        return structs.replace(
+            said,
+            trace=conversation.calls.trace,
+            reads=await asyncio.to_thread(conversation.calls.reads),
+            writes=await asyncio.to_thread(conversation.calls.writes),
+            usage=usage_of(conversation.usage, conversation.cost),
+        )
+
+    def _unfinished(self, reason: str) -> ProviderError:
+        match reason:
+            case "refusal":
+                return ProviderError(f"the agent {self._name} refused to answer", retryable=False)
+            case "max_turn_requests":
+                return ProviderError(f"the agent {self._name} stopped at its own limit of requests", retryable=False)
+            case "cancelled":
+                return SessionCancelled(f"the agent {self._name} broke off", retryable=True)
+            case _:
+                return ProviderError(f"the agent {self._name} broke off")
+
+    # ------------------------------------------------------------ the process
+
+    async def _agent(self) -> Agent:
+        """The running agent, started by the first who needs it; what fails then fails for all who wait."""
+        for agent in self._agents:
+            if not agent.retired and not agent.dead.is_set():
+                return agent
+        if self._starting is None:
+            self._starting = asyncio.ensure_future(self._start())
+            self._starting.add_done_callback(self._started)
+        return await asyncio.shield(self._starting)
+
+    async def _start(self) -> Agent:
+        await load("prose_kernel.models.providers.acp_agent", what=f"the agent {self._name}", extra="acp")
+        from prose_kernel.models.providers.acp_agent import Agent
+
+        agent = await Agent.start(
+            self._name,
+            self._command,
+            guard=self._guard,
+            cwd=self._where.cwd,
+            patience=self._patience,
+            terminals=self._terminals is not None,
+        )
+        self._agents.add(agent)
+        return agent
+
+    def _started(self, starting: asyncio.Task[Agent]) -> None:
+        if self._starting is starting:
+            self._starting = None
+        if not starting.cancelled():
+            starting.exception()  # seen
+
+
+# ---------------------------------------------------------------- the message
+
+
+def messages(request: SessionRequest) -> list[str]:
+    """The message of a session as blocks of text: the system prompt first, since the protocol has no place for it,
+    then all else in its order; a memory that is to be read is at hand, wherever its file is."""
+    assembled = assemble(rows_told(request))
+    rest = Assembled(tuple(part for part in assembled.parts if part.section != "system"))
+    blocks = [f"{SYSTEM}\n\n{request.system}"] if request.system else []
+    memory = request.memory
+    if memory is not None and memory.directory and memory.resume and memory.text:
+        blocks.append(f"{MEMORY}\n\n{memory.text}")
+    return [*blocks, rest.text]
+
+
+def links(request: SessionRequest, where: Surroundings) -> list[tuple[str, str]]:
+    """Where the session's context is: name and address of each item that is a file."""
+    return [
+        (item.name, Path(where.cwd, Path(item.location).expanduser()).as_uri())
+        for item in request.context or ()
+        if item.location and not item.missing and not item.row
+    ]

@@ -1,0 +1,406 @@
+"""One running CLI agent: its process, the connection to it, and the conversations in it (sessions.md 5).
+
+Loaded with the protocol's library at the first session of an agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from acp import schema
+from acp.connection import Connection
+from acp.exceptions import RequestError
+from acp.meta import PROTOCOL_VERSION
+from acp.utils import serialize_params
+from pydantic import BaseModel, ValidationError
+
+from prose_kernel.errors import ProviderAuth, ProviderBadReply, ProviderConnection, ProviderError, ProviderTimeout
+from prose_kernel.models.providers.acp_client import Conversation, dispatch
+from prose_kernel.models.providers.acp_wire import Patience, Wire
+from prose_kernel.runtime.services import Guard, Helper, HelperEnd
+from prose_kernel.runtime.session_options import AgentCommand
+from prose_kernel.runtime.text import one_line, printable
+
+_AUTH_REQUIRED: Final = -32000
+_NOT_FOUND: Final = -32601
+_INVALID: Final = (-32600, -32602)
+_OFFERED: Final = 8
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+@dataclass(slots=True)
+class Opened:
+    """A session that the agent has opened: its id, and the models it offers for it."""
+
+    id: str
+    models: Models
+
+
+@dataclass(slots=True)
+class Models:
+    """How a session's model is chosen: the option's id (None: by the older call), what is offered, what is set."""
+
+    option: str | None = None
+    offered: tuple[str, ...] = ()
+    current: str | None = None
+
+
+class Agent:
+    """Start it with `start`; `stop` ends its process and all that it started. `dead` is set when it has ended.
+
+    A `retired` agent takes no new sessions.
+    """
+
+    def __init__(self, name: str, command: AgentCommand, patience: Patience) -> None:
+        self.name = name
+        self.version = name
+        self.retired = False
+        self.dead = asyncio.Event()
+        self.conversations: dict[str, Conversation] = {}
+        self._command = command
+        self._patience = patience
+        self._wire = Wire()
+        self._helper: Helper
+        self._connection: Connection
+        self._watching: asyncio.Future[None]
+        self._end: HelperEnd | None = None
+        self._closes = False
+        self.images = self.documents = False
+        self._logins: tuple[str, ...] = ()
+        self._hurry = False
+        self._chores: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+
+    # ------------------------------------------------------------ its life
+
+    @classmethod
+    async def start(
+        cls, name: str, command: AgentCommand, *, guard: Guard, cwd: str, patience: Patience, terminals: bool
+    ) -> Agent:
+        """Start the process and say hello. Raises `ProviderError`; then nothing of it is left."""
+        agent = cls(name, command, patience)
+        try:
+            agent._helper = await guard.start(command.command, command.env, cwd, agent._wire.take)
+        except OSError as problem:
+            raise ProviderError(
+                f"the agent {name} could not be started: {problem}",
+                retryable=False,
+                hint=f"install it, or mend `command` in [agents.{name}] of prose.toml",
+            ) from None
+        agent._wire.write = agent._helper.write
+        agent._connection = Connection(agent._handle, agent._wire)
+        agent._watching = asyncio.ensure_future(agent._watch())
+        try:
+            await agent._hello(terminals)
+        except BaseException:
+            await agent.stop(0)
+            raise
+        return agent
+
+    async def _watch(self) -> None:
+        self._end = await self._helper.ended()
+        self.dead.set()
+        self._wire.end()
+        await self._connection.close()
+
+    async def _hello(self, terminals: bool) -> None:
+        hello = asyncio.ensure_future(self._request("initialize", self._greeting(terminals), schema.InitializeResponse))
+        disturbed = asyncio.ensure_future(self._wire.disturbed.wait())
+        try:
+            await asyncio.wait((hello, disturbed), return_when=asyncio.FIRST_COMPLETED)
+            if not hello.done() and self._wire.broken is None:  # who has more to say than a banner says it soon
+                await asyncio.wait((hello,), timeout=self._patience.noise)
+            if not hello.done():
+                raise await self._gone() if self._wire.broken is not None else self._no_agent()
+            answer = hello.result()
+        except (ProviderConnection, ProviderTimeout, ProviderBadReply):
+            if self._wire.noise is not None:
+                raise self._no_agent() from None
+            raise
+        finally:
+            for task in (hello, disturbed):
+                task.cancel()
+            await asyncio.gather(hello, disturbed, return_exceptions=True)
+        if answer.protocol_version != PROTOCOL_VERSION:
+            raise ProviderError(
+                f"the agent {self.name} speaks version {answer.protocol_version} of the Agent Client Protocol, "
+                f"not version {PROTOCOL_VERSION}",
+                retryable=False,
+                hint="install a version of the agent that fits",
+            )
+        capabilities = answer.agent_capabilities or schema.AgentCapabilities()
+        sessions = capabilities.session_capabilities
+        self._closes = sessions is not None and sessions.close is not None
+        prompts = capabilities.prompt_capabilities or schema.PromptCapabilities()
+        self.images, self.documents = bool(prompts.image), bool(prompts.embedded_context)
+        self._logins = tuple(method.name for method in answer.auth_methods or ())
+        if answer.agent_info is not None:
+            self.version = one_line(f"{answer.agent_info.name} {answer.agent_info.version}")
+
+    def _greeting(self, terminals: bool) -> schema.InitializeRequest:
+        from prose_kernel._version import __version__
+
+        return schema.InitializeRequest(
+            protocol_version=PROTOCOL_VERSION,
+            client_capabilities=schema.ClientCapabilities(
+                fs=schema.FileSystemCapabilities(read_text_file=True, write_text_file=True), terminal=terminals
+            ),
+            client_info=schema.Implementation(name="prose_kernel", version=__version__),
+        )
+
+    async def stop(self, grace: float | None = None) -> None:
+        """Cancel by protocol what still runs, then TERM, a grace, KILL to all of it. Returns when nothing is left.
+
+        Also called in another loop than it was started in, when a kernel ends.
+        """
+        self.retired = True
+        here = asyncio.get_running_loop() is self._loop
+        if here:
+            for id in self.conversations:
+                self._notify_cancel(id)
+        try:
+            await self._helper.stop(self._patience.grace if grace is None else grace)
+        except asyncio.CancelledError:
+            await self._helper.stop(0)
+            raise
+        if here:
+            await self._watching
+            for chore in tuple(self._chores):
+                chore.cancel()
+
+    # ------------------------------------------------------------ sessions
+
+    async def open(self, cwd: str, conversation: Conversation) -> Opened:
+        """A new session; what the agent says and asks in it goes to the conversation, until `leave`."""
+        params = schema.NewSessionRequest(cwd=cwd, mcp_servers=[])
+        raw = await self._send("session/new", serialize_params(params) | {"mcpServers": []})
+        answer = self._read(schema.NewSessionResponse, raw, "session/new")
+        self.conversations[answer.session_id] = conversation
+        return Opened(answer.session_id, _models(answer, raw))
+
+    async def choose_model(self, session: Opened, model: str) -> None:
+        """Let the session use this model. Raises `ProviderError` when the agent does not offer it."""
+        models = session.models
+        if models.current == model:
+            return
+        if not models.offered:
+            raise ProviderError(
+                f"the agent {self.name} offers no choice of models, so `{one_line(model)}` cannot be chosen",
+                retryable=False,
+                hint="leave the model out of the session, or choose it in the agent's own settings",
+            )
+        if model not in models.offered:
+            some = ", ".join(one_line(each, 60) for each in models.offered[:_OFFERED])
+            more = f" and {len(models.offered) - _OFFERED} more" if len(models.offered) > _OFFERED else ""
+            raise ProviderError(
+                f"the agent {self.name} offers no model `{one_line(model)}`",
+                retryable=False,
+                hint=f'it offers {some}{more}; set it in [models."acp:{self.name}"] of prose.toml',
+            )
+        if models.option is None:
+            await self._send("session/set_model", {"sessionId": session.id, "modelId": model})
+        else:
+            params = {"sessionId": session.id, "configId": models.option, "value": model}
+            await self._send("session/set_config_option", params)
+        models.current = model
+
+    async def prompt(self, session: Opened, blocks: Sequence[Any]) -> schema.PromptResponse:
+        """Send a prompt and wait for the end of the turn: raises what the conversation found wrong, and
+        `ProviderTimeout` when the agent falls silent for too long. Cancelled or failed, the turn is called off."""
+        conversation = self.conversations[session.id]
+        params = serialize_params(schema.PromptRequest(session_id=session.id, prompt=list(blocks)))
+        conversation.heard = self._loop.time()
+        sending = asyncio.ensure_future(self._connection.send_request("session/prompt", params))
+        disturbed = asyncio.ensure_future(conversation.disturbed.wait())
+        try:
+            while not sending.done():
+                quiet = self._loop.time() - conversation.heard
+                await asyncio.wait(
+                    (sending, disturbed),
+                    timeout=max(self._command.timeout - quiet, 0.01),
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                if conversation.fault is not None:
+                    raise conversation.fault
+                if conversation.busy:
+                    conversation.heard = self._loop.time()
+                elif not sending.done() and self._loop.time() - conversation.heard >= self._command.timeout:
+                    raise ProviderTimeout(
+                        f"the agent {self.name} fell silent",
+                        hint=f"`timeout` in [agents.{self.name}] of prose.toml says how long it may",
+                    )
+        except BaseException:
+            await self._call_off(session.id, sending)
+            raise
+        finally:
+            disturbed.cancel()
+        response = self._read(schema.PromptResponse, await self._answer(sending, "session/prompt"), "session/prompt")
+        conversation.usage = response.usage
+        return response
+
+    async def _call_off(self, id: str, sending: asyncio.Future[Any]) -> None:
+        """Cancel a turn by protocol; an agent that does not heed it gets no more sessions, and is ended by the last
+        one that leaves it. A second cancellation cuts the waiting short."""
+        conversation = self.conversations[id]
+        conversation.call_off()
+        self._notify_cancel(id)
+        try:
+            await asyncio.wait((sending,), timeout=self._patience.cancel)
+        except asyncio.CancelledError:
+            self._hurry = True
+            raise
+        finally:
+            if not sending.done():
+                self.retired = True
+                sending.cancel()
+            elif not sending.cancelled() and sending.exception() is None:  # the agent may still report its tokens
+                with contextlib.suppress(ValidationError):
+                    conversation.usage = schema.PromptResponse.model_validate(sending.result()).usage
+
+    def _notify_cancel(self, id: str) -> None:
+        params = serialize_params(schema.CancelNotification(session_id=id))
+        self._helper.write(_line({"jsonrpc": "2.0", "method": "session/cancel", "params": params}))
+
+    async def leave(self, session: Opened) -> None:
+        """The session is over. The last one to leave a retired agent ends it."""
+        conversation = self.conversations.pop(session.id)
+        await conversation.close()
+        if self.retired:
+            if not self.conversations:
+                await self.stop(0 if self._hurry else None)
+        elif self._closes and not self.dead.is_set():
+            chore = asyncio.ensure_future(self._close(session.id))
+            self._chores.add(chore)
+            chore.add_done_callback(self._chores.discard)
+
+    async def _close(self, id: str) -> None:
+        try:
+            await self._send("session/close", {"sessionId": id})
+        except ProviderError:
+            return  # a courtesy: what it keeps in memory for the session is its own affair
+
+    # ------------------------------------------------------------ requests
+
+    async def _request(self, method: str, params: BaseModel, answer: type[Model]) -> Model:
+        return self._read(answer, await self._send(method, serialize_params(params)), method)
+
+    async def _send(self, method: str, params: dict[str, Any]) -> Any:
+        """A request that must be answered soon."""
+        sending = asyncio.ensure_future(self._connection.send_request(method, params))
+        try:
+            await asyncio.wait((sending,), timeout=self._patience.start)
+            if not sending.done():
+                raise ProviderTimeout(
+                    f"the agent {self.name} did not answer `{method}` in time", hint=self._words() or None
+                )
+            return await self._answer(sending, method)
+        finally:
+            sending.cancel()
+
+    async def _answer(self, sending: asyncio.Future[Any], method: str) -> Any:
+        try:
+            return await sending
+        except RequestError as refused:
+            raise self._refused(refused, method) from None
+        except ConnectionError:
+            raise await self._gone() from None
+
+    def _read(self, model: type[Model], raw: Any, method: str) -> Model:
+        try:
+            return model.model_validate(raw)
+        except ValidationError:
+            raise ProviderBadReply(
+                f"the agent {self.name} answered `{method}` with something that makes no sense",
+                hint="it may speak another version of the Agent Client Protocol",
+            ) from None
+
+    def _handle(self, method: str, params: Any, notification: bool) -> Coroutine[Any, Any, Any]:
+        return dispatch(self.conversations, method, params, notification=notification)
+
+    # ------------------------------------------------------------ errors
+
+    def _no_agent(self) -> ProviderError:
+        said = f": it printed `{one_line(self._wire.noise, 80)}`" if self._wire.noise else ""
+        return ProviderError(
+            f"the agent {self.name} does not speak the Agent Client Protocol{said}",
+            retryable=False,
+            hint=f"many agents speak it only when told to: see `command` in [agents.{self.name}] of prose.toml",
+        )
+
+    async def _gone(self) -> ProviderError:
+        """The error of a connection that broke: what became of the process, and its last words."""
+        if self._wire.broken is not None:
+            await self.stop()
+            if self._wire.noise is None:
+                return ProviderBadReply(f"the agent {self.name} {self._wire.broken}")
+            return self._no_agent()
+        await self.dead.wait()
+        end = self._end
+        if end is None or end.ours:
+            how = "was ended"
+        elif end.signal is not None:
+            how = f"was ended by {end.signal}"
+        else:
+            how = f"ended with exit code {end.exit_code}"
+        return ProviderConnection(f"the agent {self.name} {how} before it had answered", hint=self._words() or None)
+
+    def _words(self) -> str:
+        """The last line that it wrote to standard error, fit to be shown."""
+        lines = [line for line in printable(self._helper.complaints).splitlines() if line.strip()]
+        return f"its last words: {one_line(lines[-1], 200)}" if lines else ""
+
+    def _refused(self, refused: RequestError, method: str) -> ProviderError:
+        said = _said(refused)
+        if refused.code == _AUTH_REQUIRED or "authenticat" in said.lower():
+            ways = f" ({', '.join(one_line(way, 40) for way in self._logins)})" if self._logins else ""
+            return ProviderAuth(
+                f"the agent {self.name} is not logged in: {said}",
+                hint=f"log in with the agent's own command{ways}, then run again",
+            )
+        if method == "initialize":
+            return ProviderError(
+                f"the agent {self.name} does not speak the Agent Client Protocol: {said}",
+                retryable=False,
+                hint=f"see `command` in [agents.{self.name}] of prose.toml",
+            )
+        retryable = refused.code != _NOT_FOUND and refused.code not in _INVALID
+        return ProviderError(f"the agent {self.name} failed: {said}", retryable=retryable)
+
+
+def _said(refused: RequestError) -> str:
+    """An error of the agent on one line: its message, and what it gives as details."""
+    data = refused.data
+    details = data.get("details") or data.get("message") or data.get("error") if isinstance(data, dict) else data
+    words = [str(refused), details] if isinstance(details, str) and details not in str(refused) else [str(refused)]
+    return one_line(": ".join(words), 300)
+
+
+def _line(message: dict[str, Any]) -> str:
+    return json.dumps(message, separators=(",", ":")) + "\n"
+
+
+def _models(answer: schema.NewSessionResponse, raw: Any) -> Models:
+    """The models that a new session offers: as an option of its configuration, or in the older way."""
+    for option in answer.config_options or ():
+        if isinstance(option, schema.SessionConfigOptionSelect) and "model" in (option.category, option.id):
+            return Models(option.id, tuple(_values(option.options)), option.current_value)
+    older = raw.get("models")
+    offered = older.get("availableModels") if isinstance(older, dict) else None
+    if not isinstance(offered, list):
+        return Models()
+    ids = (each.get("modelId") for each in offered if isinstance(each, dict))
+    return Models(None, tuple(id for id in ids if isinstance(id, str)), older.get("currentModelId"))
+
+
+def _values(options: Iterable[schema.SessionConfigSelectOption | schema.SessionConfigSelectGroup]) -> Iterator[str]:
+    for option in options:
+        if isinstance(option, schema.SessionConfigSelectGroup):
+            yield from _values(option.options)
+        else:
+            yield option.value

@@ -1,0 +1,198 @@
+"""What a CLI agent reports that it did: its tool calls as a trace, and the edits among them as file writes.
+
+An agent tells what it likes, in its own words, and what it did behind our back is not in it: `effects: partial`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from prose_kernel.access.safe_files import Place, resolve
+from prose_kernel.models.providers.acp_policy import Call, address_of, command_of, paths_of
+from prose_kernel.models.tools import files
+from prose_kernel.models.tools.access import Access
+from prose_kernel.models.tools.tool import ToolFailed, ToolRefused
+from prose_kernel.runtime.ports import FileRead, FileWrite, ToolUse
+from prose_kernel.runtime.text import clipped, one_line, printable
+
+_DETAIL: Final = 600
+_NAMES: Final[Mapping[str, str]] = {"execute": "bash", "switch_mode": "mode", "other": "tool"}
+_OUTPUTS: Final = ("output", "stdout", "content", "text", "error", "stderr")
+
+
+@dataclass(slots=True)
+class Reported:
+    """One tool call, brought up to date by what the agent says about it."""
+
+    call: Call
+    status: str = "pending"
+    edits: dict[str, tuple[str | None, str]] = field(default_factory=dict)
+    said: str = ""
+    asked: bool = False
+    refused: str | None = None
+    violated: str | None = None
+    ours: bool = False
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def done(self) -> bool:
+        return self.status in ("completed", "failed")
+
+
+class Calls:
+    """The tool calls of one session in the order in which they were first heard of."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._reported: dict[str, Reported] = {}
+        self._before: dict[str, tuple[Place, str | None]] = {}
+        self._number = 0
+
+    def heard(self, id: str, *, anew: bool = False) -> Reported:
+        """The call with this id, known or new. `anew` begins another one if the known one is over: ids are not always
+        unique."""
+        if anew and id in self._reported and self._reported[id].done:
+            self._number += 1
+            self._reported[f"{id}\0{self._number}"] = self._reported.pop(id)
+        return self._reported.setdefault(id, Reported(Call(None, "", None)))
+
+    def own(self, call: Call, *, refused: str | None = None, failed: str | None = None) -> ToolUse:
+        """Something that the agent asked us to do: on a file, in a terminal."""
+        self._number += 1
+        status = "completed" if refused is None and failed is None else "failed"
+        reported = Reported(call, status, said=failed or "", refused=refused, ours=True)
+        self._reported[f"\0{self._number}"] = reported
+        return self.use(reported)
+
+    def done_by_us(self, reported: Reported) -> bool:
+        """Whether all that the call touched was done by us for the agent, so that it was checked."""
+        ours = {path for each in self._reported.values() if each.ours for path in self._resolved(each.call)}
+        touched = self._resolved(reported.call)
+        return bool(touched) and ours.issuperset(touched)
+
+    def use(self, reported: Reported) -> ToolUse:
+        """A call as the trace shows it."""
+        call = reported.call
+        if reported.refused is not None:
+            return ToolUse(_name(call), self._summary(call), "refused", self._detail(reported.refused))
+        if reported.violated is not None:
+            return ToolUse(_name(call), self._summary(call), "ok", f"done without asking: {reported.violated}")
+        if reported.status == "failed":
+            return ToolUse(_name(call), self._summary(call), "failed", self._detail(reported.said))
+        return ToolUse(_name(call), self._summary(call), "ok", self._detail(reported.said))
+
+    @property
+    def trace(self) -> tuple[ToolUse, ...]:
+        """All calls. What the agent reports as well is not told twice because we did it for it."""
+        told = {path for each in self._reported.values() if not each.ours for path in self._resolved(each.call)}
+        return tuple(
+            self.use(each)
+            for each in self._reported.values()
+            if not (each.ours and each.refused is None and set(self._resolved(each.call)) & told)
+        )
+
+    def _summary(self, call: Call) -> str:
+        named = command_of(call) if call.kind == "execute" else address_of(call) if call.kind == "fetch" else ""
+        if call.kind in ("read", "edit", "delete", "move") and not named:
+            named = ", ".join(dict.fromkeys(self._shown(path) for path in paths_of(call)))
+        return one_line(self._access.neutral(named or call.title or call.kind or "tool"), 160)
+
+    def _detail(self, said: str) -> str:
+        return clipped(printable(self._access.neutral(said)).strip(), _DETAIL)
+
+    def _shown(self, path: str) -> str:
+        place = self._place(path)
+        return self._access.shown(place) if place is not None else path
+
+    def _place(self, path: str) -> Place | None:
+        try:
+            return resolve(path, self._access.cwd, self._access.home)
+        except (ToolRefused, ToolFailed):
+            return None
+
+    def _resolved(self, call: Call) -> list[str]:
+        return [place.path for path in paths_of(call) if (place := self._place(path)) is not None]
+
+    # ------------------------------------------------------------ files
+
+    def look(self, reported: Reported) -> None:
+        """Remember what the files of a change held before it. Reads files: call it in a thread."""
+        if reported.call.kind not in ("edit", "delete", "move"):
+            return
+        for path in paths_of(reported.call):
+            place = self._place(path)
+            if place is not None and place.path not in self._before:
+                self._before[place.path] = place, _without(self._text(place), reported.edits.get(path))
+
+    def wrote(self, place: Place, before: str | None) -> None:
+        """We wrote a file for the agent."""
+        self._before.setdefault(place.path, (place, before))
+
+    def writes(self) -> tuple[FileWrite, ...]:
+        """The files that are not as they were, without the session's own. Reads files: call it in a thread."""
+        found = []
+        for place, before in self._before.values():
+            after = self._text(place)
+            if after != before and not self._access.granted("write", place):
+                found.append(FileWrite(self._access.shown(place), before, after))
+        return tuple(found)
+
+    def reads(self) -> tuple[FileRead, ...]:
+        """The files that the agent said it had read. Reads files: call it in a thread."""
+        for reported in self._reported.values():
+            if reported.call.kind == "read" and reported.status == "completed":
+                for path in paths_of(reported.call):
+                    place = self._place(path)
+                    if place is not None and place.path not in self._before:
+                        self._access.saw(place)
+        return self._access.reads
+
+    def _text(self, place: Place) -> str | None:
+        try:
+            return files.read_text(place)
+        except (ToolRefused, ToolFailed):
+            return None
+
+
+def _name(call: Call) -> str:
+    kind = call.kind or "other"
+    return _NAMES.get(kind, kind)
+
+
+def _without(now: str | None, edit: tuple[str | None, str] | None) -> str | None:
+    """The text before an edit, when the edit may have been done already: undone where it can be seen in the text."""
+    if now is None or edit is None:
+        return now
+    old, new = edit
+    if old is None:
+        return None if now == new else now
+    if new and old not in now and now.count(new) == 1:
+        return now.replace(new, old)
+    return now
+
+
+def updated(call: Call, kind: str | None, title: str | None, raw: object, paths: tuple[str, ...]) -> Call:
+    """A call with what an update says anew; what it leaves out stays."""
+    return replace(
+        call,
+        kind=kind or call.kind,
+        title=title or call.title,
+        raw=raw if raw is not None and raw != {} else call.raw,
+        paths=tuple(dict.fromkeys((*call.paths, *paths))),
+    )
+
+
+def output_of(raw: object) -> str:
+    """The text in a tool's raw output, in whatever shape it comes."""
+    if isinstance(raw, str):
+        return raw
+    if isinstance(raw, list):
+        return "\n".join(text for each in raw if (text := output_of(each)))
+    if isinstance(raw, Mapping):
+        for name in _OUTPUTS:
+            if (said := raw.get(name)) and (text := output_of(said)):
+                return text
+    return ""

@@ -1,0 +1,391 @@
+"""Our side of one conversation with a CLI agent: what it tells, what it asks for, what it may have (sessions.md 5).
+
+Loaded with the protocol's library at the first session of an agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shlex
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from acp import schema
+from acp.exceptions import RequestError
+from acp.utils import serialize_params
+from pydantic import BaseModel, ValidationError
+
+from prose_kernel.errors import PermissionDenied, ProviderBadReply, ProviderError
+from prose_kernel.models.providers.acp_calls import Calls, Reported, output_of, updated
+from prose_kernel.models.providers.acp_policy import AgentRules, Call, Option, is_blanket, option_for
+from prose_kernel.models.tools import files
+from prose_kernel.models.tools.access import Access
+from prose_kernel.models.tools.tool import ToolFailed, ToolRefused, in_thread
+from prose_kernel.runtime import budgets
+from prose_kernel.runtime.ports import SessionProgress, ToolUse, Usage
+from prose_kernel.runtime.services import Terminal, Terminals
+
+LONGEST_REPLY: Final = 32 * 1024 * 1024
+_NOT_ALLOWED: Final = -32602
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+Answer = TypeVar("Answer")
+Handler = Callable[["Conversation", Any], Awaitable[BaseModel | None]]
+
+
+class Conversation:
+    """One session inside an agent's process.
+
+    `usage` and `cost` are what the agent reported so far, also of a turn that failed or was cancelled.
+    `heard` is when the agent last gave a sign of life; while we are `busy` for it (a question to the person, a command)
+    it has to be silent. `fault` is an error that must end the session; `disturbed` tells that there is one.
+    """
+
+    def __init__(
+        self,
+        agent: str,
+        access: Access,
+        on_progress: Callable[[SessionProgress], None],
+        *,
+        strict: bool = True,
+        terminals: Terminals | None = None,
+    ) -> None:
+        self.calls = Calls(access)
+        self.heard = asyncio.get_running_loop().time()
+        self.busy = 0
+        self.cost: float | None = None
+        self.usage: schema.Usage | None = None
+        self.fault: ProviderError | None = None
+        self._within = budgets.current()
+        self.disturbed = asyncio.Event()
+        self._agent = agent
+        self._access = access
+        self._rules = AgentRules(access)
+        self._on_progress = on_progress
+        self._strict = strict
+        self._terminals = terminals
+        self._running: dict[str, Terminal] = {}
+        self._text: list[list[str]] = [[]]
+        self._length = 0
+        self._asking: set[asyncio.Future[Any]] = set()
+        self._called_off = False
+
+    @property
+    def reply(self) -> str:
+        """What the agent said last: its text since its last tool call, or the text before if there is none since."""
+        said = ("".join(pieces) for pieces in reversed(self._text))
+        return next((text for text in said if text.strip()), "").strip("\n")
+
+    def call_off(self) -> None:
+        """The session is being cancelled: what the agent waits for is answered with that."""
+        self._called_off = True
+        for asking in tuple(self._asking):
+            asking.cancel()
+
+    async def close(self) -> None:
+        """End the commands that the agent left running."""
+        running, self._running = self._running, {}
+        await asyncio.gather(*(terminal.close() for terminal in running.values()), return_exceptions=True)
+
+    # ------------------------------------------------------------ what the agent tells
+
+    def update(self, update: BaseModel) -> None:
+        """A `session/update`. What is not known is passed over."""
+        match update:
+            case schema.AgentMessageChunk(content=schema.TextContentBlock(text=text)):
+                self._say(_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text))
+            case schema.ToolCallStart() | schema.ToolCallProgress():
+                self._tool(update)
+            case schema.UsageUpdate(cost=schema.Cost(amount=amount, currency="USD")):
+                self.cost = amount
+                if self._within is not None:
+                    self._within.tell(Usage(1, cost=amount))
+
+    def _say(self, text: str) -> None:
+        if not text:
+            return
+        self._length += len(text)
+        if self._length > LONGEST_REPLY:
+            self._fail(ProviderBadReply(f"the agent {self._agent} says more than a reply can hold", retryable=False))
+            return
+        anew = not self._text[-1] and any(self._text)
+        self._text[-1].append(text)
+        self._on_progress(SessionProgress("text", f"\n\n{text}" if anew else text))
+
+    def _tool(self, update: schema.ToolCallStart | schema.ToolCallProgress) -> None:
+        if self._text[-1]:
+            self._text.append([])
+        reported = self._reported(update)
+        was_done = reported.done
+        reported.status = update.status or reported.status
+        if reported.done and not was_done:
+            self._check(reported)
+            use = self.calls.use(reported)
+            took = time.monotonic() - reported.began
+            self._on_progress(SessionProgress("tool", use.summary, use, took))
+
+    def _reported(self, update: schema.ToolCallUpdate | schema.ToolCall) -> Reported:
+        """The call with what this says about it; its files looked at before anything is answered."""
+        anew = isinstance(update, schema.ToolCallStart)
+        reported = self.calls.heard(update.tool_call_id, anew=anew)
+        paths = [location.path for location in update.locations or ()]
+        for content in update.content or ():
+            match content:
+                case schema.FileEditToolCallContent(path=path, old_text=old, new_text=new):
+                    paths.append(path)
+                    reported.edits.setdefault(path, (old, new))
+                case schema.ContentToolCallContent(content=schema.TextContentBlock(text=text)):
+                    reported.said = text
+                case schema.TerminalToolCallContent(terminal_id=id) if id in self._running:
+                    reported.asked = True  # it ran through us, and was checked then
+        if output := output_of(update.raw_output):
+            reported.said = output
+        reported.call = updated(reported.call, update.kind, update.title, update.raw_input, tuple(paths))
+        self.calls.look(reported)
+        return reported
+
+    def _check(self, reported: Reported) -> None:
+        """What was done without asking, against a rule that closes it, ends the session: it was not enforced."""
+        if reported.asked or reported.status != "completed" or self.calls.done_by_us(reported):
+            return
+        why = self._rules.forbids(reported.call)
+        if why is None:
+            return
+        reported.violated = why
+        if self._strict:
+            use = self.calls.use(reported)
+            self._fail(
+                PermissionDenied(
+                    f"the agent {self._agent} did not ask before {use.tool} `{use.summary}`, "
+                    f"which is not allowed: {why}",
+                    hint="make the agent ask (its own settings), allow it, or take the rules as advice: "
+                    f'`enforcement = "advisory"` in [agents.{self._agent}] of prose.toml',
+                )
+            )
+
+    def _fail(self, fault: ProviderError) -> None:
+        if self.fault is None:
+            self.fault = fault
+            self.disturbed.set()
+
+    # ------------------------------------------------------------ what the agent asks for
+
+    async def permit(self, asked: schema.RequestPermissionRequest) -> schema.RequestPermissionResponse:
+        """May it do this?"""
+        reported = self._reported(asked.tool_call)
+        reported.asked = True
+        ruling = await self._while_busy(self._rules.decide(reported.call))
+        if ruling is None:
+            return schema.RequestPermissionResponse(outcome=schema.DeniedOutcome(outcome="cancelled"))
+        blanket = is_blanket(self._access.policy, reported.call)
+        options = [Option(option.option_id, option.kind) for option in asked.options]
+        chosen = option_for(ruling, options, blanket=blanket)
+        kinds = {option.id: option.kind for option in options}
+        if ruling.answer != "allow":
+            reported.refused = ruling.why
+        elif chosen is None or not kinds[chosen].startswith("allow"):
+            reported.refused = "the agent offers no way to allow it this once"
+        if reported.refused is not None:
+            self._audit(reported.call, reported.refused)
+        if chosen is None:
+            return schema.RequestPermissionResponse(outcome=schema.DeniedOutcome(outcome="cancelled"))
+        return schema.RequestPermissionResponse(outcome=schema.AllowedOutcome(outcome="selected", option_id=chosen))
+
+    async def _while_busy(self, work: Awaitable[Answer]) -> Answer | None:
+        """The work's answer; None when the session is called off meanwhile."""
+        if self._called_off:
+            asyncio.ensure_future(work).cancel()
+            return None
+        asking = asyncio.ensure_future(work)
+        self._asking.add(asking)
+        self.busy += 1
+        try:
+            await asyncio.wait((asking,))
+            return None if asking.cancelled() else asking.result()
+        finally:
+            asking.cancel()
+            self._asking.discard(asking)
+            self.busy -= 1
+            self.heard = asyncio.get_running_loop().time()
+
+    async def read(self, asked: schema.ReadTextFileRequest) -> schema.ReadTextFileResponse:
+        call = Call("read", "", None, (asked.path,))
+
+        async def work() -> str | None:
+            place = await self._access.file("read", asked.path, asked.path)
+            return await in_thread(lambda _: files.read_text(place))
+
+        text = await self._do(call, work())
+        if text is None:
+            self._tell(call, failed="there is no such file")
+            raise RequestError.resource_not_found(asked.path)
+        self._tell(call)
+        return schema.ReadTextFileResponse(content=_lines(text, asked.line, asked.limit))
+
+    async def write(self, asked: schema.WriteTextFileRequest) -> schema.WriteTextFileResponse:
+        call = Call("edit", "", None, (asked.path,))
+
+        async def work() -> None:
+            place = await self._access.file("write", asked.path, f"{asked.path}\n\n{asked.content}")
+            self.calls.wrote(place, await in_thread(lambda _: files.replace(place, asked.content)))
+
+        await self._do(call, work())
+        self._tell(call)
+        return schema.WriteTextFileResponse()
+
+    async def start(self, asked: schema.CreateTerminalRequest) -> schema.CreateTerminalResponse:
+        """A command for the agent."""
+        if self._terminals is None:
+            raise RequestError.method_not_found("terminal/create")
+        terminals, command = self._terminals, [asked.command, *(asked.args or ())]
+        text = shlex.join(command) if asked.args else asked.command
+        call = Call("execute", text, {"command": text})
+
+        async def work() -> Terminal:
+            ruling = await self._rules.command(text)
+            if ruling.answer != "allow":
+                raise ToolRefused(ruling.why)
+            environment = {variable.name: variable.value for variable in asked.env or ()}
+            to_run: Sequence[str] | str = command if asked.args else asked.command
+            try:
+                return await terminals.start(
+                    to_run, asked.cwd or self._access.cwd, environment, asked.output_byte_limit
+                )
+            except OSError as problem:
+                raise ToolFailed(str(problem)) from None
+
+        terminal = await self._do(call, work())
+        assert terminal is not None
+        if self._called_off:
+            await terminal.close()
+            raise RequestError(_NOT_ALLOWED, "the session was cancelled")
+        id = f"terminal-{len(self._running) + 1}"
+        self._running[id] = terminal
+        self._tell(call)
+        return schema.CreateTerminalResponse(terminal_id=id)
+
+    async def output(self, asked: schema.TerminalOutputRequest) -> schema.TerminalOutputResponse:
+        terminal = self._terminal(asked.terminal_id)
+        text, truncated = terminal.output()
+        end = terminal.end
+        status = schema.TerminalExitStatus(exit_code=end.exit_code, signal=end.signal) if end is not None else None
+        return schema.TerminalOutputResponse(output=text, truncated=truncated, exit_status=status)
+
+    async def wait(self, asked: schema.WaitForTerminalExitRequest) -> schema.WaitForTerminalExitResponse:
+        end = await self._while_busy(self._terminal(asked.terminal_id).wait())
+        if end is None:
+            raise RequestError(_NOT_ALLOWED, "the session was cancelled")
+        return schema.WaitForTerminalExitResponse(exit_code=end.exit_code, signal=end.signal)
+
+    async def kill(self, asked: schema.KillTerminalRequest) -> schema.KillTerminalResponse:
+        await self._terminal(asked.terminal_id).close()
+        return schema.KillTerminalResponse()
+
+    async def release(self, asked: schema.ReleaseTerminalRequest) -> schema.ReleaseTerminalResponse:
+        await self._terminal(asked.terminal_id).close()
+        return schema.ReleaseTerminalResponse()
+
+    def _terminal(self, id: str) -> Terminal:
+        terminal = self._running.get(id)
+        if terminal is None:
+            raise RequestError(_NOT_ALLOWED, f"there is no terminal {id}")
+        return terminal
+
+    async def _do(self, call: Call, work: Awaitable[Answer]) -> Answer | None:
+        """Something for the agent. Its refusal or failure goes into the trace, and to the agent."""
+
+        async def caught() -> tuple[Answer | None, ToolUse | None, str]:
+            try:
+                return await work, None, ""
+            except ToolRefused as refused:
+                return None, self.calls.own(call, refused=str(refused)), str(refused)
+            except ToolFailed as failed:
+                return None, self.calls.own(call, failed=str(failed)), str(failed)
+
+        outcome = await self._while_busy(caught())
+        if outcome is None:
+            raise RequestError(_NOT_ALLOWED, "the session was cancelled")
+        answer, use, why = outcome
+        if use is not None:
+            if use.outcome == "refused":
+                self._audit(call, why)
+            self._on_progress(SessionProgress("tool", use.summary, use))
+            raise RequestError(_NOT_ALLOWED, why, {"details": why})
+        return answer
+
+    def _audit(self, call: Call, why: str) -> None:
+        arguments = call.raw if isinstance(call.raw, Mapping) else {"title": call.title, "paths": call.paths}
+        self._access.refused(call.kind or "tool", arguments, why)
+
+    def _tell(self, call: Call, *, failed: str | None = None) -> None:
+        self.calls.own(call, failed=failed)
+
+
+def _lines(text: str, first: int | None, limit: int | None) -> str:
+    """Lines from `first` (counted from 1), all without a limit."""
+    if first is None and limit is None:
+        return text
+    lines = text.splitlines(keepends=True)
+    start = max((first or 1) - 1, 0)
+    return "".join(lines[start:] if limit is None else lines[start : start + limit])
+
+
+def usage_of(said: schema.Usage | None, cost: float | None) -> Usage:
+    """What a prompt consumed, as far as the agent reports it. It does not report its requests to the model: one."""
+    if said is None:
+        return Usage(1, cost=cost, counted=False)
+    read = said.input_tokens + (said.cached_read_tokens or 0) + (said.cached_write_tokens or 0)
+    return Usage(1, read, said.output_tokens, cost)
+
+
+# ---------------------------------------------------------------- the protocol's methods
+
+REQUESTS: Final[Mapping[str, tuple[type[BaseModel], Handler]]] = {
+    "session/request_permission": (schema.RequestPermissionRequest, Conversation.permit),
+    "fs/read_text_file": (schema.ReadTextFileRequest, Conversation.read),
+    "fs/write_text_file": (schema.WriteTextFileRequest, Conversation.write),
+    "terminal/create": (schema.CreateTerminalRequest, Conversation.start),
+    "terminal/output": (schema.TerminalOutputRequest, Conversation.output),
+    "terminal/wait_for_exit": (schema.WaitForTerminalExitRequest, Conversation.wait),
+    "terminal/kill": (schema.KillTerminalRequest, Conversation.kill),
+    "terminal/release": (schema.ReleaseTerminalRequest, Conversation.release),
+}
+
+
+async def dispatch(
+    conversations: Mapping[str, Conversation], method: str, params: Any, *, notification: bool
+) -> dict[str, Any] | None:
+    """A message of the agent. Raises `RequestError` alone, and for a notification nothing at all."""
+    conversation = conversations.get(str(params.get("sessionId"))) if isinstance(params, dict) else None
+    if conversation is not None:
+        conversation.heard = asyncio.get_running_loop().time()
+    if notification:
+        if conversation is not None and method == "session/update":
+            _take_update(conversation, params)
+        return None
+    model, handler = REQUESTS.get(method, (None, None))
+    if model is None or handler is None:
+        raise RequestError.method_not_found(method)
+    if conversation is None:
+        raise RequestError(_NOT_ALLOWED, "there is no such session")
+    try:
+        asked = model.model_validate(params)
+    except ValidationError as problem:
+        raise RequestError.invalid_params({"details": str(problem)}) from None
+    try:
+        answer = await handler(conversation, asked)
+    except (RequestError, asyncio.CancelledError):
+        raise
+    except Exception as problem:  # whatever it is: the library would write a traceback
+        raise RequestError.internal_error({"details": str(problem)}) from None
+    return serialize_params(answer) if answer is not None else {}
+
+
+def _take_update(conversation: Conversation, params: Any) -> None:
+    try:
+        said = schema.SessionNotification.model_validate(params)
+    except ValidationError:
+        return  # of a newer protocol, or nonsense: nothing depends on it
+    conversation.update(said.update)

@@ -1,0 +1,152 @@
+"""A CLI agent as the judge: its answer is the last line, one JSON object, read strictly and asked for twice.
+
+The protocol has no schemas (sessions.md 5.2); a model over an API judges better and cheaper.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from prose_kernel.errors import ProviderError, Undecided
+from prose_kernel.models.providers.acp import AcpSessions
+from prose_kernel.models.providers.model_judge import ANSWERS, SYSTEM, message, statement
+from prose_kernel.models.usage import consumed, discarded, plain, reported
+from prose_kernel.runtime.ports import Finding, JudgeRequest, Pick, Verdict
+from prose_kernel.runtime.text import one_line
+from prose_kernel.runtime.values import Value
+
+TRIES = 2
+ORDER = """\
+Use no tools. End your reply with one line that is a JSON object of exactly this form, and write nothing after it:
+"""
+AGAIN = "\n\nA reply to this did not end with such a line. Take care that this one does."
+
+Said = Mapping[str, object]
+Read = TypeVar("Read")
+
+
+class AgentJudge:
+    """The `Judge` port, answered by a CLI agent in sessions of its own, in which it is allowed nothing.
+
+    Raises `Undecided` when its answers make no sense, or none comes.
+    """
+
+    def __init__(self, name: str, sessions: AcpSessions, *, model: str | None = None) -> None:
+        self._name = name
+        self._sessions = sessions
+        self._model = model
+
+    async def decide(self, request: JudgeRequest) -> Verdict:
+        """Yes, no, uncertain; of a loop also that it makes no progress."""
+        words = tuple(ANSWERS) if request.loop is not None else tuple(ANSWERS)[:3]
+        form = f'{{"reason": "one short sentence", "answer": {_either(words)}}}'
+        question = f"{statement(request)}\n\n`uncertain` when the material does not settle it."
+        if request.loop is not None:
+            question += " `no_progress` when the passes of the loop change nothing any more."
+        answer, reason, details = await self._ask(message(request, question), form, lambda said: _one_of(said, words))
+        return Verdict(ANSWERS[answer], "agent", reason, answer == "no_progress", details)
+
+    async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
+        """The label of the option that fits best."""
+        numbered = "\n".join(f"{number}: {label}" for number, label in enumerate(labels, 1))
+        form = f'{{"reason": "one short sentence", "answer": {_either(range(1, len(labels) + 1))}}}'
+        question = f"Which option fits best? Answer with its number.\n{request.question}\n\nOptions:\n{numbered}"
+        number, reason, details = await self._ask(
+            message(request, question), form, lambda said: _number(said, len(labels))
+        )
+        return Pick(labels[number - 1], "agent", reason, details)
+
+    async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
+        """What a text says under a member path: text, or data where it is a number, a list or an object."""
+        form = '{"reason": "one short sentence", "found": true or false, "answer": the value, as JSON}'
+        question = f"What is `{path}` in the text? Give it as it stands there."
+        found, reason, details = await self._ask(message(request, question, value), form, _found)
+        if found is None:
+            consumed(str(details["provider"]), str(details["model"]), reported(details.get("usage")))
+            raise Undecided(f"the agent finds no `{path}` in the text: {reason}")
+        return Finding(found[0], "agent", reason, details)
+
+    async def items(self, request: JudgeRequest, value: str) -> Finding:
+        """The items of a text, in its order and its words."""
+        form = '{"reason": "one short sentence", "answer": ["the items", "in the words of the text", "in their order"]}'
+        question = "Which items does the text list?"
+        items, reason, details = await self._ask(message(request, question, value), form, _texts)
+        return Finding(items, "agent", reason, details)
+
+    async def _ask(self, about: str, form: str, read: Callable[[Said], Read]) -> tuple[Read, str, dict[str, object]]:
+        """What `read` makes of the answer, the reason, and the details. A reply that cannot be read is asked for again,
+        and so is one that never came."""
+        asked = f"{SYSTEM}\n\n{about}\n\n{ORDER}{form}"
+        problem: ProviderError | None = None
+        for attempt in range(TRIES):
+            try:
+                result = await self._sessions.ask(asked if attempt == 0 or problem else asked + AGAIN, self._model)
+            except ProviderError as failure:
+                problem = failure
+                if not failure.retryable:
+                    break
+                continue
+            problem = None
+            said = last_line(result.text or "")
+            try:
+                answer = read(said)
+            except (KeyError, TypeError, ValueError):
+                discarded(result)
+                continue
+            details: dict[str, object] = {"provider": result.provider, "model": result.details.get("model", "")}
+            if result.usage is not None:
+                details["usage"] = plain(result.usage)
+            return answer, one_line(str(said.get("reason", "")), 300), details
+        if problem is not None:
+            raise Undecided(f"the judge could not answer: {problem}", hint=problem.hint)
+        raise Undecided(
+            f"the answers of the agent {self._name} make no sense", hint="a model over an API judges better: `%judge`"
+        )
+
+
+def last_line(reply: str) -> Said:
+    """The JSON object that is the last line of a reply; empty when that is something else."""
+    lines = [line for line in reply.splitlines() if line.strip()]
+    try:
+        said = json.loads(lines[-1]) if lines else None
+    except (ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _either(words: object) -> str:
+    assert isinstance(words, tuple | range)
+    return " or ".join(json.dumps(word) for word in words)
+
+
+def _one_of(said: Said, words: tuple[str, ...]) -> str:
+    answer = said["answer"]
+    if not isinstance(answer, str) or answer not in words:
+        raise ValueError
+    return answer
+
+
+def _number(said: Said, count: int) -> int:
+    answer = said["answer"]
+    if isinstance(answer, bool) or not isinstance(answer, int) or not 1 <= answer <= count:
+        raise ValueError
+    return answer
+
+
+def _found(said: Said) -> tuple[Value] | None:
+    """The value, in a tuple; None when the text does not say it."""
+    if said["found"] is False:
+        return None
+    if said["found"] is not True:
+        raise ValueError
+    value: Value = said["answer"]  # type: ignore[assignment]
+    return (value,)
+
+
+def _texts(said: Said) -> list[Value]:
+    answer = said["answer"]
+    if not isinstance(answer, list):
+        raise TypeError
+    return [item if isinstance(item, str) else json.dumps(item) for item in answer]

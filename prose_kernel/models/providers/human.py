@@ -1,0 +1,227 @@
+"""Sessions answered by the person at the notebook or the terminal (sessions.md 3.1)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final, Literal
+
+from prose_kernel.errors import NobodyToAsk, ProviderError, SessionCancelled
+from prose_kernel.language.typed_answers import Schema, may_be_null, without_null, words_of
+from prose_kernel.models.providers import nobody
+from prose_kernel.models.request import all_told, answered, asked, assemble, permission_lines
+from prose_kernel.runtime import budgets, forms
+from prose_kernel.runtime.asker import serial
+from prose_kernel.runtime.forms import Button, Field, Form, Part
+from prose_kernel.runtime.json_text import json_text
+from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
+from prose_kernel.runtime.services import Asker
+from prose_kernel.runtime.structured_text import json_in
+from prose_kernel.runtime.text import printable
+from prose_kernel.runtime.typed_answers import WrongAnswer, taken
+
+HELP = "Enter ends your answer; `:more` opens several lines; :skip, :fail MESSAGE, :show, :quit"
+TEXT = ":text"
+"""A line that makes text of all lines behind it which come at once; a text area sends it where it has to."""
+FIELDS = "Give one line `field: value` for each field (`:more` opens several lines), or JSON."
+MORE = "Several lines: end with a line that is only `.`"
+PROMPT = "> "
+_MOST_PARTS: Final = 40
+"""Fields of a typed answer that get a field of their own in a form."""
+LONGEST = 4000
+"""Characters of one section that are shown at first; `:show` shows all of it."""
+
+
+class HumanSessions:
+    """The `Sessions` port, answered by a person; concurrent sessions are asked one at a time.
+
+    An answer is one line and ends with Enter. `:more` opens several lines, which end with a line that is only `.`; `..`
+    stands for a line with one dot, and `::` at the start of a line for one colon. What a larger box gives at once is
+    one answer. `interrupt` ends the run: what `:quit` calls.
+    """
+
+    def __init__(self, asker: Asker, interrupt: Callable[[], object] | None = None) -> None:
+        self._asker = serial(asker)
+        self._interrupt = interrupt
+
+    async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
+        """The person's answer, or an empty text after `:skip` (a call is cancelled by it). Raises `ProviderError` after
+        `:fail`, and after `:skip` where an answer has to be typed; `NoProvider` when nobody is here."""
+        if not self._asker.available:
+            raise nobody("nobody is here to answer this session")
+        try:
+            async with self._asker.turn():
+                await budgets.placed()
+                return await self._converse(request)
+        except EOFError:
+            raise nobody("the person's input has ended before this session was answered") from None
+        except NobodyToAsk:
+            raise nobody("nobody is here to answer this session") from None
+
+    async def _converse(self, request: SessionRequest) -> SessionResult:
+        self._show(request)
+        form = _form(request)
+        wrong = ""
+        several: list[str] | None = None
+        while True:
+            lines: list[str] = [] if several is None else several
+            # a front end with a larger box may give several lines at once
+            said = await forms.ask(self._asker, PROMPT, replace(form, note=wrong))
+            first, newline, text = said.partition("\n")
+            if newline and first == TEXT and several is None:
+                if text.strip() and self._fits(request, text):
+                    return _answered(request, text.split("\n"))
+                continue
+            for line in said.split("\n"):
+                command, _, rest = line.strip().partition(" ")
+                match command:
+                    case "." if not rest:
+                        if (several is not None or lines) and self._fits(request, "\n".join(lines)):
+                            return _answered(request, lines)
+                        if several is not None:
+                            several.clear()
+                    case ":more" if not rest and several is None:
+                        several = lines
+                        self._asker.show(MORE)
+                    case ":skip" if not rest and request.kind == "call":
+                        raise SessionCancelled("skipped by the person who answered")
+                    case ":skip" if not rest and request.output is not None:
+                        raise ProviderError("skipped by the person who answered", retryable=False)
+                    case ":skip" if not rest:
+                        return SessionResult("", "skipped", "human", "human", {"skipped": True})
+                    case ":fail":
+                        raise ProviderError(rest.strip() or "failed by the person who answered")
+                    case ":show" if not rest:
+                        self._show(request, whole=True)
+                    case ":quit" if not rest:
+                        await self._quit()
+                    case _:
+                        lines.append(_unescaped(line))
+            if form.parts or several is None:
+                form = _with_values(form, said)
+            answers = several is None and any(line.strip() for line in lines)
+            if answers:
+                if not (wrong := self._wrong(request, "\n".join(lines))):
+                    return _answered(request, lines)
+                self._asker.show(printable(f"{wrong}. {FIELDS}"))
+
+    def _fits(self, request: SessionRequest, text: str) -> bool:
+        """Whether this can be the answer; a person is told at once what is wrong with a typed one, and asked again."""
+        if wrong := self._wrong(request, text):
+            self._asker.show(printable(f"{wrong}. {FIELDS}"))
+        return not wrong
+
+    def _wrong(self, request: SessionRequest, text: str) -> str:
+        """Why this cannot be the answer; "" where it can."""
+        if request.output is None:
+            return ""
+        try:
+            taken(text, request.output, typed_by_hand=True)
+        except WrongAnswer as problem:
+            return f"That does not fit: {problem}"
+        return ""
+
+    def _show(self, request: SessionRequest, *, whole: bool = False) -> None:
+        self._asker.show(printable(to_answer(request, whole=whole)))
+
+    async def _quit(self) -> None:
+        if self._interrupt is None:
+            raise ProviderError("the person who answered quit", retryable=False)
+        self._interrupt()
+        await asyncio.get_running_loop().create_future()  # until the interrupt arrives as a cancellation
+
+
+_BUTTONS = (
+    Button("Submit", "", "", main=True),
+    Button("Skip", ":skip"),
+    Button("Fail", ":fail", " "),
+    Button("Show all", ":show"),
+    Button("End the run", ":quit"),
+)
+
+
+def _form(request: SessionRequest) -> Form:
+    parts = _parts(request.output) if request.output is not None else ()
+    field = None if parts else Field("Your answer", several=True, required=True, verbatim=TEXT)
+    task = request.task.strip("\n")
+    return Form("session", asked(request), _BUTTONS, field, task, markdown=True, above=True, parts=parts)
+
+
+def _parts(schema: Schema) -> tuple[Part, ...]:
+    """A field of the form for each field of a typed answer; none where these are not known."""
+    properties = schema.get("properties", {})
+    if not 0 < len(properties) <= _MOST_PARTS or not all(isinstance(part, dict) for part in properties.values()):
+        return ()
+    needed = schema.get("required", ())
+    return tuple(_part(name, part, name in needed) for name, part in properties.items())
+
+
+def _part(name: str, schema: Schema, needed: bool) -> Part:
+    inner, about = without_null(schema), words_of(schema)
+    required = needed and not may_be_null(schema)
+    options = inner.get("enum", ())
+    kind = inner.get("type")
+    if options and all(isinstance(option, str) for option in options):
+        return Part(name, "choice", about, tuple(options), required)
+    if kind == "boolean":
+        return Part(name, "choice", about, ("yes", "no"), required)
+    if kind == "array" and without_null(inner.get("items") or {}).get("type") == "string":
+        return Part(name, "list", about, required=False)
+    kinds: dict[object, Literal["text", "line"]] = {"string": "text", "number": "line", "integer": "line"}
+    return Part(name, kinds.get(kind, "json"), about, required=required and kind != "string")
+
+
+def _with_values(form: Form, said: str) -> Form:
+    """The form with what the person has given already, for another try."""
+    given = json_in(said)
+    if not isinstance(given, dict):
+        return form
+
+    def text(value: object) -> str:
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+            return "\n".join(value)
+        return value if isinstance(value, str) else json_text(value)
+
+    filled = (replace(part, value=text(given[part.name])) if part.name in given else part for part in form.parts)
+    return replace(form, parts=tuple(filled))
+
+
+def _answered(request: SessionRequest, lines: list[str]) -> SessionResult:
+    text = "\n".join(lines)
+    if request.output is not None and text.lstrip().startswith("{"):
+        text = taken(text, request.output, typed_by_hand=True)  # a form gives all values as text
+    return answered(text, provider="human", origin="human", request=request)
+
+
+def _unescaped(line: str) -> str:
+    return line[1:] if line.strip() == ".." or line.startswith("::") else line
+
+
+def to_answer(request: SessionRequest, *, whole: bool = False) -> str:
+    """A session as the one who is to answer is shown it: who is asked, what is allowed, the material with the context
+    in it (nobody reads files to answer a question), how to answer, and last, above the box, the question."""
+    lines = [asked(request)]
+    if request.permissions:
+        lines += ["Permissions:", *(f"  {line}" for line in permission_lines(request.permissions))]
+    if request.skills:
+        lines.append(f"Skills: {', '.join(request.skills)}")
+    parts = [part for part in assemble(all_told(request)).parts if part.section != "output"]
+    texts: dict[str, str] = {part.section: part.text if whole else _clipped(part.text) for part in parts}
+    if request.output is not None:
+        texts["answer"] = _fields(request.output)
+    question = texts.pop("task", "")
+    return "\n\n".join(("\n".join(lines), *texts.values(), f"({HELP})", question)).rstrip()
+
+
+def _fields(schema: Schema) -> str:
+    """The fields of a typed answer as a person gives them, one on a line."""
+    parts = schema.get("properties", {}).items()
+    types = [f"  {name}: {words_of(part) if isinstance(part, dict) else 'any'}" for name, part in parts]
+    return "\n".join(("The answer has these fields:", *types, FIELDS))
+
+
+def _clipped(text: str) -> str:
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[:LONGEST].rstrip()}\n[… {len(text) - LONGEST:,} more characters; `:show` shows all]"

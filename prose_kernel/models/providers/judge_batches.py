@@ -1,0 +1,92 @@
+"""Several conditions about the same values in one request to a model; answers are kept until it is their turn.
+
+Every condition is still asked by the program in its order, decided alone, recorded alone and written into the journal
+alone; what is shared is the request to the server. Answers kept are used only if nothing has happened since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from msgspec import structs
+
+from prose_kernel.models.providers.model_calls import Field
+from prose_kernel.runtime.content import material
+from prose_kernel.runtime.ports import JudgeRequest, Verdict
+
+MOST: Final = 8
+"""Conditions in one request."""
+KEPT: Final = 64
+"""Branches of a program whose answers are kept."""
+
+
+def together(request: JudgeRequest) -> tuple[JudgeRequest, ...]:
+    """The request and those of its further questions that are about the same values, and show nothing else."""
+    if not request.further or request.loop is not None:
+        return (request,)
+    shown, inserted = material(request), dict(request.inserted)
+    found = [request]
+    for one in request.further[: MOST - 1]:
+        sent = material(one)
+        same = sent.whole == shown.whole and sent.previews == shown.previews
+        if same and all(inserted.setdefault(name, value) == value for name, value in one.inserted):
+            found.append(one)
+    return tuple(found)
+
+
+def with_all_values(requests: Sequence[JudgeRequest]) -> JudgeRequest:
+    """The first request with the values that were inserted into any of them."""
+    inserted = {name: value for one in requests for name, value in one.inserted}
+    return structs.replace(requests[0], inserted=tuple(inserted.items()))
+
+
+def question(statements: Sequence[str]) -> str:
+    numbered = "\n\n".join(f"{number}. {statement}" for number, statement in enumerate(statements, 1))
+    return f"Decide each of these {len(statements)} questions on its own, as if it stood alone.\n\n{numbered}"
+
+
+def fields(count: int, about: str, options: tuple[str, ...]) -> tuple[Field, ...]:
+    """A reason and an answer for each question, the reason first."""
+    found: list[Field] = []
+    for number in range(1, count + 1):
+        found.append(Field(f"reason_{number}", f"To question {number}: why, in one short sentence."))
+        found.append(Field(f"answer_{number}", f"The answer to question {number}. {about}", "one of", options))
+    return tuple(found)
+
+
+def answers(said: Mapping[str, object], count: int) -> list[tuple[str, str]]:
+    """The reason and the answer to each question."""
+    return [(str(said[f"reason_{number}"]), str(said[f"answer_{number}"])) for number in range(1, count + 1)]
+
+
+class Kept:
+    """Answers to questions that were asked before it was their turn, by the place in the program."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, dict[object, Verdict]] = {}
+
+    def take(self, request: JudgeRequest) -> Verdict | None:
+        """The answer to a request. One that is about anything else ends what is kept for its place."""
+        kept = self._kept.pop(_place(request), None)
+        said = kept.pop(_identity(request), None) if kept is not None else None
+        if said is not None and kept:
+            self._kept[_place(request)] = kept
+        return said
+
+    def keep(self, requests: Sequence[JudgeRequest], said: Sequence[Verdict]) -> None:
+        if len(self._kept) >= KEPT:
+            del self._kept[next(iter(self._kept))]
+        self._kept[_place(requests[0])] = {_identity(one): answer for one, answer in zip(requests, said, strict=True)}
+
+
+def _place(request: JudgeRequest) -> str:
+    return request.at.rpartition("/")[0]
+
+
+def _identity(request: JudgeRequest) -> object:
+    """What decides the answer, and whether anything but judgements has happened since."""
+    sent = material(request)
+    since = next((event for event in reversed(request.recent) if not event.startswith("**")), None)
+    shown = (tuple(sent.whole.items()), tuple(sent.previews.items()), request.inserted)
+    return request.question, request.subject is None, request.loop, shown, since

@@ -1,0 +1,437 @@
+"""The one module that knows pydantic-ai and the vendors' clients: a conversation in, a reply out (sessions.md 2).
+
+Loaded at first use, in a thread (`loading.py`). The clients are ours: no retries of their own, explicit timeouts, the
+key from the run's environment, replies bounded. Everything that goes wrong leaves here as a `ProviderError`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import httpx2
+from msgspec import structs
+from pydantic import BaseModel, BeforeValidator, create_model
+from pydantic import Field as Described
+from pydantic_ai import Agent, NativeOutput, PromptedOutput, ToolOutput
+from pydantic_ai.messages import (
+    BinaryContent,
+    CachePoint,
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    ModelResponseStreamEvent,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ThinkingPartDelta,
+    ToolCallPartDelta,
+    UserContent,
+)
+from pydantic_ai.models import Model, infer_model
+from pydantic_ai.providers import Provider, infer_provider_class
+from pydantic_ai.usage import RunUsage, UsageLimits
+
+from prose_kernel.errors import ProviderError
+from prose_kernel.models.providers.model_bounds import Bounds, Patience, usage_of
+from prose_kernel.models.providers.model_calls import LONGEST_REPLY, Conversation, Field, Reply
+from prose_kernel.models.providers.model_errors import At, provider_error
+from prose_kernel.models.providers.model_http import client, too_long
+from prose_kernel.models.providers.model_output import Ways, is_refused
+from prose_kernel.models.providers.model_settings import Beginnings, refuse_idle, settings_of
+from prose_kernel.models.providers.model_talk import begun, talk, text_of, worded
+from prose_kernel.models.tools.tool import ToolAnswer
+from prose_kernel.models.usage import consumed
+from prose_kernel.runtime.ports import Usage
+from prose_kernel.runtime.session_options import JudgeOutput, ModelServer, Surroundings
+
+if TYPE_CHECKING:
+    from prose_kernel.models.providers.batches import Batches
+
+
+# OpenAI-compatible services whose peculiarities the library knows by their name
+_KNOWN_CHAT = ("ollama", "openrouter", "vllm")
+
+
+class ServerLink:
+    """The `Link` to one server. Belongs to one event loop; close it there."""
+
+    def __init__(self, name: str, server: ModelServer, key: str | None, where: Surroundings) -> None:
+        self._server = server
+        self._at = At(name, server.key or "", server.base_url or "", key or "")
+        self._http = client(server.timeout)
+        self._others: list[Provider[Any]] = []
+        self._make = _maker(name, server, key, where, self._http, self._others)
+        self._says_its_end = bool(server.kind) or name == "openai"
+        self._models: dict[str, Model[Any]] = {}
+        self._where = where
+        self._batches: Batches | None = None
+        self._ways = Ways(server)
+        self._beginnings = Beginnings()
+
+    async def converse(self, asked: Conversation, on_text: Callable[[str], None]) -> Reply:
+        """The text that the model ends with, after any calls of tools; every piece of text goes to `on_text`."""
+        listener, used, said = _Listener(on_text), RunUsage(), list[ModelMessage]()
+        bounded: Bounds | None = None
+        try:
+            model = self._model(asked.model)
+            bounded = Bounds(model, asked, self._at.name, used, self._patience(asked))
+            listener.told, listener.alive = bounded.told, bounded.patience.token
+            kept = self._beginnings.kept(model, asked)
+            said = begun(asked, _prompt(asked, model, self._at.name, kept), _sendable(asked.system or "") or None)
+            last = await self._ask(model, bounded, asked, said, used, listener)
+        except BaseException as problem:
+            asked.history[:] = _unanswered(said)
+            consumed(
+                self._at.name,
+                asked.model,
+                bounded.so_far() if bounded is not None else usage_of(used, asked.options.price),
+            )
+            if not isinstance(problem, Exception):
+                raise
+            ours = bounded.spent if bounded is not None and bounded.spent is not None else listener.ours
+            if ours is not None and not isinstance(ours, ProviderError):
+                raise ours from None
+            raise provider_error(problem, self._at, asked.model) from None
+        if self._says_its_end and _unended(last):
+            consumed(self._at.name, asked.model, structs.replace(usage_of(used, asked.options.price), counted=False))
+            raise provider_error(ConnectionResetError(), self._at)
+        reply = _reply(last, usage_of(used, asked.options.price), text_of(last))
+        if reply.cut and bounded.capped is not None:  # the budget ended the answer, and a part of it is none
+            consumed(self._at.name, asked.model, reply.usage)
+            raise bounded.capped.error()
+        return reply
+
+    async def fill(self, asked: Conversation, fields: tuple[Field, ...], output: JudgeOutput) -> Reply:
+        """One reply that is an object with these fields."""
+        used = RunUsage()
+        bounded: Bounds | None = None
+        try:
+            model = self._model(asked.model)
+            bounded = Bounds(model, asked, self._at.name, used, self._patience(asked, silent=True))
+            async with self._batched(bounded, asked) as way:
+                result = await _filling(fields, output).run(
+                    _sendable(asked.message),
+                    model=way,
+                    instructions=_sendable(asked.system or "") or None,
+                    usage=used,
+                    usage_limits=UsageLimits(request_limit=1),
+                    model_settings=settings_of(model, self._server, asked, thinks=output != "tool"),
+                )
+        except BaseException as problem:
+            consumed(self._at.name, asked.model, bounded.so_far() if bounded is not None else usage_of(used))
+            if not isinstance(problem, Exception):
+                raise
+            if bounded is not None and bounded.spent is not None:
+                raise bounded.spent from None
+            raise provider_error(problem, self._at, asked.model) from None
+        return _reply(result.response, usage_of(result.usage, asked.options.price), "", result.output.model_dump())
+
+    async def _ask(
+        self,
+        model: Model[Any],
+        bounded: Bounds,
+        asked: Conversation,
+        said: list[ModelMessage],
+        used: RunUsage,
+        listener: _Listener,
+    ) -> ModelResponse:
+        """The response that ends the conversation. A way of asking for a typed answer that the server refuses is
+        followed by the next one, in the same attempt."""
+        settings = settings_of(model, self._server, asked)
+        ways, first, plain = self._ways.of(model, asked), len(said), said[0]
+        for output in ways:
+            said[0] = worded(plain, asked.words if self._ways.says(output) else "")
+            try:
+                async with self._batched(bounded, asked) as way:
+                    last = await talk(
+                        way,
+                        asked,
+                        said,
+                        output=output,
+                        settings=settings,
+                        used=used,
+                        hear=listener.hear,
+                        call=listener.calls(asked),
+                    )
+            except Exception as problem:
+                if output == ways[-1] or len(said) > first or not is_refused(problem):
+                    raise
+            else:
+                if output != ways[0]:
+                    self._ways.worked(asked.model, output)
+                return last
+            finally:
+                said[0] = plain  # what another server goes on from
+        raise AssertionError("there is always a way")
+
+    def _patience(self, asked: Conversation, *, silent: bool = False) -> Patience:
+        """`silent`: the answer comes as a whole."""
+        server, name = self._server, self._at.name
+        if asked.timed:
+            return Patience(name)
+        return Patience(name, math.inf if silent else server.token_timeout, server.session_timeout)
+
+    def prepare(self, model: str) -> None:
+        """Make the model, which loads its vendor's client and prices. What fails now fails again when it is used."""
+        with contextlib.suppress(Exception):
+            self._model(model)
+
+    def _model(self, model: str) -> Model[Any]:
+        if model not in self._models:
+            self._models[model] = self._make(model)
+        return self._models[model]
+
+    @contextlib.asynccontextmanager
+    async def _batched(self, model: Model[Any], asked: Conversation) -> AsyncIterator[Model[Any]]:
+        """The model for one conversation: asked by batches, where its alias says so."""
+        if not asked.options.batch:
+            yield model
+            return
+        refuse_idle(model, asked.options)
+        from prose_kernel.models.providers.batches import Batches
+
+        if self._batches is None:
+            self._batches = Batches(self._server, self._where)
+        async with self._batches.wrapped(model) as batched:
+            yield batched
+
+    async def close(self) -> None:
+        if self._batches is not None:
+            await self._batches.close()
+        await self._http.aclose()
+        for provider in self._others:
+            async with provider:  # leaving it closes the client that it made for itself
+                pass
+
+
+# ---------------------------------------------------------------- models
+
+
+def _maker(
+    name: str,
+    server: ModelServer,
+    key: str | None,
+    where: Surroundings,
+    http: httpx2.AsyncClient,
+    others: list[Provider[Any]],
+) -> Callable[[str], Model[Any]]:
+    """What makes a model of this server from its id, all of them over one client: ours, or that of one of `others`."""
+    client: dict[str, Any] = {"max_retries": 0, "timeout": http.timeout, "http_client": http}
+    if server.kind == "anthropic":
+        return _anthropic(server, key, where, client)
+    if server.kind == "openai" or name == "openai":
+        return _openai(name, server, key, where, client)
+    chosen: dict[str, Any] = {}
+    if key is not None:
+        chosen["api_key"] = key
+    if server.base_url is not None:
+        chosen["base_url"] = server.base_url
+
+    def known(model: str) -> Model[Any]:
+        if not others:
+            others.append(infer_provider_class(name)(**chosen))
+        return infer_model(f"{name}:{model}", provider_factory=lambda _: others[0])
+
+    return known
+
+
+def _anthropic(
+    server: ModelServer, key: str | None, where: Surroundings, client: dict[str, Any]
+) -> Callable[[str], Model[Any]]:
+    from anthropic import AsyncAnthropic
+    from pydantic_ai.models.anthropic import AnthropicModel
+    from pydantic_ai.providers.anthropic import AnthropicProvider
+
+    address = server.base_url or where.environment.get("ANTHROPIC_BASE_URL") or "https://api.anthropic.com"
+    provider = AnthropicProvider(anthropic_client=AsyncAnthropic(api_key=key or "none", base_url=address, **client))
+    return lambda model: AnthropicModel(model, provider=provider)
+
+
+def _openai(
+    name: str, server: ModelServer, key: str | None, where: Surroundings, client: dict[str, Any]
+) -> Callable[[str], Model[Any]]:
+    from openai import AsyncOpenAI, Omit
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+    from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
+
+    address = server.base_url
+    if address is None and name == "openai":
+        address = where.environment.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
+    account: dict[str, Any] = {}  # of the vendor's own server; without this the client takes it from the process
+    for header, variable in (("OpenAI-Organization", "OPENAI_ORG_ID"), ("OpenAI-Project", "OPENAI_PROJECT_ID")):
+        stated = where.environment.get(variable) if name == "openai" else None
+        account[header] = stated or Omit()
+    openai = AsyncOpenAI(api_key=key or "none", base_url=address, default_headers=account, **client)
+    provider: Provider[Any]
+    if name in _KNOWN_CHAT:
+        provider = infer_provider_class(name)(openai_client=openai)  # type: ignore[call-arg]
+        return lambda model: infer_model(f"{name}:{model}", provider_factory=lambda _: provider)
+    if name == "openai":
+        provider = OpenAIProvider(openai_client=openai)
+        prefix = "openai-chat" if server.kind else "openai-responses"
+        return lambda model: infer_model(f"{prefix}:{model}", provider_factory=lambda _: provider)
+    provider = OpenAICompatibleProvider(name, openai_client=openai)
+    return lambda model: OpenAIChatModel(model, provider=provider)
+
+
+# ---------------------------------------------------------------- tools and text
+
+
+@dataclass
+class _Listener:
+    """Passes the text on as it comes, and keeps what our own side raised apart from what the library did."""
+
+    on_text: Callable[[str], None]
+    ours: Exception | None = None
+    told: Callable[[int], None] | None = None
+    alive: Callable[[], None] | None = None
+    _length: int = 0
+    _before: int = 0
+    _said: bool = False
+    _anew: bool = field(default=False)
+
+    async def hear(self, events: AsyncIterable[ModelResponseStreamEvent]) -> None:
+        self._anew, self._before = self._said, self._length
+        async for event in events:
+            if self.alive is not None:
+                self.alive()
+            match event:
+                case PartStartEvent(part=TextPart(content=text)):
+                    self._text(text)
+                case PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
+                    self._text(text)
+                case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=str(text))):
+                    self._grow(text)
+                case PartDeltaEvent(delta=ToolCallPartDelta(args_delta=str(text))):
+                    self._grow(text)
+                case _:
+                    pass
+
+    def calls(self, asked: Conversation) -> Callable[[str, dict[str, Any]], Awaitable[ToolAnswer]]:
+        """What calls a tool of the conversation."""
+
+        async def call(name: str, arguments: dict[str, Any]) -> ToolAnswer:
+            assert asked.call is not None
+            try:
+                return await asked.call(name, arguments)
+            except Exception as problem:
+                self.ours = problem
+                raise
+
+        return call
+
+    def _text(self, text: str) -> None:
+        self._grow(text)
+        if not text:
+            return
+        if self._anew:
+            text = "\n\n" + text.lstrip("\n")
+        self._said, self._anew = True, False
+        try:
+            self.on_text(text)
+        except Exception as problem:
+            self.ours = problem
+            raise
+
+    def _grow(self, text: str) -> None:
+        self._length += len(text)
+        if self._length > LONGEST_REPLY:
+            self.ours = too_long()
+            raise self.ours
+        if self.told is not None:
+            self.told(self._length - self._before)
+
+
+# ---------------------------------------------------------------- objects
+
+
+@lru_cache(maxsize=32)
+def _filling(fields: tuple[Field, ...], output: JudgeOutput) -> Agent[None, BaseModel]:
+    """What asks for an object with these fields. Making its class and schema costs as much as a request."""
+    return Agent(output_type=_output(_shape(fields), output), retries={"tools": 0, "output": 0})
+
+
+def _shape(fields: tuple[Field, ...]) -> type[BaseModel]:
+    """The class of an asked-for object; its fields in the order given, for a model writes them in that order."""
+    made: dict[str, Any] = {}
+    for asked in fields:
+        kind: Any = str
+        if asked.kind == "texts":
+            kind = list[str]
+        elif asked.kind == "one of":
+            kind = Annotated[Literal[asked.options], BeforeValidator(str)]  # small models write 1 for "1"
+        made[asked.name] = (kind, Described(description=asked.about))
+    return create_model("Answer", **made)
+
+
+def _output(shape: type[BaseModel], output: JudgeOutput) -> Any:
+    match output:
+        case "tool":
+            return ToolOutput(shape, name="answer", description="Give your answer.")
+        case "native":
+            return NativeOutput(shape, name="answer")
+        case _:
+            return PromptedOutput(shape, name="answer")
+
+
+# ---------------------------------------------------------------- messages and replies
+
+
+def _prompt(asked: Conversation, model: Model[Any], provider: str, kept: int) -> str | list[UserContent]:
+    """The contexts, each image and PDF after a line that names it, and the message. The server is asked to keep what is
+    up to the end of the first `kept` contexts. Raises `ProviderError` for what the model does not take."""
+    if not asked.attached and not kept:
+        return _sendable("\n\n".join((*asked.context, asked.message)))
+    parts: list[UserContent] = [_sendable(text) for text in asked.context[:kept]]
+    if kept:
+        parts.append(CachePoint())
+    if rest := asked.context[kept:]:
+        parts.append(_sendable("\n\n".join(rest)))
+    for one in asked.attached:
+        content = BinaryContent(one.data, media_type=one.picture.media)
+        if (kind := _not_taken(content, model)) is not None:
+            raise ProviderError(
+                f"{provider}: `{one.label}` cannot be sent: the model `{asked.model}` takes no {kind}",
+                retryable=False,
+                hint="take another model, or let a command put into words what is in it",
+            )
+        parts += [f"{one.label}: {one.picture.text}", content]
+    return [*parts, _sendable(asked.message)]
+
+
+def _not_taken(content: BinaryContent, model: Model[Any]) -> str | None:
+    profile = model.profile
+    if content.is_image:
+        return None if profile.get("supports_image_input", True) else "images"
+    kinds = profile.get("supported_document_media_types")
+    taken = profile.get("supports_document_input", True) and (kinds is None or content.media_type in kinds)
+    return None if taken else "PDFs"
+
+
+def _sendable(text: str) -> str:
+    """The text without lone surrogates, which no request can carry."""
+    return text.encode("utf-8", "replace").decode() if not text.isascii() else text
+
+
+def _unanswered(said: list[ModelMessage]) -> list[ModelMessage]:
+    """A conversation that has failed, up to the last request: what another model can go on from."""
+    kept = list(said)
+    while kept and not isinstance(kept[-1], ModelRequest):
+        kept.pop()
+    return kept
+
+
+def _reply(last: ModelResponse, used: Usage, text: str, fields: Mapping[str, object] | None = None) -> Reply:
+    return Reply(text, last.model_name or "", used, last.finish_reason == "length", fields or {})
+
+
+def _unended(last: ModelResponse) -> bool:
+    """Whether the stream ended without saying why: both wire formats say it, so something between us cut it off."""
+    return not (last.provider_details or {}).get("finish_reason")

@@ -1,0 +1,279 @@
+"""A model that keeps to the budgets of its run and to the pauses of its server. Like the adapter, this module knows the
+library."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import math
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from msgspec import structs
+from pydantic_ai.exceptions import ModelConnectionError, ModelHTTPError
+from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.models.batch import BatchRequest, EncodedBatchRequest
+from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.usage import RunUsage
+
+from prose_kernel.errors import BudgetSpent, ProviderTimeout
+from prose_kernel.models.providers import prices
+from prose_kernel.models.providers.model_calls import Conversation
+from prose_kernel.runtime import budgets, tracing
+from prose_kernel.runtime.budgets import Budget, Spent
+from prose_kernel.runtime.ports import Usage
+from prose_kernel.runtime.session_options import Price
+
+_CHARACTERS = 4  # of an answer, to a token
+_FRAME = 48  # characters around the description of a tool
+IMAGE = 1500  # tokens, about: what an image costs that is as large as models look at
+ASSURED = 4096  # tokens that every model may be asked for; who is asked for too many refuses
+FEWEST = 16  # tokens that an answer may have: some servers refuse to be asked for less
+
+
+class Patience:
+    """How long the model `name` may go without a token, and how many seconds its requests may take in one session."""
+
+    def __init__(self, name: str, token: float = math.inf, session: float = math.inf) -> None:
+        self._name = name
+        self._most = token
+        self._session = session
+        self._left = session
+        self._limit: asyncio.Timeout | None = None
+        self._end = math.inf
+
+    @contextlib.asynccontextmanager
+    async def request(self) -> AsyncIterator[None]:
+        """One request. Raises `ProviderError` when the time is up: it is not tried again."""
+        begun = asyncio.get_running_loop().time()
+        self._end = begun + self._left
+        at = min(begun + self._most, self._end)
+        try:
+            async with asyncio.timeout_at(at if at < math.inf else None) as self._limit:
+                yield
+        except TimeoutError:
+            if self._limit is None or not self._limit.expired():
+                raise
+            raise self._error() from None
+        finally:
+            self._limit = None
+            self._left -= asyncio.get_running_loop().time() - begun
+
+    def token(self) -> None:
+        """The model has answered something."""
+        if self._limit is not None and self._most < math.inf and not self._limit.expired():
+            self._limit.reschedule(min(asyncio.get_running_loop().time() + self._most, self._end))
+
+    def _error(self) -> ProviderTimeout:
+        if asyncio.get_running_loop().time() >= self._end:
+            said, key = f"the session has taken {self._session:g} seconds", "session_timeout"
+        else:
+            said, key = f"no token came for {self._most:g} seconds", "token_timeout"
+        hint = f"give the session a `timeout:`, or raise {key} in [providers.{self._name}]"
+        return ProviderTimeout(said, retryable=False, hint=hint)
+
+
+class Bounds(WrapperModel):
+    """A model whose answers are as long as the budgets allow, and that is asked when its server is open and the budgets
+    have room beside other requests.
+
+    `spent` is why no further request is made, `capped` the budget without which the last answer might have been longer.
+    `used` is what earlier requests have consumed.
+    """
+
+    def __init__(
+        self, wrapped: Model[Any], asked: Conversation, provider: str, used: RunUsage, patience: Patience
+    ) -> None:
+        super().__init__(wrapped)
+        self.patience = patience
+        self._opens = asked.opens
+        self._vendor = provider
+        self._price = asked.options.price
+        self._attached = len(asked.attached) * IMAGE
+        self._sent = 0
+        self._used = used
+        self.capped: Budget | None = None
+        self.spent: BudgetSpent | None = None
+        self.stream: StreamedResponse | None = None
+        self._length = 0
+        self._earlier = RunUsage()
+        self._under_way = False
+        self._watched: tracing.Operation | None = None
+
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: Any,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        within = await self._begin(messages, model_settings, model_request_parameters)
+        try:
+            async with self.patience.request():
+                response = await super().request(messages, within, model_request_parameters)
+        except BaseException as problem:
+            self._ended(problem)
+            raise
+        self._ended(used=response.usage, model=response.model_name or "")
+        return response
+
+    @contextlib.asynccontextmanager
+    async def request_stream(
+        self, messages: Any, model_settings: Any, model_request_parameters: Any, run_context: Any = None
+    ) -> AsyncIterator[StreamedResponse]:
+        within = await self._begin(messages, model_settings, model_request_parameters)
+        try:
+            async with (
+                self.patience.request(),
+                super().request_stream(messages, within, model_request_parameters, run_context) as stream,
+            ):
+                self.stream = stream
+                yield stream
+        except BaseException as problem:
+            self._ended(problem)
+            raise
+        said, self.stream = stream.usage, None
+        self._ended(used=said, model=stream.model_name or "")
+
+    async def batch_encode(self, request: BatchRequest) -> EncodedBatchRequest:
+        self._measure(request.messages, request.model_request_parameters)
+        within = self._within(request.model_settings)
+        return await super().batch_encode(replace(request, model_settings=within))
+
+    async def _begin(self, messages: Sequence[ModelMessage], settings: Any, parameters: ModelRequestParameters) -> Any:
+        """Wait until the request may be made; its settings. Raises `BudgetSpent`, and what `opens` raises."""
+        if self._opens is not None:
+            await self._opens()
+        self._length, self._earlier = 0, RunUsage() + self._used
+        if budgets.current() is not None:
+            self._measure(messages, parameters)
+            try:
+                await budgets.reserve(self._needs((settings or {}).get("max_tokens")))
+            except BudgetSpent as spent:
+                self.spent = spent
+                raise
+            settings = self._within(settings)
+        self._under_way = True
+        self._watched = tracing.request(self._vendor, self.model_name)
+        return settings
+
+    def _ended(self, problem: BaseException | None = None, used: Any = None, model: str = "") -> None:
+        """A request has ended. One that the server has refused, or that did not reach it, has consumed nothing; of one
+        that broke off nobody knows."""
+        refused = isinstance(problem, ModelHTTPError) or (
+            isinstance(problem, ModelConnectionError) and problem.phase in ("connect", "pool")
+        )
+        if (watched := self._watched) is not None:
+            self._watched = None
+            said = self._one(used) if used is not None else None
+            outcome: tracing.Outcome = (
+                "ok" if problem is None else "error" if isinstance(problem, Exception) else "cancelled"
+            )
+            watched.asked(outcome=outcome, error=type(problem).__name__ if problem else "", model=model, usage=said)
+        if problem is None or (refused and self.stream is None):
+            self._under_way = False
+            if budgets.current() is not None:
+                budgets.release(self._with(used) if used is not None else usage_of(self._used, self._price))
+
+    def told(self, length: int) -> None:
+        """So many characters were answered by now: the budgets count them before the server says how many tokens."""
+        request = budgets.current()
+        if request is not None:
+            self._length = length
+            request.tell(self.so_far())
+
+    def so_far(self) -> Usage:
+        """What has been consumed. Of a request that is under way, or broke off, what the server has said, and under a
+        budget about that many tokens as its text and the message have; such numbers are not `counted`."""
+        if not self._under_way:
+            return usage_of(self._used, self._price)
+        said = self.stream.usage if self.stream is not None else RunUsage()
+        asked = said.input_tokens or (self._sent if self._length else 0)
+        answered = max(said.output_tokens, self._length // _CHARACTERS)
+        return structs.replace(self._with(RunUsage(input_tokens=asked, output_tokens=answered)), counted=False)
+
+    def _with(self, said: Any) -> Usage:
+        """What earlier requests and this one have consumed."""
+        # not on top of `used`: that grows when the answer is whole
+        return usage_of(self._earlier + self._request_of(said), self._price)
+
+    def _one(self, said: Any) -> Usage:
+        """What this request has consumed."""
+        return usage_of(self._request_of(said), self._price)
+
+    def _request_of(self, said: Any) -> RunUsage:
+        cost = prices.cost_of(self._vendor, self.model_name, said.input_tokens, said.output_tokens, self._price)
+        read = getattr(said, "cache_read_tokens", 0)
+        return RunUsage(
+            requests=1,
+            input_tokens=said.input_tokens,
+            output_tokens=said.output_tokens,
+            cache_read_tokens=read,
+            cost=cost,
+        )
+
+    def _measure(self, messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> None:
+        """About how many tokens the request is: conversation, tools, schemas."""
+        tools = (*parameters.function_tools, *parameters.output_tools)
+        length = sum(
+            _FRAME + len(tool.name) + len(tool.description or "") + _json(tool.parameters_json_schema) for tool in tools
+        )
+        if parameters.output_object is not None:
+            length += _json(parameters.output_object.json_schema)
+        instructions = next((getattr(one, "instructions", None) for one in messages), None)
+        length += len(instructions or "") + sum(_size(part) for message in messages for part in message.parts)
+        self._sent = length // _CHARACTERS + self._attached
+
+    def _needs(self, limit: int | None) -> Spent:
+        """What the request is likely to consume: its own length and the limit of the answer, without one as much as
+        requests of the run have needed until now."""
+        request = budgets.current()
+        mean = request.mean("tokens") if request is not None else None
+        tokens = self._sent + (limit or ASSURED) if limit or mean is None else max(self._sent, int(mean))
+        cost = prices.cost_of(self._vendor, self.model_name, self._sent, tokens - self._sent, self._price)
+        return Spent(float(cost or 0), tokens)
+
+    def _within(self, settings: Any) -> Any:
+        """The settings with the most tokens that are left for the next answer. Raises `BudgetSpent`."""
+        request = budgets.current()
+        if request is None:
+            return settings
+        request.tell(usage_of(self._used, self._price))
+        most, money = budgets.nearest("tokens"), budgets.nearest("usd")
+        if money is not None:
+            bought = prices.affordable(self._vendor, self.model_name, self._sent, money[0], self._price)
+            if bought is not None and (most is None or bought < most[0]):
+                most = bought, money[1]
+        if most is None:
+            return settings
+        tokens, budget = int(most[0]), most[1]
+        if tokens < FEWEST:
+            self.spent = budget.error()
+            raise self.spent
+        stated = (settings or {}).get("max_tokens")
+        self.capped = budget if tokens < (stated or ASSURED) else None
+        return {**(settings or {}), "max_tokens": tokens} if self.capped is not None else settings
+
+
+def _json(schema: object) -> int:
+    return len(json.dumps(schema, default=str, separators=(",", ":")))
+
+
+def _size(part: object) -> int:
+    """Characters of one part of a message; pictures are counted as `attached`."""
+    content: object = getattr(part, "content", None) or getattr(part, "args", None)
+    if isinstance(content, str):
+        return len(content)
+    if isinstance(content, dict):
+        return _json(content)
+    return sum(len(one) for one in content if isinstance(one, str)) if isinstance(content, Iterable) else 0
+
+
+def usage_of(used: RunUsage, price: Price | None = None) -> Usage:
+    """What the library counted, in our words; `price` is that of the settings."""
+    cost = None if used.cost is None else float(used.cost)
+    if price is not None and used.requests:
+        cost = float(prices.cost_of("", "", used.input_tokens, used.output_tokens, price) or 0)
+    return Usage(used.requests, used.input_tokens, used.output_tokens, cost, tokens_cached=used.cache_read_tokens)

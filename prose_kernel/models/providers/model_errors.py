@@ -1,0 +1,254 @@
+"""What can go wrong with a model server, said in our words: each error of the library becomes one of ours (2.1).
+
+Messages are short and the same each time: no ids, no keys, no addresses with passwords, and of what the server said
+only what names the cause.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import httpx2
+from pydantic_ai.exceptions import (
+    ContentFilterError,
+    IncompleteToolCall,
+    ModelAPIError,
+    ModelAuthenticationError,
+    ModelConnectionError,
+    ModelContextWindowExceededError,
+    ModelHTTPError,
+    ModelNotFoundError,
+    ModelQuotaExceededError,
+    ModelRateLimitError,
+    ModelRequestRejectedError,
+    ModelRequestTimeout,
+    ModelServerError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+    UnexpectedModelBehavior,
+    UsageLimitExceeded,
+    UserError,
+)
+
+from prose_kernel.errors import (
+    ContextTooLong,
+    NoProvider,
+    ProviderAuth,
+    ProviderBadReply,
+    ProviderConnection,
+    ProviderError,
+    ProviderOverloaded,
+    ProviderRateLimit,
+    ProviderTimeout,
+)
+from prose_kernel.models.providers import missing
+from prose_kernel.runtime.secret_patterns import hidden_of_process
+from prose_kernel.runtime.text import one_line
+
+SAID = 200  # characters of what a server said
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Where it happened: the server's name, the variable of its key, its address; the key itself is only left out."""
+
+    name: str
+    variable: str = ""
+    address: str = ""
+    key: str = field(default="", repr=False)
+
+
+def provider_error(problem: BaseException, at: At, model: str = "") -> ProviderError:
+    """The error of our tree that a failure of the library, of a vendor's client or of the connection is."""
+    for cause in _chain(problem):
+        if isinstance(cause, ProviderError):
+            return _named(cause, at)
+    match problem:
+        case ModelHTTPError() | ModelAPIError():
+            return _api_error(problem, at, model)
+        case UsageLimitExceeded():
+            return ProviderError(
+                f"{at.name}: the model had not answered when its rounds were used up",
+                retryable=False,
+                hint="`tool_rounds` bounds how often a session may go back to the model",
+            )
+        case ContentFilterError():
+            return ProviderBadReply(f"{at.name}: the model declined to answer", retryable=False)
+        case IncompleteToolCall():
+            return ProviderBadReply(
+                f"{at.name}: the limit of tokens was reached in the middle of a call of a tool",
+                retryable=False,
+                hint=f"raise max_tokens in [providers.{at.name}]",
+            )
+        case UnexpectedModelBehavior():
+            return ProviderBadReply(f"{at.name}: the reply makes no sense: {_strange(problem)}")
+        case UserError():
+            return _refused_by_library(problem, at)
+        case ImportError():
+            return _not_installed(problem, at)
+        case TimeoutError() | httpx2.TimeoutException():
+            return _timeout(at)
+        case httpx2.HTTPError() | OSError():
+            return _connection(at)
+        case _:
+            return ProviderBadReply(f"{at.name}: the reply makes no sense")
+
+
+def _api_error(problem: ModelAPIError, at: At, model: str) -> ProviderError:
+    match problem:
+        case ModelContextWindowExceededError():
+            return _too_long(at)
+        case ModelAuthenticationError():
+            return _auth(problem, at)
+        case ModelQuotaExceededError():
+            return ProviderAuth(f"{at.name}: the account has no quota or credit left")
+        case ModelRateLimitError():
+            return ProviderRateLimit(f"{at.name}: too many requests", retry_after=problem.retry_after)
+        case ModelUnavailableError():
+            text = f"{at.name}: the server is overloaded or down for now"
+            return ProviderOverloaded(text, busy=True, retry_after=problem.retry_after)
+        case ModelServerError():
+            return ProviderOverloaded(f"{at.name}: the server failed inside")
+        case ModelTimeoutError() | ModelRequestTimeout():
+            return _timeout(at)
+        case ModelConnectionError():
+            return _connection(at, reached=problem.phase not in ("connect", "pool"))
+        case ModelNotFoundError():
+            return ProviderError(
+                f"{at.name}: there is no model `{one_line(model)}`",
+                retryable=False,
+                hint=_which_model(problem, at, model),
+            )
+    status = problem.status_code if isinstance(problem, ModelHTTPError) else None
+    if status is None and any(isinstance(cause, ValueError) for cause in _chain(problem)):
+        return ProviderBadReply(f"{at.name}: the reply makes no sense: it is not JSON")
+    if status == 413:
+        return _too_long(at)
+    if status in (408, 409, 425):
+        return ProviderOverloaded(f"{at.name}: the server cannot take the request now (status {status})")
+    said = _said(problem, at)
+    hint = None
+    if "tool" in said.lower() and isinstance(problem, ModelRequestRejectedError):
+        hint = f"if the model cannot call tools, write `tools = false` in [providers.{at.name}]"
+    what = "the server refuses the request" if status is not None else "the server reports an error"
+    return ProviderError(f"{at.name}: {what}" + (f": {said}" if said else ""), retryable=status is None, hint=hint)
+
+
+def _auth(problem: ModelAPIError, at: At) -> ProviderAuth:
+    status = problem.status_code if isinstance(problem, ModelHTTPError) else 401
+    if not at.variable:
+        return ProviderAuth(
+            f"{at.name}: the server wants a key",
+            hint=f'name its variable in prose.toml: [providers.{at.name}] key = "NAME"',
+        )
+    if status == 403:
+        return ProviderAuth(f"{at.name}: the key in {at.variable} has no right to this")
+    return ProviderAuth(f"{at.name}: the key in {at.variable} is not accepted", hint="is it complete, and still valid?")
+
+
+def _timeout(at: At) -> ProviderTimeout:
+    return ProviderTimeout(
+        f"{at.name}: no answer in time", hint=f"raise `timeout` in [providers.{at.name}] if it is slow"
+    )
+
+
+def _connection(at: At, *, reached: bool = True) -> ProviderConnection:
+    if reached:
+        return ProviderConnection(f"{at.name}: the connection broke before the answer was whole")
+    address = _clean(at.address, at) if at.address else ""
+    hint = f"is the server at {address} running?" if address else "is this machine connected to the internet?"
+    return ProviderConnection(f"{at.name}: the server cannot be reached", hint=hint)
+
+
+def _too_long(at: At) -> ContextTooLong:
+    return ContextTooLong(
+        f"{at.name}: the message is longer than the model takes", hint="pass less context, or take a larger model"
+    )
+
+
+def _which_model(problem: ModelAPIError, at: At, model: str) -> str:
+    suggested = getattr(problem, "suggested_model_id", None)
+    if isinstance(suggested, str) and suggested:
+        return f"did you mean `{one_line(suggested.rpartition(':')[2])}`?"
+    if at.name == "ollama":
+        return f"`ollama pull {one_line(model)}` fetches it"
+    return "is its name right, and the server's base_url?"
+
+
+def _refused_by_library(problem: UserError, at: At) -> ProviderError:
+    variables = re.findall(r"`([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)`", problem.message)
+    if variables and "environment" in problem.message:
+        named = " or ".join(dict.fromkeys(variables))
+        return ProviderAuth(f"there is no key for {at.name}: the environment variable {named} is not set")
+    hint = f"try another `judge_output` in [providers.{at.name}]" if "structured output" in problem.message else None
+    return ProviderError(f"{at.name}: {_clean(problem.message, at)}", retryable=False, hint=hint)
+
+
+def _not_installed(problem: ImportError, at: At) -> ProviderError:
+    """The library says which of its own extras brings a vendor's client."""
+    if found := re.search(r"pydantic-ai-slim\[([\w-]+)\]", str(problem)):
+        line = f"pip install 'pydantic-ai-slim[{found[1]}]'"
+        message = f"the provider {at.name} needs packages that are not installed"
+        return NoProvider(message, hint=f"{line} (in a notebook: %{line}), then restart")
+    return missing(f"the provider {at.name}", "llm")
+
+
+def _strange(problem: UnexpectedModelBehavior) -> str:
+    said = str(problem.message)
+    if "without content" in said or "empty" in said.lower():
+        return "it is empty"
+    if "retries" in said:
+        return "it is not what was asked for"
+    return "it has another format"
+
+
+# ---------------------------------------------------------------- what the server said
+
+
+def _named(error: ProviderError, at: At) -> ProviderError:
+    """One of our own errors, raised below the library, with the server's name before it."""
+    message = str(error)
+    if not message.startswith(at.name):
+        error.args = (f"{at.name}: {message}",)
+    return error
+
+
+def _chain(problem: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    current: BaseException | None = problem
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__ or current.__context__
+
+
+_IDS = re.compile(
+    r"\s*[(\[][^()\[\]]*\b(?:request|req|id|trace)\b[^()\[\]]*[)\]]"  # (request id: ...)
+    r"|\b(?:req|request|msg|resp|run|org|proj|user|acct|chatcmpl|cmpl)[-_][A-Za-z0-9-]{4,}"
+    r"|\b[0-9a-fA-F]{8}-[0-9a-fA-F-]{20,}\b|\b[0-9a-fA-F]{16,}\b",
+    re.IGNORECASE,
+)
+_KEYS = re.compile(r"\b(?:sk|pk|rk|gsk|xai|key|ghp|hf)[-_][\w*.-]{6,}|\bAIza[\w-]{10,}|\bBearer\s+\S+", re.IGNORECASE)
+_CREDENTIALS = re.compile(r"(\b\w{1,30}://)[^/\s@]+@|(?<=\w)\?[^\s\"']*")
+
+
+def _said(problem: ModelAPIError, at: At) -> str:
+    """The server's own message, when its reply has one."""
+    body = problem.body
+    for _ in range(3):
+        if isinstance(body, dict):
+            body = body.get("error") or body.get("message") or body.get("detail")
+    if not isinstance(body, str) or "<" in body[:20]:
+        return ""
+    return _clean(body, at)
+
+
+def _clean(text: str, at: At) -> str:
+    if len(at.key) >= 6:  # shorter ones are no keys, but letters of the message
+        text = text.replace(at.key, "…")
+    text = hidden_of_process()(text[: SAID * 8])
+    text = _CREDENTIALS.sub(lambda match: match[1] or "", text)
+    text = _IDS.sub("", _KEYS.sub("…", text))
+    return one_line(text, SAID)

@@ -1,0 +1,65 @@
+"""How a server is asked for a typed answer: natively where it can, else by a tool, else in words alone.
+
+What a server has refused is remembered for the run. Like the adapter, this module knows the library.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+from pydantic_ai.exceptions import ModelContextWindowExceededError, ModelHTTPError
+from pydantic_ai.models import Model
+
+from prose_kernel.models.providers.model_calls import Conversation
+from prose_kernel.runtime.session_options import ModelServer
+
+Way = Literal["native", "tool", "words"]
+"""`native`: the server holds the model to the schema (`response_format`, `output_format`); `tool`: the answer is a call
+of a tool with this schema; `words`: the message says what is wanted. It does so in any case on servers that may ignore
+the other two."""
+
+ANSWER: Final = "answer"
+"""The name of the schema, and of the tool."""
+
+_REFUSED: Final = (400, 404, 415, 422, 501)
+
+
+class Ways:
+    """What the models of one server have refused in this run."""
+
+    def __init__(self, server: ModelServer) -> None:
+        self._server = server
+        self._begin: dict[str, int] = {}
+
+    def of(self, model: Model[Any], asked: Conversation) -> list[Way]:
+        """The ways to ask for the answer, best first; the last one is always left."""
+        if asked.output is None:
+            return ["words"]
+        calls = self._server.tools and not any(tool.name == ANSWER for tool in asked.tools)
+        possible: dict[Way, bool] = {
+            "native": self._native(model),
+            "tool": calls and self._server.judge_output != "prompted" and asked.output.get("type") == "object",
+            "words": True,
+        }
+        begin = self._begin.get(asked.model, 0)
+        return [way for at, (way, can) in enumerate(possible.items()) if at >= begin and can]
+
+    def _native(self, model: Model[Any]) -> bool:
+        stated = self._server.judge_output in ("native", None)
+        return stated and bool(model.profile.get("supports_json_schema_output"))
+
+    def says(self, way: Way) -> bool:
+        """Whether the message has to say what is wanted; where the schema surely arrives, that costs tokens."""
+        sure = self._server.base_url is None or self._server.judge_output == "native"
+        return way == "words" or not sure
+
+    def worked(self, model: str, way: Way) -> None:
+        """The ways before this one were refused."""
+        self._begin[model] = ("native", "tool", "words").index(way)
+
+
+def is_refused(problem: BaseException) -> bool:
+    """Whether a server may have refused the way in which it was asked, not the question."""
+    if isinstance(problem, ModelContextWindowExceededError) or not isinstance(problem, ModelHTTPError):
+        return False
+    return problem.status_code in _REFUSED

@@ -1,0 +1,170 @@
+"""The model servers of a run, shared by its sessions and its judge: one connection and one throttle to each, and the
+way along a chain of fallbacks to the model that answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+
+from prose_kernel.errors import ProviderError
+from prose_kernel.models.providers import vendors
+from prose_kernel.models.providers.model_calls import AT_ONCE, Link, Reply, Way
+from prose_kernel.models.providers.throttle import AWAY, LONGEST, Throttle
+from prose_kernel.models.providers.vendors import Meant
+from prose_kernel.runtime import budgets
+from prose_kernel.runtime.ports import Clock
+from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Surroundings
+
+Opens = Callable[[], Awaitable[None]]
+"""Waits until the server may be called again; raises `ProviderError` where another one is asked instead."""
+
+Call = Callable[[Link, Meant, Opens], Awaitable[Reply]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A reply, the model that gave it, and why those before it in the chain did not."""
+
+    by: Meant
+    reply: Reply
+    failed: tuple[str, ...] = ()
+
+    @property
+    def details(self) -> dict[str, object]:
+        """What the metadata of an answer tell of it."""
+        return {"model": self.reply.model, **({"instead_of": list(self.failed)} if self.failed else {})}
+
+
+class SharedWays:
+    """What the runs of an evaluation share: connections, for opening one costs more than a request, and the throttle of
+    each server, so that all of them pass a dead one over. `most` is how many calls one server gets at once from all
+    runs. Close it after all of them have ended."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._ways: list[tuple[Way, Throttle]] = []
+
+    def way(self, name: str, server: ModelServer, where: Surroundings, clock: Clock) -> tuple[Way, Throttle]:
+        """The way to this server with these keys."""
+        for known in self._ways:
+            if known[0].leads_to(name, server, where):
+                return known
+        self._ways.append((Way(name, server, where), Throttle(name, self._most, clock)))
+        return self._ways[-1]
+
+    async def close(self) -> None:
+        ways, self._ways = self._ways, []
+        await asyncio.gather(*(way.close() for way, _ in ways))
+
+
+class ModelServers:
+    """All model servers of one run. Nothing is imported or connected before it is used.
+
+    `max_parallel` of the options bounds what is live at once, at all servers together.
+    """
+
+    def __init__(
+        self, options: SessionOptions, where: Surroundings, clock: Clock, shared: SharedWays | None = None
+    ) -> None:
+        self._options = options
+        self._where = where
+        self._clock = clock
+        self._shared = shared
+        self._most = options.max_parallel or AT_ONCE
+        self._limit = asyncio.Semaphore(self._most)
+        self._ways: dict[str, tuple[Way, Throttle]] = {}
+        self._chains: dict[tuple[str, str | None, str | None], tuple[Meant, ...]] = {}
+        self._told: set[str] = set()
+
+    def chain(self, server: str, alias: str | None, default: str | None = None) -> tuple[Meant, ...]:
+        """The model that `alias` means on a server, and its fallbacks in their order. Raises `ProviderError`."""
+        key = (server, alias, default)
+        if key not in self._chains:
+            self._chains[key] = vendors.chain(server, self._options, alias, default)
+        return self._chains[key]
+
+    async def ask(self, chain: tuple[Meant, ...], call: Call, note: Callable[[str], object] | None = None) -> Answered:
+        """Ask the models of a chain until one answers; `note` is told of what a person may want to know.
+
+        Each is asked once, without a wait: those that are passed over, or have asked to be left alone, come last. Only
+        for the last one a pause that its server has asked for is waited for. Raises the error of the last one that was
+        asked, or the first that another model would not help against.
+        """
+        failed: list[str] = []
+        order = sorted(chain, key=self._readiness)  # stable: their own order where nothing is known
+        asked: ProviderError | None = None
+        for at, meant in enumerate(order):
+            way, throttle = self._way(meant)
+            last = at == len(order) - 1
+            patience = LONGEST if last else 0.0
+            begun = False
+            try:
+                async with AsyncExitStack() as places:
+                    if not meant.options.batch:  # a batch is one call, and may hold any number of requests
+                        await places.enter_async_context(throttle.slot(patience, elsewhere=not last))
+                        await places.enter_async_context(self._limit)
+                    await budgets.placed(reserves=not meant.options.batch)
+                    self._refuse_unpriced(meant)
+                    begun = True
+                    link = await way.open(meant.model)
+                    reply = await call(link, meant, partial(throttle.opens, patience))
+                    return Answered(meant, reply, tuple(failed))
+            except ProviderError as problem:
+                if note is not None:
+                    self._tell(meant.name, throttle, note)
+                if not isinstance(problem, AWAY) or (begun and not problem.retryable):
+                    raise
+                if last:
+                    ended = problem if begun or asked is None else asked
+                    if all(self._way(one)[1].closed_for > LONGEST for one in chain):
+                        ended.retryable = False
+                    raise ended from None
+                failed.append(f"{meant.name} {meant.model}: {problem}")
+                asked = problem if begun else asked
+                other = order[at + 1]
+                if note is not None and begun:
+                    note(f"{problem}; {other.name} {other.model} is asked instead")
+        raise AssertionError("a chain has a last model")
+
+    def _readiness(self, meant: Meant) -> tuple[bool, float]:
+        """What orders a chain: those that can be asked now, then those that are passed over, then by their pauses."""
+        throttle = self._way(meant)[1]
+        closed = throttle.closed_for
+        return throttle.passed_over or closed > 0, closed
+
+    def _refuse_unpriced(self, meant: Meant) -> None:
+        """Raise `ProviderError` where a budget of money counts, and nothing says what the model costs."""
+        if budgets.nearest("usd") is None or self._options.unpriced == "allow":
+            return
+        from prose_kernel.models.providers import prices
+
+        if not prices.is_known(meant.name, meant.model, meant.options.price):
+            message, hint = vendors.unpriced(meant)
+            raise ProviderError(message, retryable=False, hint=hint)
+
+    async def prepare(self, meant: Meant) -> None:
+        """Load what this model needs; nobody is called. Raises `ProviderError`."""
+        await self._way(meant)[0].open(meant.model)
+
+    def _tell(self, name: str, throttle: Throttle, note: Callable[[str], object]) -> None:
+        if throttle.slowed and name not in self._told:
+            self._told.add(name)
+            note(f"{name} is busy: from now on it gets fewer calls at once")
+
+    def _way(self, meant: Meant) -> tuple[Way, Throttle]:
+        if meant.name not in self._ways:
+            to = meant.name, meant.server, self._where
+            if self._shared is not None:
+                self._ways[meant.name] = self._shared.way(*to, self._clock)
+            else:
+                self._ways[meant.name] = Way(*to), Throttle(meant.name, self._most, self._clock)
+        return self._ways[meant.name]
+
+    async def close(self) -> None:
+        """Close the connections. A second call does nothing."""
+        ways, self._ways = self._ways, {}
+        if self._shared is None:
+            await asyncio.gather(*(way.close() for way, _ in ways.values()))

@@ -1,0 +1,142 @@
+"""What a request to a model is asked with: length, sampling, effort, prompt caching, by the alias and by the agent.
+
+The library leaves out in silence what a model does not take. An alias is somebody's decision, so an option of it that
+would do nothing is an error here, before anything is sent; what a model takes is said by its class and its profile.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, cast
+
+from pydantic_ai.models import Model
+from pydantic_ai.settings import ModelSettings
+
+from prose_kernel.errors import ProviderError
+from prose_kernel.models.providers.model_calls import Conversation
+from prose_kernel.runtime.session_options import SAMPLING, ModelOptions, ModelServer
+
+NUMBERS: Final = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
+WHOLE_NUMBERS: Final = ("max_tokens", "top_k", "seed")
+"""What an agent of a program may set of a model's settings; every other key stays here."""
+
+
+def settings_of(model: Model[Any], server: ModelServer, asked: Conversation, *, thinks: bool = True) -> ModelSettings:
+    """The settings of a request: the server's, over them those of the model's alias, over them the agent's. Raises
+    `ProviderError` for an option of the alias without an effect. With `thinks` off no effort is asked for, as where an
+    answer is forced into a tool."""
+    options = asked.options
+    refuse_idle(model, options)
+    found: dict[str, Any] = {}
+    if not options.batch:  # which the vendor runs by itself
+        found["request_timeout" if "timeout" in model.unsupported_settings else "timeout"] = server.timeout
+        if "max_retries" not in model.unsupported_settings:
+            found["max_retries"] = 0
+    found |= {name: value for name in SAMPLING if (value := getattr(options, name)) is not None}
+    if options.effort is not None and thinks:
+        found["thinking"] = False if options.effort == "off" else options.effort
+    if options.cache:
+        found |= _cached(model, asked)
+    most = options.max_tokens or server.max_tokens
+    if most is not None:
+        found["max_tokens"] = most
+    return cast("ModelSettings", found | dict(_of_agent(model, asked.settings, most)))
+
+
+def _of_agent(model: Model[Any], settings: Mapping[str, object], most: int | None) -> Iterator[tuple[str, Any]]:
+    """What the agent's configuration says, as far as the model knows it."""
+    for name, value in settings.items():
+        whole = name in WHOLE_NUMBERS and isinstance(value, int)
+        if isinstance(value, bool) or not (whole or (name in NUMBERS and isinstance(value, int | float))):
+            continue
+        if name not in model.unsupported_settings:
+            yield name, min(cast("int", value), most) if name == "max_tokens" and most is not None else value
+
+
+def refuse_idle(model: Model[Any], options: ModelOptions) -> None:
+    """Raise `ProviderError` where an option of the alias would do nothing."""
+    idle = list(dict.fromkeys(_idle(model, options)))
+    if idle:
+        named = ", ".join(f"`{name}`" for name in idle)
+        have = "has" if len(idle) == 1 else "have"
+        raise ProviderError(
+            f"{named} {have} no effect on the model `{model.model_name}`",
+            retryable=False,
+            hint="take it out of the model's table in prose.toml, or choose a model that knows it",
+        )
+
+
+def _idle(model: Model[Any], options: ModelOptions) -> Iterable[str]:
+    profile = model.profile
+    refused = cast("Iterable[str]", profile.get("openai_unsupported_model_settings", ()))
+    dropped = {*model.unsupported_settings, *refused}
+    if profile.get("anthropic_disallows_sampling_settings", False) or _reasons(model, options):
+        dropped |= {"temperature", "top_p"}
+    yield from (name for name in SAMPLING if name in dropped and getattr(options, name) is not None)
+    if options.effort is not None:
+        thinks = profile.get("supports_thinking", False)
+        if not thinks or (options.effort == "off" and profile.get("thinking_always_enabled", False)):
+            yield "effort"
+    if options.cache and not (profile.get("supports_cache", False) or _takes_cache_key(model)):
+        yield "cache"
+    if options.batch and model.batch_max_requests is None:
+        yield "batch"
+
+
+def _reasons(model: Model[Any], options: ModelOptions) -> bool:
+    """Whether a model of OpenAI reasons in this request: it takes no sampling then."""
+    profile = model.profile
+    if not profile.get("openai_supports_reasoning", False):
+        return False
+    efforts = cast("Iterable[str] | None", profile.get("openai_reasoning_efforts"))
+    if not ("none" in efforts if efforts is not None else profile.get("openai_supports_reasoning_effort_none", False)):
+        return True
+    return options.effort != "off" if options.effort else bool(profile.get("thinking_enabled_by_default", False))
+
+
+WORTH_KEEPING: Final = 4_000
+"""Characters that a beginning must have: servers keep none of fewer than about 1,000 tokens."""
+_MOST: Final = 10_000
+
+
+class Beginnings:
+    """What the requests of a run have begun with: system text and contexts.
+
+    Keeping a beginning costs a quarter more than sending it, so a server is asked to keep one that comes for the second
+    time; where the alias says `cache`, each.
+    """
+
+    def __init__(self) -> None:
+        self._seen: set[bytes] = set()
+
+    def kept(self, model: Model[Any], asked: Conversation) -> int:
+        """Up to which of its contexts the server is to keep a request: how many of them, 0 for none."""
+        if not asked.context or not model.profile.get("supports_cache", False):
+            return 0
+        begins = "\0".join([asked.model, *(spec.name for spec in asked.tools), asked.system or ""])
+        digest, length, found = hashlib.sha256(begins.encode("utf-8", "replace")), len(begins), 0
+        if len(self._seen) >= _MOST:
+            self._seen.clear()
+        for number, text in enumerate(asked.context, 1):
+            digest.update(text.encode("utf-8", "replace"))
+            length += len(text)
+            if length >= WORTH_KEEPING:
+                known = digest.digest()
+                found = number if known in self._seen else found
+                self._seen.add(known)
+        return len(asked.context) if asked.options.cache else found
+
+
+def _takes_cache_key(model: Model[Any]) -> bool:
+    """Whether the prompt cache of the server works by itself, and finds its entries better by a key."""
+    return model.system == "openai"
+
+
+def _cached(model: Model[Any], asked: Conversation) -> dict[str, Any]:
+    """The settings that have the server keep what requests begin with: tools, instructions, the conversation so far."""
+    found: dict[str, Any] = {"cache": True}
+    if _takes_cache_key(model):
+        begins = "\0".join([asked.model, asked.system or "", *(spec.name for spec in asked.tools)])
+        found["openai_prompt_cache_key"] = f"prose-{hashlib.sha256(begins.encode('utf-8', 'replace')).hexdigest()[:16]}"
+    return found

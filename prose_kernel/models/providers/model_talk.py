@@ -1,0 +1,203 @@
+"""A session's conversation with a model: requests and calls of tools in turn, over pydantic-ai's direct API.
+
+pydantic-ai's `Agent` does this too, with much that a session has no use for, and costs more than the request itself
+(benchmarks/models.py). Like the adapter, this module knows the library.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Literal
+
+from pydantic_ai.direct import model_request, model_request_stream
+from pydantic_ai.exceptions import ContentFilterError, IncompleteToolCall, UsageLimitExceeded
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    ModelResponseStreamEvent,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserContent,
+    UserPromptPart,
+)
+from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.output import OutputObjectDefinition
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.usage import RunUsage
+
+from prose_kernel.models.providers.model_calls import Conversation
+from prose_kernel.models.providers.model_output import ANSWER, Way
+from prose_kernel.models.tools.tool import ToolAnswer
+from prose_kernel.runtime.typed_answers import corrected
+
+Hear = Callable[[AsyncIterable[ModelResponseStreamEvent]], Awaitable[None]]
+Call = Callable[[str, dict[str, Any]], Awaitable[ToolAnswer]]
+
+
+def begun(asked: Conversation, prompt: str | Sequence[UserContent], instructions: str | None) -> list[ModelMessage]:
+    """The messages of a conversation that begins, or goes on where another one has failed: after answers that did not
+    fit they are in it, each with what was wrong."""
+    if asked.history:
+        return list(asked.history)
+    said: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart(prompt)], instructions=instructions)]
+    for answer, problem in asked.wrong:
+        said.append(ModelResponse(parts=[TextPart(answer or "(no text)")]))
+        said.append(ModelRequest(parts=[UserPromptPart(corrected(problem))], instructions=instructions))
+    return said
+
+
+def worded(first: ModelMessage, words: str) -> ModelMessage:
+    """The first request of a conversation, with these words about the answer at its end."""
+    prompt = first.parts[0] if isinstance(first, ModelRequest) else None
+    if not words or not isinstance(first, ModelRequest) or not isinstance(prompt, UserPromptPart):
+        return first
+    content = prompt.content
+    with_words = f"{content}\n\n{words}" if isinstance(content, str) else [*content, words]
+    return replace(first, parts=[replace(prompt, content=with_words), *first.parts[1:]])
+
+
+async def talk(
+    model: Model[Any],
+    asked: Conversation,
+    said: list[ModelMessage],
+    *,
+    output: Way,
+    settings: ModelSettings,
+    used: RunUsage,
+    hear: Hear,
+    call: Call,
+) -> ModelResponse:
+    """The response that calls no tool any more. `said` and `used` grow meanwhile; `hear` gets each stream of events.
+
+    A call of a tool that is not there, or whose arguments are no JSON, is answered so, and the conversation goes on:
+    `rounds` bounds it. Raises errors of the library, and what `hear` and `call` raise.
+    """
+    told = _told(asked, output)
+    known = frozenset((*(spec.name for spec in asked.tools), *asked.denied))
+    instructions = next((one.instructions for one in said if isinstance(one, ModelRequest)), None)
+
+    async def request(messages: list[ModelMessage]) -> ModelResponse:
+        if not asked.streams:
+            return await model_request(model, messages, model_settings=settings, model_request_parameters=told)
+        async with model_request_stream(
+            model, messages, model_settings=settings, model_request_parameters=told
+        ) as stream:
+            await hear(stream)
+        return stream.get()
+
+    for _ in range(asked.rounds):
+        response = await request(said)
+        while response.state == "suspended":
+            response = await _later(model, response, lambda waiting: request([*said, waiting]))
+        _count(used, response)
+        said.append(response)
+        calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
+        if not calls or (output == "tool" and any(part.tool_name == ANSWER for part in calls)):
+            _refused(response)
+            return response
+        _whole(response, calls[-1])
+        answers = await _all(_answer(part, known, call) for part in calls)
+        said.append(ModelRequest(parts=answers, instructions=instructions))
+    raise UsageLimitExceeded(f"{asked.rounds} requests")
+
+
+GIVE_UP = 0.7  # seconds for taking a request back: whoever stops a run does not wait for a server
+
+
+async def _later(
+    model: Model[Any], waiting: ModelResponse, request: Callable[[ModelResponse], Awaitable[ModelResponse]]
+) -> ModelResponse:
+    """Ask again for a response that comes later: the request waits in a batch. Who gives it up takes it back."""
+    try:
+        await asyncio.sleep(model.continuation_delay(waiting) or 0.0)
+        return await request(waiting)
+    except BaseException:
+        with suppress(Exception):
+            async with asyncio.timeout(GIVE_UP):
+                await model.cancel_suspended_response(waiting)
+        raise
+
+
+def text_of(response: ModelResponse) -> str:
+    """What was said, without thoughts. An answer that is a call of a tool is that call's arguments."""
+    for part in response.parts:
+        if isinstance(part, ToolCallPart) and part.tool_name == ANSWER:
+            return part.args_as_json_str()
+    return "".join(part.content for part in response.parts if isinstance(part, TextPart))
+
+
+def _told(asked: Conversation, output: Way) -> ModelRequestParameters:
+    tools = [
+        ToolDefinition(name=spec.name, description=spec.description, parameters_json_schema=dict(spec.parameters))
+        for spec in asked.tools
+    ]
+    schema = dict(asked.output or {})
+    # the answer stays text for the library: what is wrong with it is said by us, in one way for all providers
+    match output:
+        case "native":
+            shape = OutputObjectDefinition(json_schema=schema, name=ANSWER)
+            return ModelRequestParameters(function_tools=tools, output_mode="native", output_object=shape)
+        case "tool":
+            answer = ToolDefinition(
+                name=ANSWER, description="Give your answer.", parameters_json_schema=schema, kind="output"
+            )
+            return ModelRequestParameters(function_tools=tools, output_mode="tool", output_tools=[answer])
+        case _:
+            return ModelRequestParameters(function_tools=tools)
+
+
+def _count(used: RunUsage, response: ModelResponse) -> None:
+    usage = response.usage
+    if usage.cost is None and response.model_name:
+        with suppress(LookupError, ValueError):  # nobody knows the price
+            usage.cost = response.cost().total_price
+    used.requests += 1
+    used.incr(usage)
+
+
+def _refused(response: ModelResponse) -> None:
+    if response.finish_reason == "content_filter" and not text_of(response):
+        raise ContentFilterError("the model declined")
+
+
+def _whole(response: ModelResponse, last: ToolCallPart) -> None:
+    """Raises `IncompleteToolCall` where the limit of tokens has cut the arguments off."""
+    if response.finish_reason == "length" and response.parts[-1] is last:
+        try:
+            last.args_as_dict(raise_if_invalid=True)
+        except (ValueError, AssertionError):
+            raise IncompleteToolCall("cut off") from None
+
+
+async def _answer(part: ToolCallPart, known: frozenset[str], call: Call) -> ModelRequestPart:
+    """What goes back to the model for a call; of one that failed or was refused, as an error."""
+    name, arguments = part.tool_name, dict[str, Any]()
+    answer: ToolAnswer | None = None
+    try:
+        arguments = part.args_as_dict(raise_if_invalid=True)
+    except (ValueError, AssertionError):
+        if name in known:  # a made-up name is traced and audited all the same
+            answer = ToolAnswer("The arguments are no JSON object.", "failed")
+    if answer is None:
+        answer = await call(name, arguments)
+    outcome: Literal["success", "failed"] = "success" if answer.outcome == "ok" else "failed"
+    return ToolReturnPart(tool_name=name, content=answer.text, tool_call_id=part.tool_call_id, outcome=outcome)
+
+
+async def _all(answers: Any) -> list[ModelRequestPart]:
+    """All answers, in the order of the calls. Where one fails, or the session is cancelled, the others end too."""
+    tasks = [asyncio.ensure_future(answer) for answer in answers]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        if not all(task.done() for task in tasks):
+            await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,178 @@
+"""Sessions answered by a model over an API: the message sent, tools called, text shown as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
+
+from prose_kernel.errors import ProviderBadReply
+from prose_kernel.models.providers.model_calls import Conversation, Link, Reply
+from prose_kernel.models.providers.model_servers import Answered, ModelServers, Opens
+from prose_kernel.models.providers.vendors import Meant
+from prose_kernel.models.request import AnswerStream, Assembled, in_message, summarise, taken_apart
+from prose_kernel.models.tools.tool import in_thread
+from prose_kernel.models.usage import discarded
+from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
+
+if TYPE_CHECKING:
+    from prose_kernel.models.attachments import Attachment
+    from prose_kernel.models.tools.tool import Tool
+    from prose_kernel.models.tools.workbench import SessionWorkbench
+
+OnProgress = Callable[[SessionProgress], None]
+FindTools = Callable[[SessionRequest], Awaitable["Sequence[Tool]"]]
+MakeWorkbench = Callable[[SessionRequest, OnProgress], "SessionWorkbench"]
+
+
+class ModelSessions:
+    """The `Sessions` port, answered by a model of one server, or by a fallback of it.
+
+    `model` is the model of sessions that name no alias: an alias, or the server's own name of a model; None is the
+    server's default. `workbench` makes the tools of one attempt. Contexts are in the message, and the reply is the
+    answer. `rounds` bounds the requests of one session.
+    With `streams` off nobody watches replies come: they come whole.
+    """
+
+    def __init__(
+        self,
+        servers: ModelServers,
+        server_name: str,
+        model: str | None = None,
+        *,
+        workbench: MakeWorkbench,
+        rounds: int = 50,
+        own_tools: FindTools | None = None,
+        streams: bool = True,
+    ) -> None:
+        self._servers = servers
+        self._name = server_name
+        self._model = model
+        self._workbench = workbench
+        self._rounds = rounds
+        self._own_tools = own_tools
+        self._streams = streams
+
+    async def run(self, request: SessionRequest, on_progress: OnProgress) -> SessionResult:
+        """The model's answer. Raises `ProviderError`; cancelling the call cancels the request at the server."""
+        chain = self._servers.chain(self._name, request.model, self._model)
+        attempt = _Attempt(request, on_progress, self._workbench, self._own_tools, self._rounds, self._streams)
+        answer = await self._servers.ask(chain, attempt.converse, attempt.note)
+        return attempt.result(answer)
+
+
+class _Attempt:
+    """One attempt at a session: with the same tools and the same conversation, whichever model of a chain is asked.
+
+    Nothing is made before the attempt has its turn: a thousand may wait for theirs.
+    """
+
+    def __init__(
+        self,
+        request: SessionRequest,
+        on_progress: OnProgress,
+        workbench: MakeWorkbench,
+        own_tools: FindTools | None,
+        rounds: int,
+        streams: bool,
+    ) -> None:
+        self._request = request
+        self._on_progress = on_progress
+        self._workbench = workbench
+        self._own_tools = own_tools
+        self._rounds = rounds
+        self._streams = streams
+        self._bench: SessionWorkbench | None = None
+        self._attached: tuple[Attachment, ...] = ()
+        self._history: dict[bool, list[Any]] = {True: [], False: []}
+
+    def note(self, text: str) -> None:
+        self._on_progress(SessionProgress("note", text))
+
+    async def converse(self, link: Link, meant: Meant, opens: Opens) -> Reply:
+        """Ask this model, which goes on where another one of the chain has failed."""
+        request, tools = self._request, meant.server.tools
+        bench = await self._place(tools)
+        specs = bench.specs if tools else ()
+        reads = any(spec.name == "read" for spec in specs)
+        given = request.given
+        files = await in_thread(lambda _stop: bench.referenced()) if given is not None and given.references else {}
+        # the wrong answers before this one are in the conversation
+        fresh = structs.replace(request, correction="", wrong=())
+        said = Spoken.of(in_message(fresh, reads=reads, files=files))
+        asked = Conversation(
+            meant.model,
+            said.message,
+            said.system,
+            specs,
+            bench.call if tools else bench.call_none,
+            self._rounds,
+            bench.denied if tools else (),
+            meant.options,
+            request.settings,
+            request.output,
+            self._attached,
+            opens=opens,
+            timed=request.timeout is not None,
+            history=self._history[tools],
+            context=said.context,
+            words=said.words,
+            streams=self._streams,
+            wrong=request.wrong,
+        )
+        show = AnswerStream(lambda piece: self._on_progress(SessionProgress("text", piece)))
+        reply = await link.converse(asked, show if request.memory is not None else show.on_text)
+        show.end()
+        return reply
+
+    async def _place(self, tools: bool) -> SessionWorkbench:
+        """The workbench, with the tools of the user's own where tools are called at all."""
+        if self._bench is None:
+            bench = self._workbench(self._request, self._on_progress)
+            self._attached = await bench.attachments()
+            self._bench = bench
+        if tools and self._own_tools is not None:
+            own, self._own_tools = self._own_tools, None
+            if self._request.tools:
+                self._bench.add(await own(self._request))
+        return self._bench
+
+    def result(self, answer: Answered) -> SessionResult:
+        """The session's result. Raises `ProviderBadReply` where there is none."""
+        reply, name = answer.reply, answer.by.name
+        if reply.cut:
+            self.note("the reply ends here because the limit of tokens was reached")
+        details = {**answer.details, **({"cut": True} if reply.cut else {})}
+        if told := answer.by.options.told:
+            details["sampling"] = told
+        text, memory = taken_apart(reply.text, self._request)
+        said = SessionResult(text, summarise(text), name, "model", details, memory_after=memory, usage=reply.usage)
+        if self._bench is not None:
+            made = self._bench
+            said = structs.replace(said, trace=made.trace, reads=made.reads, writes=made.writes)
+        if not text.strip():
+            discarded(said)
+            raise ProviderBadReply(f"{name}: the model said nothing")
+        return said
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """A message as a server gets it: the system text, the contexts, which go before the rest, the rest, and the words
+    that ask for a typed answer."""
+
+    system: str
+    context: tuple[str, ...]
+    message: str
+    words: str
+
+    @classmethod
+    def of(cls, assembled: Assembled) -> Spoken:
+        def text(*names: str, but: bool = False) -> str:
+            return Assembled(tuple(part for part in assembled.parts if (part.section in names) != but)).text
+
+        contexts = tuple(part.text for part in assembled.parts if part.section == "context")
+        message = text("system", "rules", "context", "answer", but=True)
+        return cls(text("system", "rules"), contexts, message, text("answer"))

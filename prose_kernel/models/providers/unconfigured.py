@@ -1,0 +1,165 @@
+"""Sessions while no provider is chosen: a vendor whose key is set, the person, or a clear error (sessions 3.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from prose_kernel.errors import CassetteMiss, NoProvider, StaleRecording
+from prose_kernel.models.providers import FIX, nobody, vendors
+from prose_kernel.models.providers.choice import Choice
+from prose_kernel.runtime.asker import serial
+from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult, Sessions
+from prose_kernel.runtime.services import Asker
+from prose_kernel.runtime.session_options import SessionOptions, Surroundings
+
+
+def choosing(provider: str, asker: Asker) -> str:
+    """The command that chooses a provider, as it is typed where the person is asked."""
+    magic = serial(asker).magic
+    return f"`{magic}provider {provider}`" if magic else f"`prose run --provider {provider} FILE`"
+
+
+def notice(asker: Asker, options: SessionOptions, where: Surroundings) -> str:
+    """Why the person answers, and how to choose a model."""
+    why, provider, variable = cause(options, where)
+    needs = [f"{variable} must be set"] if variable else []
+    if package := vendors.install(provider.partition(":")[0]):
+        needs.append(f"first `{'%' if serial(asker).magic else ''}pip install '{package}'`")
+    more = f" ({'; '.join(needs)})" if needs else ""
+    return f"{why}, so you answer this program's sessions yourself.\nTo use a model: {choosing(provider, asker)}{more}."
+
+
+def cause(options: SessionOptions, where: Surroundings) -> tuple[str, str, str]:
+    """What is missing, the provider to choose, and the variable of its key unless that is set."""
+    for vendor in VENDORS:
+        server = vendors.find(vendor, options)
+        if key := vendors.key_of(vendor, server, where.environment):
+            if not server.model:
+                return f"{key} is set, but {vendor} has no default model", f"{vendor}:MODEL", ""
+            if not options.autodetect:
+                return f"{key} is set, but autodetect is off", vendor, ""
+            return f"{key} is set, but the packages for models are not installed", vendor, ""
+    return "No model is configured", VENDORS[0], vendors.find(VENDORS[0], options).key or ""
+
+
+NOBODY = "no model is configured, and nobody is here to answer this session"
+
+Progress = Callable[[SessionProgress], None]
+
+
+class Unconfigured:
+    """The `Sessions` port with nothing chosen.
+
+    `detected` gives the sessions of a vendor whose key is in the environment, after the person has been told; None:
+    there is none. Otherwise the person answers, after a notice shown once. `interrupt` ends the run: `:quit` calls it.
+    """
+
+    def __init__(
+        self,
+        asker: Asker,
+        interrupt: Callable[[], object] | None = None,
+        detected: Callable[[], Sessions | None] = lambda: None,
+        *,
+        options: SessionOptions | None = None,
+        where: Surroundings | None = None,
+    ) -> None:
+        self._options = options or SessionOptions()
+        self._where = where or Surroundings(".")
+        self._asker = serial(asker)
+        self._interrupt = interrupt
+        self._detected = detected
+        self._noticed = False
+
+    async def run(self, request: SessionRequest, on_progress: Progress) -> SessionResult:
+        """Raises `NoProvider` when nobody is here; a fact of each request, which may change from cell to cell."""
+        if not self._asker.available:
+            raise nobody(NOBODY)
+        vendor = self._detected()
+        if vendor is not None:
+            return await vendor.run(request, on_progress)
+        from prose_kernel.models.providers.human import HumanSessions
+
+        async with self._asker.turn():
+            if not self._noticed:
+                self._noticed = True
+                self._asker.show(notice(self._asker, self._options, self._where))
+            return await HumanSessions(self._asker, self._interrupt).run(request, on_progress)
+
+
+class UnrecordedIsNobody:
+    """The `Sessions` port around recorded sessions while no provider is chosen: where nobody is here, what is not
+    recorded has nobody to answer it. That is the error, whatever else is recorded; what is missing is the hint."""
+
+    def __init__(self, recorded: Sessions, asker: Asker) -> None:
+        self._recorded = recorded
+        self._asker = asker
+
+    async def run(self, request: SessionRequest, on_progress: Progress) -> SessionResult:
+        try:
+            return await self._recorded.run(request, on_progress)
+        except CassetteMiss as miss:
+            if self._asker.available or isinstance(miss, StaleRecording):
+                raise
+            raise NoProvider(NOBODY, hint=f"{FIX} ({miss})") from None
+
+
+# ---------------------------------------------------------------- a key in the environment
+
+_OTHERS = tuple(name for name in vendors.PREFIXES if name not in vendors.SHARED)
+VENDORS = ("anthropic", *vendors.MODELS, "openrouter", *_OTHERS)
+"""The vendors whose keys are looked for, in this order; one without a default model, or without its packages, is
+skipped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Detected:
+    """A vendor whose key is set; never holds the key itself."""
+
+    variable: str
+    choice: Choice
+
+    def notice(self, model: str, mode: str, asker: Asker) -> str:
+        """The notice that is shown before the first use."""
+        recorded = {
+            "auto": "answers are recorded, and recorded ones are used (cassette mode auto)",
+            "record": "every answer is recorded anew (cassette mode record)",
+            "off": "nothing is recorded (cassette mode off)",
+        }.get(mode, f"cassette mode {mode}")
+        return (
+            f"{self.variable} is set and no provider is chosen, so {self.choice.name} answers sessions.\n"
+            f"Model: {model}; {recorded}. What a session is sent leaves this machine and may cost money.\n"
+            f"To choose it for good: PROSE_PROVIDER={self.choice.name}; PROSE_AUTODETECT=0 turns this off.\n"
+            f"To answer yourself: {choosing('human', asker)}."
+        )
+
+
+def detect(options: SessionOptions, where: Surroundings) -> Detected | None:
+    """Return the vendor that would be used: its key is set, its packages are installed, and autodetect is on."""
+    if options.provider is not None or not options.autodetect or not where.attended:
+        return None
+    for vendor in VENDORS:
+        server = vendors.find(vendor, options)
+        key = vendors.key_of(vendor, server, where.environment)
+        if key is not None and server.model and vendors.install(vendor) is None:
+            return Detected(key, Choice("model", vendor))
+    return None
+
+
+class Announced:
+    """A detected vendor, used only where a person is here, and only after the person has been told; once in a run."""
+
+    def __init__(self, detected: Detected, asker: Asker, notice: Callable[[Detected], str]) -> None:
+        self._detected = detected
+        self._asker = asker
+        self._notice = notice
+        self._told = False
+
+    def choice(self) -> Choice | None:
+        """Return the vendor, after the person has been told; None where no person is here."""
+        if not self._asker.available:
+            return None
+        if not self._told:
+            self._asker.show(self._notice(self._detected))
+            self._told = True
+        return self._detected.choice

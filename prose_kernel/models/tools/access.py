@@ -1,0 +1,190 @@
+"""The check in front of every tool: the session's own files, the rules, and the person where a rule says `prompt`."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from prose_kernel.access.grants import RUNS, Reach
+from prose_kernel.access.paths import is_below
+from prose_kernel.access.policy import Ask, Kind, PermissionDesk, Policy, Ruling, who
+from prose_kernel.access.safe_files import Place, opened, resolve
+from prose_kernel.models.request import memory_file, segment_file
+from prose_kernel.models.tools.tool import ToolFailed, ToolRefused
+from prose_kernel.runtime.content import full_content
+from prose_kernel.runtime.ports import FileRead, SessionRequest
+from prose_kernel.runtime.session_options import Surroundings
+from prose_kernel.runtime.text import one_line
+
+_RUN: Final = re.compile(r"(runs/|run_id=')\d{8}-\d{6}-[a-z0-9]{6}")
+_TASK: Final = re.compile(r"\btask_[0-9a-f]{16}\b")
+_TASK_TIMES: Final = re.compile(r"(?m)^(started |started \{time\}, ended )\d{4}-\d\d-\d\dT[\d:.]+\+00:00(?=$|,)")
+_OPEN: Final[dict[Kind, str]] = {"read": "reading", "write": "writing"}
+
+
+class Access:
+    """What one session may touch. Everything is judged by its resolved path, at the moment of the call.
+
+    Granted without a rule: reading the files of its context. A call whose input holds references may read the bindings
+    of its run. A session that writes its answer itself (`by_files`: a CLI agent) may read and write its own files: its
+    binding and, for a persistent agent, the memory and this invocation's segment.
+    """
+
+    def __init__(
+        self,
+        request: SessionRequest,
+        policy: Policy,
+        desk: PermissionDesk,
+        where: Surroundings,
+        *,
+        by_files: bool = False,
+    ) -> None:
+        self.policy = policy
+        self.cwd = where.cwd
+        self.home = where.environment.get("HOME") or str(Path.home())
+        self._request = request
+        self._desk = desk
+        self._own = frozenset(_own_files(request)) if by_files else frozenset()
+        self._context = frozenset(item.location for item in request.context or () if item.location and not item.row)
+        self._rows = {item.location: item.content for item in request.context or () if item.location and item.row}
+        given = request.given
+        self._readable = given.readable if given is not None and given.references else ""
+        self._state = os.path.join(where.cwd, where.state_dir)  # noqa: PTH118
+        self._seen: dict[str, FileRead] = {}
+        self._changed: set[str] = set()
+
+    # ------------------------------------------------------------ files
+
+    async def file(self, kind: Kind, path: str, request: str) -> Place:
+        """The place of a path that may be read or written. `request` is what the person is shown if a rule says so.
+
+        Raises `ToolRefused`, the same for what exists and what does not.
+        """
+        place = resolve(path, self.cwd, self.home)
+        if not self.granted(kind, place):
+            await self._ruled(kind, self.policy.rule(kind, place.path), path, request)
+        return place
+
+    async def directory(self, path: str, request: str) -> tuple[Place, Reach]:
+        """A directory to look into, and what of it may be seen: whatever the rules let be read below it."""
+        place = resolve(path, self.cwd, self.home)
+        reach = self.policy.reach("read")
+        reason = self.policy.protects("read", place.path)
+        if reason is not None or not (reach.covers(place.path) or reach.covers_below(place.path)):
+            raise ToolRefused(f"reading '{path}' is not allowed: {reason or self._rule('read')}")
+        if self.policy.words("read") == "prompt":
+            await self._ruled("read", Ruling("prompt"), path, request)
+        return place, reach
+
+    def row(self, location: str) -> str | None:
+        """The text of a binding of the session's context that is a row of a database; None for everything else.
+
+        It is told here, and the session needs no connection to the database, in which gates are decided too (5.10).
+        """
+        content = self._rows.get(location.strip())
+        return None if content is None else full_content(content)
+
+    def granted(self, kind: Kind, place: Place) -> bool:
+        """Whether no rule is needed: one of the session's own files, or one of its context that is read."""
+        if kind == "read" and self._readable:
+            bindings = os.path.realpath(os.path.join(self.cwd, self._readable))  # noqa: PTH118
+            if is_below(place.path, bindings):
+                return True
+        places = self._own if kind == "write" else self._own | self._context
+        return any(os.path.realpath(os.path.join(self.cwd, own)) == place.path for own in places)  # noqa: PTH118
+
+    def context(self, path: str) -> Place | None:
+        """The place of a path that is context of the session; None for every other. Raises `ToolRefused`."""
+        place = resolve(path, self.cwd, self.home)
+        return place if self.granted("read", place) else None
+
+    # ------------------------------------------------------------ what an answer depends on
+
+    def saw(self, place: Place) -> None:
+        """Remember what a file of the workspace held when the session first read it. Reads it: call it in a thread."""
+        root = os.path.realpath(self.cwd)
+        if place.path in self._seen or place.path in self._changed or self.granted("read", place):
+            return
+        if not is_below(place.path, root) or is_below(place.path, os.path.realpath(self._state)):
+            return
+        if is_below(place.path, os.path.join(root, RUNS)):  # noqa: PTH118
+            return
+        with contextlib.suppress(ToolFailed, ToolRefused), opened(place) as descriptor:
+            digest = hashlib.file_digest(open(descriptor, "rb", closefd=False), "sha256").hexdigest()  # noqa: SIM115
+            self._seen[place.path] = FileRead(place.path[len(root) :].lstrip("/"), digest)
+
+    def changes(self, place: Place) -> None:
+        """The session writes this file: what it reads there later is its own."""
+        self._changed.add(place.path)
+
+    @property
+    def reads(self) -> tuple[FileRead, ...]:
+        """The workspace files that the session read before it wrote them."""
+        return tuple(self._seen.values())
+
+    def _rule(self, kind: Kind) -> str:
+        return self.policy.rule(kind, "/").why
+
+    async def _ruled(self, kind: Kind, ruling: Ruling, path: str, request: str) -> None:
+        if ruling.answer == "prompt":
+            ruling = await self.ask(kind, request, f"{_OPEN[kind]} any file by {self.who}")
+        if ruling.answer != "allow":
+            raise ToolRefused(f"{_OPEN[kind]} '{path}' is not allowed: {ruling.why}")
+
+    # ------------------------------------------------------------ everything else
+
+    def refused(self, tool: str, arguments: Mapping[str, object], why: str, error: str = "permission_denied") -> None:
+        """Write a call that was refused, or of a tool that there is not, into the audit log of the run."""
+        with contextlib.suppress(ToolRefused):
+            told = told_of(self._request, one_line(tool, 200), arguments)
+            self._desk.audit("tool.call.denied", {**told, "error": error, "message": why})
+
+    async def ask(self, kind: Kind, what: str, always: str) -> Ruling:
+        """The person's answer to the full request; `always` names what that answer would cover."""
+        return await self._desk.ask(Ask.of(self._request, kind, what, always))
+
+    @property
+    def who(self) -> str:
+        """The session in words."""
+        return who(self._request)
+
+    def shown(self, place: Place) -> str:
+        """The path as the trace has it: relative to the workspace where it lies in it."""
+        root = os.path.realpath(self.cwd)
+        if is_below(place.path, root):
+            return self.neutral(place.path[len(root) :].lstrip("/") or ".")
+        return self.neutral(place.path)
+
+    def neutral(self, text: str) -> str:
+        """Text without what differs from run to run and from machine to machine: the workspace's path,
+        ids of runs and tasks, the times of tasks."""
+        for root in {self.cwd, os.path.realpath(self.cwd)} - {"/"}:
+            text = re.sub(rf"(?<![\w./-]){re.escape(root)}(?:/|(?![\w./-]))", _relative, text)
+        text = _TASK.sub("{task}", _RUN.sub(r"\1{run}", text))
+        return _TASK_TIMES.sub(r"\1{time}", _TASK_TIMES.sub(r"\1{time}", text)) if "{task}" in text else text
+
+
+def _relative(match: re.Match[str]) -> str:
+    return "" if match[0].endswith("/") else "."
+
+
+def told_of(request: SessionRequest, tool: str, arguments: Mapping[str, object]) -> dict[str, object]:
+    """A call for the audit log: its arguments, which may hold secrets, by their digest alone."""
+    text = json.dumps(dict(arguments), ensure_ascii=False, default=str, sort_keys=True).encode("utf-8", "replace")
+    agent = f"{request.at}#{request.attempt}"
+    return {"tool": tool, "agent": agent, "args_sha256": hashlib.sha256(text).hexdigest(), "args_bytes": len(text)}
+
+
+def _own_files(request: SessionRequest) -> Iterator[str]:
+    """The files that a session writes itself: binding, memory, segment."""
+    if request.target is not None and request.target.location:
+        yield request.target.location
+    if request.memory is not None and request.memory.directory:
+        yield memory_file(request.memory)
+        yield segment_file(request.memory)

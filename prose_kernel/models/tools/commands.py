@@ -1,0 +1,292 @@
+"""The shell for agents: `exec_command` and the tools on the tasks that it leaves (exec-and-tasks.md 4, 3.12).
+
+Given under `bash: allow` or `bash: prompt`; with `prompt` the person is asked before each command. What comes back is a
+receipt to read, made from the structured result; a command that fails is a result, not a failure of the tool.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+from prose_kernel.access.policy import Ask, PermissionDesk, Policy, who
+from prose_kernel.errors import TaskRefused
+from prose_kernel.models.tools.tool import Tool, ToolFailed, ToolRefused, ToolSpec
+from prose_kernel.runtime.ports import SessionRequest
+from prose_kernel.runtime.services import (
+    CommandCompleted,
+    CommandPromoted,
+    TaskCaller,
+    TaskReceipt,
+    Tasks,
+    TaskSnapshot,
+)
+
+_NUMBER = {"type": ["integer", "string"]}
+_FLAG = {"type": ["boolean", "string"]}
+_TEXT = {"type": "string"}
+_TASK = {"type": "string", "description": "the task_id that exec_command gave"}
+
+
+def command_tools(request: SessionRequest, policy: Policy, desk: PermissionDesk, tasks: Tasks) -> Sequence[Tool]:
+    """The tools of a session whose permissions allow a shell; none otherwise."""
+    if not policy.could("bash"):
+        return ()
+    guard = _Guard(request, policy, desk)
+    caller = guard.caller
+    return (
+        ExecCommand(guard, tasks),
+        TaskList(caller, tasks),
+        TaskStatusTool(caller, tasks),
+        TaskOutputTool(caller, tasks),
+        TaskStop(caller, tasks),
+    )
+
+
+class _Guard:
+    """Whose commands these are, and what has to be asked before one of them runs."""
+
+    def __init__(self, request: SessionRequest, policy: Policy, desk: PermissionDesk) -> None:
+        self._request = request
+        self._policy = policy
+        self._desk = desk
+        self._network: str | None = None
+        # an agent that remembers is the same in all its sessions
+        session = f"agent {request.agent}" if request.memory is not None and request.agent else request.at
+        self.caller = TaskCaller(session=session)
+
+    async def allow(self, cmd: str, workdir: str) -> TaskCaller:
+        """Who may run this command, with the rules that it is confined to. Raises `ToolRefused`."""
+        ruling = self._policy.rule("bash", cmd)
+        if ruling.answer == "prompt":
+            what = f"to run a shell command in {workdir or 'the workspace'}:\n{cmd}"
+            ruling = await self._desk.ask(Ask.of(self._request, "bash", what, f"any command of {who(self._request)}"))
+        if ruling.answer != "allow":
+            raise ToolRefused(ruling.why)
+        stated = self._request.permissions
+        words = self._policy.words
+        rules = {"read": words("read"), "write": words("write"), "network": await self._network_rule()}
+        binds = any(kind in stated and words(kind) != "allow" for kind in ("read", "write"))
+        return TaskCaller(session=self.caller.session, continues=self._request.agent, rules=rules, lists_bind=binds)
+
+    async def _network_rule(self) -> str:
+        """`allow` or `deny`: a shell cannot be kept to some hosts, so patterns refuse it. The person is asked once."""
+        if self._network is None:
+            words = self._policy.words("network")
+            answer = words if isinstance(words, str) else "deny"
+            if answer not in ("allow", "deny"):
+                what = "its shell commands to use the network"
+                always = f"the network for the commands of {who(self._request)}"
+                answer = (await self._desk.ask(Ask.of(self._request, "network", what, always))).answer
+            self._network = answer
+        return self._network
+
+
+# ---------------------------------------------------------------- the tools
+
+
+class ExecCommand:
+    """Runs a shell command; one that outlives its window goes on as a task."""
+
+    spec = ToolSpec(
+        "exec_command",
+        "Run a shell command in the workspace. If it ends within yield_time_ms, its output is returned. If not, the "
+        "same process goes on as a task with a task_id, for TaskStatus, TaskOutput and TaskStop. Start servers and "
+        "watchers like every other command, in the foreground.",
+        {
+            "type": "object",
+            "properties": {
+                "cmd": {**_TEXT, "description": "the command, for the shell"},
+                "workdir": {**_TEXT, "description": "where it starts; default: the workspace root"},
+                "yield_time_ms": {**_NUMBER, "description": "how long to wait for its end, 0 to 600000; default 10000"},
+                "max_output_tokens": {**_NUMBER, "description": "how much output to return; default 8000"},
+                "summary": {**_TEXT, "description": "what it is for, in a few words"},
+                "continue_on_result": {**_FLAG, "description": "whether a task's result is for your next step, later"},
+                "shell": {**_TEXT, "description": "another shell"},
+                "login": {**_FLAG, "description": "whether the shell reads the profile; default false"},
+                "duplicate_policy": {
+                    **_TEXT,
+                    "description": "reuse_running (default) answers with the task in which the same command runs "
+                    "already; start_new starts another",
+                },
+            },
+            "required": ["cmd"],
+        },
+    )
+
+    def __init__(self, guard: _Guard, tasks: Tasks) -> None:
+        self._guard = guard
+        self._tasks = tasks
+
+    def summary(self, arguments: Mapping[str, object]) -> str:
+        return str(arguments.get("cmd", ""))
+
+    async def call(self, arguments: Mapping[str, object]) -> str:
+        caller = await self._guard.allow(str(arguments.get("cmd", "")), str(arguments.get("workdir") or ""))
+        try:
+            return receipt_text(await self._tasks.start(arguments, caller))
+        except TaskRefused as refused:
+            raise _failed(refused) from None
+
+
+class _TaskTool(ABC):
+    """A tool about the session's own tasks."""
+
+    def __init__(self, caller: TaskCaller, tasks: Tasks) -> None:
+        self._caller = caller
+        self._tasks = tasks
+
+    async def call(self, arguments: Mapping[str, object]) -> str:
+        try:
+            return await self._answer(arguments)
+        except TaskRefused as refused:
+            raise _failed(refused) from None
+
+    @abstractmethod
+    async def _answer(self, arguments: Mapping[str, object]) -> str:
+        """What the model is told. Raises `TaskRefused`."""
+
+    @staticmethod
+    def _id(arguments: Mapping[str, object]) -> str:
+        return str(arguments.get("task_id", ""))
+
+
+class TaskList(_TaskTool):
+    """The session's active tasks."""
+
+    spec = ToolSpec(
+        "TaskList",
+        "List the active tasks that your exec_command calls left, newest first, with a summary of their output.",
+        {"type": "object", "properties": {"limit": {**_NUMBER, "description": "1 to 100; default 20"}}},
+    )
+
+    async def _answer(self, arguments: Mapping[str, object]) -> str:
+        listing = await self._tasks.active(self._caller, arguments.get("limit"))
+        if not listing.tasks:
+            return "no active tasks"
+        head = f"{listing.total_active} active task{'s' if listing.total_active != 1 else ''}"
+        if listing.returned < listing.total_active:
+            head += f", the newest {listing.returned}"
+        lines = [
+            f"{task.task_id}  {task.status}  {task.workdir}  $ {task.cmd_display}  ({task.output_summary})"
+            for task in listing.tasks
+        ]
+        return "\n".join([f"{head}:", *lines])
+
+
+class TaskStatusTool(_TaskTool):
+    """How a task stands."""
+
+    spec = ToolSpec(
+        "TaskStatus",
+        "How a task stands: its state, exit status and how much it has printed; never the output itself.",
+        {"type": "object", "properties": {"task_id": _TASK}, "required": ["task_id"]},
+    )
+
+    async def _answer(self, arguments: Mapping[str, object]) -> str:
+        return status_text(await self._tasks.status(self._id(arguments), self._caller))
+
+
+class TaskOutputTool(_TaskTool):
+    """What a task has printed."""
+
+    spec = ToolSpec(
+        "TaskOutput",
+        "What a task has printed so far: its beginning and its end. With block (the default) it first waits for the "
+        "task to end, up to timeout_ms. Waiting never affects the task.",
+        {
+            "type": "object",
+            "properties": {
+                "task_id": _TASK,
+                "block": {**_FLAG, "description": "wait for the end; default true"},
+                "timeout_ms": {**_NUMBER, "description": "how long to wait, 0 to 600000; default 30000"},
+            },
+            "required": ["task_id"],
+        },
+    )
+
+    async def _answer(self, arguments: Mapping[str, object]) -> str:
+        block = arguments.get("block", True)
+        if isinstance(block, str):
+            block = block.strip().lower() != "false"
+        output = await self._tasks.output(
+            self._id(arguments), self._caller, block=bool(block), timeout_ms=arguments.get("timeout_ms")
+        )
+        why = {"success": "", "not_ready": " (not ready)", "timeout": " (still running when the wait was over)"}
+        head = f"{_standing(output.task)}{why[output.retrieval_status]}"
+        notes = [f"[the whole output: {output.artifact}]"] if output.truncated and output.artifact else []
+        notes += [f"[{output.log_error}]"] if output.log_error else []
+        return "\n".join([head, _block("output", output.preview), *notes])
+
+
+class TaskStop(_TaskTool):
+    """Ends a task."""
+
+    spec = ToolSpec(
+        "TaskStop",
+        "Ask a task to end; call it again to kill it. It returns at once: TaskOutput waits for the end.",
+        {"type": "object", "properties": {"task_id": _TASK}, "required": ["task_id"]},
+    )
+
+    async def _answer(self, arguments: Mapping[str, object]) -> str:
+        task = await self._tasks.stop(self._id(arguments), self._caller)
+        if task.ended:
+            return f"{_standing(task)}: it had ended already, nothing was changed"
+        return f"{_standing(task)}: {'it is killed' if task.force_stop_requested else 'it was asked to end'}"
+
+
+# ---------------------------------------------------------------- receipts
+
+
+def _failed(refused: TaskRefused) -> ToolFailed:
+    """The one envelope for failures, as text."""
+    text = f"{refused.kind}: {refused.message}"
+    if refused.hint:
+        text += f"\nhint: {refused.hint}"
+    return ToolFailed(text + ("\nthe same call may work later" if refused.retryable else ""))
+
+
+def receipt_text(receipt: TaskReceipt) -> str:
+    """What came of an `exec_command`, to read."""
+    if isinstance(receipt, CommandCompleted):
+        parts = [f"completed: {receipt.summary_text}"]
+        streams = (("stdout", receipt.stdout_preview), ("stderr", receipt.stderr_preview))
+        parts += [_block(name, text) for name, text in streams if text] or ["(no output)"]
+        parts += [f"[the whole output: {artifact}]" for artifact in receipt.artifacts]
+        return "\n".join(parts)
+    if isinstance(receipt, CommandPromoted):
+        return "\n".join(
+            [
+                f"promoted_to_task: {receipt.summary_text}",
+                f"task_id: {receipt.task_id} ({receipt.status})",
+                _block("output so far", receipt.initial_output_preview),
+            ]
+        )
+    return "\n".join(
+        [
+            f"already_running: {receipt.summary_text}",
+            f"task_id: {receipt.task_id} ({receipt.status})",
+            f"$ {receipt.cmd_display}",
+            f"in {receipt.workdir}",
+        ]
+    )
+
+
+def _block(name: str, text: str) -> str:
+    return f"--- {name} ---\n{text.rstrip()}" if text.strip() else f"--- {name}: nothing ---"
+
+
+def _standing(task: TaskSnapshot) -> str:
+    text = f"task {task.task_id}: {task.status}"
+    if task.ended and task.signal:
+        return f"{text}, signal {task.signal}"
+    return f"{text}, exit {task.exit_status}" if task.ended and task.exit_status is not None else text
+
+
+def status_text(task: TaskSnapshot) -> str:
+    """A task's status, to read."""
+    lines = [_standing(task), f"$ {task.cmd_display}", f"in {task.workdir}", task.output_summary]
+    lines += [f"{task.error['kind']}: {task.error['message']}"] if task.error else []
+    lines += ["a stop was requested"] if task.stop_requested else []
+    lines.append(f"started {task.started_at}" + (f", ended {task.ended_at}" if task.ended_at else ""))
+    return "\n".join(lines)

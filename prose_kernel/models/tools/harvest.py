@@ -1,0 +1,95 @@
+"""What a session left in files, turned into its result: the binding's value, memory, segment, other writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from msgspec import structs
+
+from prose_kernel.access.plain_files import reading_if_there
+from prose_kernel.models.request import memory_file, segment_file, summarise
+from prose_kernel.runtime.ports import SessionRequest, SessionResult
+from prose_kernel.runtime.session_options import Surroundings
+from prose_kernel.runtime.structured_text import value_of
+
+BINDING_LIMIT: Final = 256 * 1024 * 1024
+MEMORY_LIMIT: Final = 4 * 1024 * 1024
+
+Mark = tuple[int, int, int, int] | None
+
+
+class Outputs:
+    """The files that the session of a CLI agent writes itself (binding, memory, segment), as they were when it
+    started."""
+
+    def __init__(self, request: SessionRequest, where: Surroundings) -> None:
+        self._header = request.target.header if request.target is not None else ""
+        self._bare = request.kind == "call"
+        self._binding = _File.of(where, request.target.location if request.target is not None else "")
+        memory = request.memory if request.memory is not None and request.memory.directory else None
+        self._memory = _File.of(where, memory_file(memory) if memory is not None else "")
+        self._segment = _File.of(where, segment_file(memory) if memory is not None else "")
+
+    def harvest(self, said: SessionResult) -> SessionResult:
+        """The result with what was written since: `said` is what `request.answered` made of the reply."""
+        written = self._binding.since(BINDING_LIMIT)
+        text = said.text if written is None else self._value(written)
+        memory, segment = self._memory.since(MEMORY_LIMIT), self._segment.since(MEMORY_LIMIT)
+        return structs.replace(
+            said,
+            text=text,
+            summary=said.summary or summarise(text or ""),
+            memory_after=memory if memory is not None else said.memory_after,
+            segment=segment if segment is not None else said.segment,
+        )
+
+    def _value(self, written: str) -> str:
+        """The value in the binding's file; also where its header was left out or came out a little different."""
+        if self._bare:
+            return written
+        header = self._header
+        if header and written.startswith(header):
+            return written[len(header) :]
+        bare = header.rstrip()
+        if bare and written.startswith(bare):
+            return written[len(bare) :].removeprefix("\n").removeprefix("\n")
+        return value_of(written)
+
+
+class _File:
+    """One file, and what it was like."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._before = self._mark()
+
+    @classmethod
+    def of(cls, where: Surroundings, location: str) -> _File:
+        return cls(Path(where.cwd, location) if location else None)
+
+    def _mark(self) -> Mark:
+        if self._path is None:
+            return None
+        try:
+            found = self._path.lstat()
+        except (OSError, ValueError):
+            return None
+        return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+
+    def since(self, limit: int) -> str | None:
+        """The text of the file if it was written since; None when it was not, or is no plain file that can be read.
+
+        Through a link the session would be told what it may not read; a pipe that it made would be waited for.
+        """
+        now = self._mark()
+        if self._path is None or now is None or now == self._before:
+            return None
+        try:
+            with reading_if_there(self._path) as file:
+                if file is None:
+                    return None
+                data = file.read(limit + 1)
+        except (OSError, ValueError):
+            return None
+        return None if len(data) > limit else data.decode("utf-8", "replace")

@@ -1,0 +1,91 @@
+"""What servers and functions offer: tools that a model can be told, and those that it cannot, with the reason."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from prose_kernel.models.tools.tool import ToolSpec
+from prose_kernel.runtime.text import one_line
+
+MOST_TOOLS: Final = 128
+"""Of one source: more than that no vendor takes."""
+DESCRIPTION: Final = 4000
+SCHEMA: Final = 64 * 1024
+ALL: Final = 512 * 1024
+"""Characters of one schema, and of all that a source tells."""
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
+"""What every vendor takes as a name."""
+
+
+@dataclass(slots=True)
+class Offer:
+    """The tools of a source in their order, and by name why others cannot be offered. Nothing of it is trusted."""
+
+    tools: list[ToolSpec] = field(default_factory=list)
+    unusable: dict[str, str] = field(default_factory=dict)
+    _told: int = 0
+
+    def add(self, name: str, description: str, schema: Mapping[str, Any], prefix: str = "") -> None:
+        """Offer a tool, or note why not. Models hear of it as `prefix` and its name."""
+        length, why = _measured(schema)
+        if why is None and (_NAME.fullmatch(name) is None or len(prefix) + len(name) > 64):
+            why = "its name is not one of at most 64 letters, digits, `_`, `-` and `.`"
+        if why is None and any(spec.name == name for spec in self.tools):
+            why = "there are two of that name"
+        if why is None and (len(self.tools) == MOST_TOOLS or self._told + length > ALL):
+            why = f"there are more than {MOST_TOOLS} tools, or more than {ALL // 1024} KiB of schemas"
+        if why is not None:
+            self.unusable.setdefault(name[:200], why)
+            return
+        self._told += length
+        said = (description or name)[:DESCRIPTION].encode("utf-8", "replace").decode()
+        self.tools.append(ToolSpec(name, said, schema))
+
+
+def _measured(schema: Mapping[str, Any]) -> tuple[int, str | None]:
+    """The characters of a schema, and what is wrong with it."""
+    try:
+        length = len(json.dumps(schema, ensure_ascii=False).encode())
+        if length > SCHEMA:
+            return length, f"its schema has more than {SCHEMA // 1024} KiB"
+        fault = None if schema.get("type") == "object" else "it is not that of an object"
+        fault = fault or _fault(schema)
+    except (ValueError, RecursionError):
+        return 0, "its schema is no JSON"
+    return length, f"its schema is wrong: {fault}" if fault else None
+
+
+def _fault(schema: object) -> str | None:
+    """What servers get wrong and vendors refuse. A whole check by the metaschema takes seconds for a large schema."""
+    if isinstance(schema, bool):
+        return None
+    if not isinstance(schema, Mapping):
+        return "a schema must be an object"
+    types = schema.get("type", "object")
+    for kind in types if isinstance(types, list) else [types]:
+        if kind not in _TYPES:
+            return f"there is no type {one_line(json.dumps(kind), 40)}"
+    for key, form in _FORMS.items():
+        if key in schema and not isinstance(schema[key], form):
+            return f"`{key}` must be {'a list' if form is list else 'an object'}"
+    parts = [part for key in ("properties", "$defs", "definitions") for part in schema.get(key, {}).values()]
+    parts += [part for key in ("anyOf", "allOf", "oneOf") for part in schema.get(key, ())]
+    parts += [schema[key] for key in ("items", "additionalProperties") if key in schema]
+    return next((fault for part in parts if (fault := _fault(part)) is not None), None)
+
+
+_TYPES: Final = ("string", "integer", "number", "boolean", "array", "object", "null")
+_FORMS: Final[Mapping[str, type]] = {
+    "properties": dict,
+    "$defs": dict,
+    "definitions": dict,
+    "required": list,
+    "enum": list,
+    "anyOf": list,
+    "allOf": list,
+    "oneOf": list,
+}

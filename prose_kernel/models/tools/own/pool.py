@@ -1,0 +1,280 @@
+"""The tools that sessions name in `tools:`: found among the servers and functions of the run, each call asked about."""
+
+from __future__ import annotations
+
+import asyncio
+import fnmatch
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+from msgspec import structs
+
+from prose_kernel.access.created_code import require_agreed
+from prose_kernel.access.function_files import pinned
+from prose_kernel.access.policy import Ask, Note, PermissionDesk, Policy, unnoted, who
+from prose_kernel.errors import PermissionDenied, ProviderError, UsageError
+from prose_kernel.models.tools.access import told_of
+from prose_kernel.models.tools.own.functions import FILE, Functions
+from prose_kernel.models.tools.own.offer import Offer
+from prose_kernel.models.tools.tool import Tool, ToolFailed, ToolRefused, ToolSpec
+from prose_kernel.runtime.ports import SessionRequest
+from prose_kernel.runtime.services import Guard
+from prose_kernel.runtime.session_options import SessionOptions, Surroundings
+from prose_kernel.runtime.text import one_line
+
+RESULT: Final = 100_000
+"""Characters of a result that a model gets; the rest is cut, and it is said."""
+
+_INSTALL: Final = "pip install 'prose-kernel[mcp]'"
+
+
+def _unsaid(text: str) -> None:
+    """Nobody is there to be warned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What tools of one's own have around them.
+
+    `guard` starts and ends processes, `note` writes the audit log, `warn` tells the person. `functions` is the
+    directory of the started program; None where that is nobody's own file: an example of the package, or one that
+    was fetched. `pins` are the digests of its files when the run started; None: they are taken now.
+    """
+
+    guard: Guard | None = None
+    functions: Path | None = None
+    note: Note = unnoted
+    warn: Callable[[str], None] = _unsaid
+    pins: Mapping[str, str] | None = None
+
+
+class Source(Protocol):
+    """A server of tools, or the functions."""
+
+    async def list(self) -> Offer: ...
+
+    async def call(self, name: str, arguments: Mapping[str, object]) -> str: ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTool:
+    """One tool for one session. `name` is how rules and programs write it; models get it without the dot."""
+
+    name: str
+    theirs: ToolSpec
+    source: Source
+    request: SessionRequest
+    policy: Policy
+    desk: PermissionDesk
+    note: Note = unnoted
+
+    @property
+    def spec(self) -> ToolSpec:
+        return ToolSpec(offered_name(self.name), self.theirs.description, self.theirs.parameters)
+
+    def summary(self, arguments: Mapping[str, object]) -> str:
+        """All arguments on one line."""
+        return _written(arguments) if arguments else ""
+
+    async def call(self, arguments: Mapping[str, object]) -> str:
+        told = told_of(self.request, self.name, arguments)
+        try:
+            await self._allow(arguments)
+        except ToolRefused as refused:
+            refused.audited = True
+            self.note("tool.call.denied", {**told, "message": str(refused)})
+            raise
+        self.note("tool.call.dispatched", told)
+        try:
+            answer = await self.source.call(self.theirs.name, arguments)
+        except BaseException as problem:
+            error = "tool_failed" if isinstance(problem, Exception) else "cancelled"
+            self.note("tool.call.finished", {**told, "ok": False, "error": error})
+            raise
+        self.note("tool.call.finished", {**told, "ok": True, "characters": len(answer)})
+        return answer.encode("utf-8", "replace").decode()
+
+    async def _allow(self, arguments: Mapping[str, object]) -> None:
+        ruling = self.policy.rule("tools", self.name)
+        if ruling.answer == "prompt":
+            question = f"{self.name} {self.summary(arguments)}".rstrip()
+            always = f"the tool {self.name} for {who(self.request)}"
+            ruling = await self.desk.ask(Ask.of(self.request, "tools", question, always))
+        if ruling.answer != "allow":
+            raise ToolRefused(f"the tool {self.name} is not allowed: {ruling.why}")
+
+
+def offered_name(name: str) -> str:
+    """`weather.forecast` as models can call it: `weather__forecast`."""
+    return name.replace(".", "__")
+
+
+def _written(arguments: Mapping[str, object]) -> str:
+    return json.dumps(dict(arguments), ensure_ascii=False, default=str)
+
+
+@dataclass(slots=True)
+class _Listed:
+    """A source whose tools are known."""
+
+    source: Source
+    offer: Offer = field(default_factory=Offer)
+    warned: bool = False
+
+
+class OwnTools:
+    """All servers and functions of one run; each is started by the first session that names one of its tools.
+
+    Sessions of a program from elsewhere never get the functions of `prose_tools.py`. What else they name they get with
+    the person's consent: what the settings say about `tools` counts for them, and not what they say themselves.
+    """
+
+    def __init__(self, options: SessionOptions, where: Surroundings, around: Around) -> None:
+        self._options = options
+        self._where = where
+        self._around = around
+        self.pins = around.pins
+        if self.pins is None:
+            self.pins = pinned(around.functions, FILE) if around.functions is not None else {}
+        self._listed: dict[str, _Listed] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._failed: dict[str, ToolFailed] = {}
+
+    async def tools(self, request: SessionRequest, policy: Policy, desk: PermissionDesk) -> Sequence[Tool]:
+        """The tools of a session, in the order of its names. Raises `ProviderError` for what cannot be had."""
+        foreign = request.elsewhere or self._around.functions is None
+        if foreign and policy.could("tools"):
+            unstated = structs.replace(request, permissions={})
+            policy = Policy.of_session(unstated, self._options.permissions, self._where)
+        if not policy.could("tools"):
+            return ()
+        found: dict[str, OwnTool] = {}
+        for name in request.tools:
+            source = self._source_of(name, foreign)
+            if foreign and source == _PACKAGED and request.kind == "call":
+                continue
+            if foreign:
+                await self._consent(name, source, request, policy, desk)
+            listed, specs = await self._named(name, source)
+            if not specs and request.kind == "call":  # `tools` is none of VVM's keys: it may mean something else there
+                continue
+            if not specs:
+                raise ProviderError(f"there is no tool '{one_line(name)}'", retryable=False, hint=self._hint(name))
+            for full, spec in specs.items():
+                found[full] = OwnTool(full, spec, listed.source, request, policy, desk, self._around.note)
+        return tuple(found.values())
+
+    def _source_of(self, name: str, foreign: bool) -> str:
+        server = name.partition(".")[0]
+        return server if server in self._options.mcp else _PACKAGED if foreign else _FUNCTIONS
+
+    async def _consent(
+        self, name: str, source: str, request: SessionRequest, policy: Policy, desk: PermissionDesk
+    ) -> None:
+        """A program from elsewhere starts nothing of the person's that the person did not agree to."""
+        known = source in self._options.mcp
+        what = f"the tool server {source}" if known else f"the function {name} of an installed package"
+        ruling = policy.rule("tools", source if known else name)
+        if known and any(fnmatch.fnmatchcase(source, rule.partition(".")[0]) for rule in policy.patterns("tools")):
+            return  # some of its tools; each call is checked
+        if ruling.answer == "prompt":
+            ruling = await desk.ask(Ask.of(request, "tools", what, f"{what} for programs from elsewhere"))
+        if ruling.answer != "allow":
+            raise PermissionDenied(
+                f"a program from elsewhere may not use {what}: {ruling.why}",
+                hint='[permissions] tools = ["NAME.*"] in prose.toml allows it',
+            )
+
+    async def _named(self, name: str, source: str) -> tuple[_Listed, dict[str, ToolSpec]]:
+        """The tools that a name means, by their full names."""
+        is_server = source in self._options.mcp
+        wanted = name.partition(".")[2] if is_server else name
+        try:
+            listed = await self._list(source)
+            every = is_server and wanted in ("", "*")
+            chosen = [spec for spec in listed.offer.tools if every or spec.name == wanted]
+            if not chosen and wanted in listed.offer.unusable:
+                raise ToolFailed(listed.offer.unusable[wanted])
+        except ToolFailed as problem:
+            raise ProviderError(
+                f"the tool '{one_line(name)}' cannot be had: {problem}", retryable=False, hint=self._hint(name)
+            ) from None
+        if every:
+            self._warn_of(source, listed)
+        return listed, {f"{source}.{spec.name}" if is_server else spec.name: spec for spec in chosen}
+
+    def _warn_of(self, server: str, listed: _Listed) -> None:
+        """Say once which of its tools a server does not get to offer."""
+        unusable = listed.offer.unusable
+        if unusable and not listed.warned:
+            listed.warned = True
+            told = "; ".join(f"{one_line(name, 64)} ({why})" for name, why in list(unusable.items())[:3])
+            more = f"; and {len(unusable) - 3:,} more" if len(unusable) > 3 else ""
+            self._around.warn(f"the tool server {server} has tools that cannot be offered: {told}{more}")
+
+    def _hint(self, name: str) -> str:
+        server = name.partition(".")[0]
+        if server in self._options.mcp:
+            return f"see [mcp.{server}] in prose.toml"
+        return f"a tool is a function in {FILE} beside the program, or [mcp.NAME] in prose.toml"
+
+    async def close(self) -> None:
+        """End all processes and connections. A second call does nothing."""
+        listed, self._listed = self._listed, {}
+        await asyncio.gather(*(each.source.close() for each in listed.values()))
+
+    async def _list(self, name: str) -> _Listed:
+        lock = self._locks.setdefault(name, asyncio.Lock())
+        waited = lock.locked()
+        async with lock:
+            if waited and name in self._failed:  # whoever waited for the attempt shares its end, and tries no other
+                raise ToolFailed(str(self._failed[name]))
+            self._failed.pop(name, None)
+            if name not in self._listed:
+                source = self._source(name)
+                try:
+                    self._listed[name] = _Listed(source, await source.list())
+                except BaseException as problem:
+                    if isinstance(problem, ToolFailed):
+                        self._failed[name] = problem
+                    await source.close()
+                    raise
+            return self._listed[name]
+
+    def _source(self, name: str) -> Source:
+        guard, cwd = self._around.guard, self._where.cwd
+        if name not in self._options.mcp:
+            if guard is None:
+                raise ToolFailed("no process engine would end its process")
+            file = self._around.functions / FILE if self._around.functions is not None else None
+            there = file is not None and (file.exists() or file.is_symlink())
+            path = str(file) if name == _FUNCTIONS and there else None
+            if path is not None:
+                try:
+                    require_agreed(Path(path).parent / each for each in (FILE, *(self.pins or ())))
+                except UsageError as problem:
+                    raise ToolFailed(f"{problem}; {problem.hint}") from None
+            known = self._where.environment if name == _FUNCTIONS else {}
+            return Functions(
+                path,
+                guard,
+                cwd,
+                timeout=self._options.function_seconds,
+                limit=RESULT,
+                pins=self.pins or {},
+                env={name: known[name] for name in self._options.function_env if name in known},
+            )
+        try:
+            from prose_kernel.models.tools.own.mcp_server import Mcp
+        except ImportError:
+            raise ToolFailed(f"the package mcp is not installed: {_INSTALL}") from None
+        return Mcp(name, self._options.mcp[name], guard, cwd, self._where.environment, RESULT)
+
+
+_FUNCTIONS: Final = " functions"  # no name of a server
+_PACKAGED: Final = " packaged"

@@ -1,0 +1,153 @@
+"""JSON-RPC over the standard streams of a process that the run owns: one message a line, in both directions.
+
+Nothing of a server is trusted: a line that is too long ends the conversation, text that is no message is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from prose_kernel.models.tools.tool import ToolFailed
+from prose_kernel.runtime.services import Guard, Helper
+from prose_kernel.runtime.text import one_line, printable
+
+LONGEST: Final = 16 * 1024 * 1024
+"""Characters of one message; a longer one ends the server."""
+NOISE: Final = 16 * 1024 * 1024
+"""Characters that are no message; more end the server."""
+GRACE: Final = 2.0
+
+
+class ServerProcess:
+    """One process. Start it with `start`; `on_message` hears each message in our loop, `on_end` that no more come."""
+
+    def __init__(self, name: str, on_message: Callable[[dict[str, Any]], None], on_end: Callable[[], None]) -> None:
+        self.name = name
+        self.fault = ""
+        self._on_message = on_message
+        self._on_end = on_end
+        self._begun: list[str] = []
+        self._length = 0
+        self._noise = 0
+        self._over = False
+        self._helper: Helper
+        self._watching: asyncio.Future[None]
+        self._loop = asyncio.get_running_loop()
+
+    async def start(self, guard: Guard, command: Sequence[str], env: Mapping[str, str], cwd: str) -> None:
+        """Start it with the common variables of our environment, and `env` on top. Raises `ToolFailed` that says why it
+        could not be started."""
+        try:
+            self._helper = await guard.start(command, env, cwd, self._take, trusted=False)
+        except OSError as problem:
+            raise ToolFailed(f"the tool server {self.name} could not be started: {problem}") from None
+        self._watching = asyncio.ensure_future(self._watch())
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        self._helper.write(json.dumps(message, separators=(",", ":")) + "\n")
+
+    async def stop(self, grace: float = GRACE) -> None:
+        """TERM, the grace, KILL to it and all that it started. Returns when nothing is left; any loop may call it."""
+        try:
+            await self._helper.stop(grace)
+        except asyncio.CancelledError:
+            await self._helper.stop(0)
+            raise
+        if asyncio.get_running_loop() is self._loop:
+            await self._watching
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more comes."""
+        return self._over
+
+    @property
+    def gone(self) -> str:
+        """Why nothing more comes, with its last words if it ended by itself."""
+        if self.fault:
+            return f"the tool server {self.name} {self.fault}"
+        lines = [line for line in printable(self._helper.complaints).splitlines() if line.strip()]
+        words = f"; its last words: {one_line(lines[-1], 200)}" if lines else ""
+        return f"the tool server {self.name} ended{words}"
+
+    async def _watch(self) -> None:
+        await self._helper.ended()
+        self._end("")
+
+    def _end(self, fault: str) -> None:
+        if not self._over:
+            self._over, self.fault = True, fault
+            self._begun = []
+            self._on_end()
+
+    def _take(self, text: str) -> None:
+        if self._over:
+            return
+        first, *rest = text.split("\n")
+        self._begin(first)
+        for piece in rest:
+            line, self._begun, self._length = "".join(self._begun), [], 0
+            self._line(line)
+            self._begin(piece)
+
+    def _begin(self, piece: str) -> None:
+        self._length += len(piece)
+        if piece and not self._over:
+            self._begun.append(piece)
+        if self._length > LONGEST:
+            self._end(f"sent a message of more than {LONGEST // (1024 * 1024)} MiB")
+
+    def _line(self, line: str) -> None:
+        if self._over or not line.strip():
+            return
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            message = None
+        if isinstance(message, dict):
+            self._on_message(message)
+            return
+        self._noise += len(line)
+        if self._noise > NOISE:
+            self._end(f"printed more than {NOISE // (1024 * 1024)} MiB that are no messages")
+
+
+class Requests:
+    """Requests to a process and their answers, matched by number: enough for servers of our own."""
+
+    def __init__(self, name: str) -> None:
+        self.process = ServerProcess(name, self._heard, self._ended)
+        self.open = True
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+
+    @property
+    def idle(self) -> bool:
+        return not self._waiting
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer, whatever is in it. Raises `ToolFailed` where none will come."""
+        if not self.open:
+            raise ToolFailed(self.process.gone)
+        number = next(self._numbers)
+        self._waiting[number] = asyncio.get_running_loop().create_future()
+        self.process.send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+        try:
+            return await self._waiting[number]
+        finally:
+            del self._waiting[number]
+
+    def _heard(self, message: dict[str, Any]) -> None:
+        waiting = self._waiting.get(message.get("id", 0)) if isinstance(message.get("id"), int) else None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(message)
+
+    def _ended(self) -> None:
+        self.open = False
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(ToolFailed(self.process.gone))

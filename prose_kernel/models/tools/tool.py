@@ -1,0 +1,92 @@
+"""What a tool is: a name, a JSON schema, and a function that checks before it acts.
+
+A provider gets a workbench (`workbench.py`) for each attempt. The model gets a refused or failed call as an error, and
+the session goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeVar
+
+from prose_kernel.access.safe_files import ToolFailed, ToolRefused
+
+__all__ = ["Tool", "ToolAnswer", "ToolFailed", "ToolRefused", "ToolSpec"]
+
+Outcome = Literal["ok", "refused", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """What a model is told about a tool. `parameters` is a JSON schema of an object."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAnswer:
+    """What the model is told of a call, and whether the tool did what was asked."""
+
+    text: str
+    outcome: Outcome = "ok"
+
+
+class Tool(Protocol):
+    @property
+    def spec(self) -> ToolSpec: ...
+
+    async def call(self, arguments: Mapping[str, object]) -> str:
+        """Run it. Raises `ToolRefused`, `ToolFailed`; cancelling the call ends what it started."""
+        ...
+
+
+# ---------------------------------------------------------------- work in a thread
+
+T = TypeVar("T")
+
+
+class Stopped(ToolFailed):
+    """The call was cancelled while its thread was at work; nobody sees this."""
+
+
+class Stop:
+    """Asked now and then by long work: whether it should go on."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def set(self) -> None:
+        self._event.set()
+
+    def check(self) -> None:
+        """Raises `Stopped` when the call was cancelled."""
+        if self._event.is_set():
+            raise Stopped("stopped")
+
+
+async def in_thread(work: Callable[[Stop], T]) -> T:
+    """The result of `work`, run in a thread. When cancelled, the thread is told and awaited first."""
+    stop = Stop()
+    running = asyncio.ensure_future(asyncio.to_thread(work, stop))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        stop.set()
+        await _ended(running)
+        raise
+
+
+async def _ended(running: asyncio.Future[T]) -> None:
+    """Wait for the thread however often we are cancelled: it may be writing."""
+    while not running.done():
+        try:
+            await asyncio.wait((running,))
+        except asyncio.CancelledError:
+            continue
+    if not running.cancelled():
+        running.exception()  # seen

@@ -1,0 +1,259 @@
+"""The tools of one attempt at a session: which there are, and every call of them checked, traced and told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
+
+from prose_kernel.access.policy import TOUCHES, PermissionDesk, Policy
+from prose_kernel.errors import ProviderError
+from prose_kernel.models.attachments import Attachment, attachments
+from prose_kernel.models.request import too_long
+from prose_kernel.models.tools import arguments as argument_rules
+from prose_kernel.models.tools.access import Access
+from prose_kernel.models.tools.fetch import FetchTool
+from prose_kernel.models.tools.files import EditTool, ListTool, ReadTool, Writes, WriteTool, read_text
+from prose_kernel.models.tools.search import SearchTool
+from prose_kernel.models.tools.tool import Tool, ToolAnswer, ToolFailed, ToolRefused, ToolSpec
+from prose_kernel.runtime import tracing
+from prose_kernel.runtime.ports import FileRead, FileWrite, SessionProgress, SessionRequest, ToolUse
+from prose_kernel.runtime.session_options import Surroundings
+from prose_kernel.runtime.text import clipped, one_line, printable
+
+OnProgress = Callable[[SessionProgress], None]
+
+DETAIL: Final = 2000
+_SHELL: Final = "`bash: allow` in permissions"
+GRANTS: Final[Mapping[str, str]] = {
+    "read": '`read: ["PATTERN"]` in permissions',
+    "write": '`write: ["PATTERN"]` in permissions',
+    "edit": '`write: ["PATTERN"]` in permissions',
+    "list": '`read: ["PATTERN"]` in permissions',
+    "search": '`read: ["PATTERN"]` in permissions',
+    "fetch": '`network: ["HOST"]` in permissions',
+    "exec_command": _SHELL,
+    "TaskList": _SHELL,
+    "TaskStatus": _SHELL,
+    "TaskOutput": _SHELL,
+    "TaskStop": _SHELL,
+    "Exec": '`execute: ["/PATH/OF/PROGRAM"]` in permissions, and `[exec] enabled = true` in prose.toml',
+}
+"""The tools that there are, and what grants each of them."""
+
+_TELLING: Final = ("command", "cmd", "path", "url", "argv", "task_id")
+
+
+def tool_names(
+    request: SessionRequest, policy: Policy, more: Sequence[str] = (), default: Sequence[str] | None = None
+) -> tuple[str, ...]:
+    """The tools of a session, in the order they are offered: a part of a recording's key.
+
+    What the rules could never allow is left out, whether or not a person is here to be asked. `more` are the names of
+    tools that others bring, `default` those that the settings offer (None: all).
+    """
+    ours = [name for name in _OURS if all(policy.could(kind) for kind in TOUCHES[name])]
+    names = [] if request.bare else [name for name in (*ours, *more) if _by_default(name, default)]
+    return (*names, *(f"tools:{name}" for name in request.tools if policy.could("tools")))
+
+
+def _by_default(name: str, default: Sequence[str] | None) -> bool:
+    return default is None or ("exec_command" if name.startswith("Task") else name) in default
+
+
+def idle_tools(policy: Policy, *, person: bool) -> frozenset[str]:
+    """Those of our tools whose every call would be refused: a rule says `prompt`, and there is no person to ask."""
+    if person:
+        return frozenset()
+    return frozenset(name for name in _OURS if any(policy.words(kind) == "prompt" for kind in TOUCHES[name]))
+
+
+class SessionWorkbench:
+    """The tools of one attempt. Calls run one at a time, in the order they were made: so the trace of a session, and
+    what its tools find, do not depend on chance.
+
+    `more` are the tools of others (`Exec`, `exec_command`, tasks), which come after ours. A tool that has a method
+    `summary(arguments)` says itself what its calls look like in the trace.
+    """
+
+    def __init__(
+        self,
+        request: SessionRequest,
+        policy: Policy,
+        desk: PermissionDesk,
+        where: Surroundings,
+        on_progress: OnProgress,
+        more: Sequence[Tool] = (),
+        default: Sequence[str] | None = None,
+    ) -> None:
+        self._request = request
+        self._access = Access(request, policy, desk, where)
+        self._on_progress = on_progress
+        self._writes = Writes(self._access)
+        names = {*tool_names(request, policy, [tool.spec.name for tool in more], default)}
+        self._idle = names & idle_tools(policy, person=desk.available)
+        names -= self._idle
+        if "read" not in names and not request.bare and _by_default("read", default) and too_long(request):
+            names.add("read")  # of the context, which needs no rule
+        tools = (*(make(self) for make in _OURS.values()), *more)
+        self._tools = {
+            tool.spec.name: tool for tool in tools if tool.spec.name in names and getattr(tool, "offered", True)
+        }
+        # only these refuse a call by themselves
+        self._withheld = {tool.spec.name: tool for tool in tools if not getattr(tool, "offered", True)}
+        self._trace: list[ToolUse] = []
+        self._turn = asyncio.Lock()
+
+    def add(self, tools: Sequence[Tool]) -> None:
+        """Offer further tools, found after the bench was made. Raises `ProviderError` for a name that is taken."""
+        for tool in tools:
+            name = tool.spec.name
+            if name in self._tools or name in GRANTS:
+                raise ProviderError(f"there are two tools named '{name}'", retryable=False, hint="rename yours")
+            self._tools[name] = tool
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        return tuple(tool.spec for tool in self._tools.values())
+
+    @property
+    def denied(self) -> tuple[str, ...]:
+        """The known tools that this session was not granted: a call of one is answered, not offered."""
+        return tuple(name for name in GRANTS if name not in self._tools)
+
+    def referenced(self) -> dict[str, str]:
+        """The texts of the bindings that the input of a call refers to, by place. Reads files: call it in a thread."""
+        given = self._request.given
+        found: dict[str, str] = {}
+        for path in given.references if given is not None else ():
+            with contextlib.suppress(ToolFailed, ToolRefused):
+                place = self._access.context(path)
+                text = None if place is None else read_text(place)
+                if text is not None:
+                    found[path] = text
+        return found
+
+    async def attachments(self) -> tuple[Attachment, ...]:
+        """The images and PDFs that go with the session's message. Raises `ProviderError`."""
+        return await attachments(self._request, self._access)
+
+    @property
+    def trace(self) -> tuple[ToolUse, ...]:
+        return tuple(self._trace)
+
+    @property
+    def reads(self) -> tuple[FileRead, ...]:
+        return self._access.reads
+
+    @property
+    def writes(self) -> tuple[FileWrite, ...]:
+        return self._writes.all
+
+    async def call_none(self, name: str, arguments: Mapping[str, object]) -> ToolAnswer:
+        """Answer a call where no tool was offered; it is traced and told like every other."""
+        return await self._traced(name, arguments, self._none)
+
+    async def _none(self, name: str, arguments: Mapping[str, object]) -> ToolAnswer:
+        self._access.refused(name, arguments, "no tool was offered", "tool_not_found")
+        return ToolAnswer(f"there is no tool '{one_line(name)}' here", "failed")
+
+    async def call(self, name: str, arguments: Mapping[str, object]) -> ToolAnswer:
+        """Run a tool and say what came of it, for the model; only cancellation leaves it as an exception."""
+        return await self._traced(name, arguments, self._outcome)
+
+    async def _traced(
+        self,
+        name: str,
+        arguments: Mapping[str, object],
+        work: Callable[[str, Mapping[str, object]], Awaitable[ToolAnswer]],
+    ) -> ToolAnswer:
+        """The answer of `work`, which gets its turn, is traced and told."""
+        async with self._turn:
+            began = time.monotonic()
+            with tracing.tool(name) as watched:
+                answer = await work(name, arguments)
+            traced = getattr(self._tools.get(name), "traced", str)(answer.text)
+            detail = clipped(printable(self._access.neutral(traced)), DETAIL)
+            use = ToolUse(one_line(name, 200), self._summary(name, arguments), answer.outcome, detail)
+            self._trace.append(use)
+            if watched is not None:
+                watched.called(outcome=answer.outcome, arguments=use.summary, answer=detail)
+            took = time.monotonic() - began
+        self._on_progress(SessionProgress("tool", f"{use.tool} {use.summary}".rstrip(), use, took))
+        return answer
+
+    async def _outcome(self, name: str, arguments: Mapping[str, object]) -> ToolAnswer:
+        tool = self._tools.get(name)
+        if tool is None and name in GRANTS:
+            return ToolAnswer(await self._denied(name, arguments), "refused")
+        if tool is None:
+            return ToolAnswer(self._unknown(name, arguments), "failed")
+        try:
+            if not getattr(tool, "checks_arguments", False):
+                argument_rules.check(tool.spec.parameters, arguments, closed=name in _OURS)
+            return ToolAnswer(await tool.call(arguments))
+        except ToolRefused as refused:
+            if not refused.audited:
+                self._access.refused(name, arguments, str(refused))
+            return ToolAnswer(f"refused: {refused}", "refused")
+        except ToolFailed as failed:
+            return ToolAnswer(f"failed: {failed}", "failed")
+        except Exception as error:  # a fault of the tool ends the call, not the session
+            return ToolAnswer(f"failed: the tool broke ({type(error).__name__})", "failed")
+
+    async def _denied(self, name: str, arguments: Mapping[str, object]) -> str:
+        """The answer to a call that was not granted. A tool with an audit of its own hears of it."""
+        nobody = ", which needs approval, and no person can be asked" if name in self._idle else ""
+        why = f"permission_denied: this session may not use `{name}`{nobody}; what would grant it: {GRANTS[name]}"
+        try:
+            if name in self._withheld:
+                await self._withheld[name].call(arguments)
+        except (ToolRefused, ToolFailed) as refused:
+            if not getattr(refused, "audited", True):
+                self._access.refused(name, arguments, why)
+        else:
+            self._access.refused(name, arguments, why)
+        return f"refused: {why}"
+
+    def _unknown(self, name: str, arguments: Mapping[str, object]) -> str:
+        """The answer to a call of a tool that the model has made up."""
+        self._access.refused(name, arguments, "there is no such tool", "tool_not_found")
+        return f"there is no tool '{one_line(name)}' here (tools: {', '.join(self._tools) or 'none'})"
+
+    def _summary(self, name: str, arguments: Mapping[str, object]) -> str:
+        summarise = getattr(self._tools.get(name), "summary", None)
+        try:
+            text = str(summarise(arguments)) if summarise is not None else _telling(arguments)
+        except Exception:  # odd arguments; the call has failed already
+            text = _telling(arguments)
+        return one_line(self._access.neutral(text), 200)
+
+
+def _telling(arguments: Mapping[str, object]) -> str:
+    """What says most about a call: its command, path or address; else all arguments."""
+    value = next((arguments[name] for name in _TELLING if name in arguments), arguments or "")
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+# ---------------------------------------------------------------- ours
+
+
+_OURS: Final[Mapping[str, Callable[[SessionWorkbench], Tool]]] = {
+    "read": lambda bench: ReadTool(bench._access),
+    "list": lambda bench: ListTool(bench._access),
+    "search": lambda bench: SearchTool(bench._access),
+    "write": lambda bench: WriteTool(bench._access, bench._writes),
+    "edit": lambda bench: EditTool(bench._access, bench._writes),
+    "fetch": lambda bench: FetchTool(bench._access),
+}
+_SPECS: Final = {tool.spec.name: tool.spec for tool in (ReadTool, ListTool, SearchTool, WriteTool, EditTool, FetchTool)}
+
+
+def specs_of(names: Sequence[str], more: Sequence[Tool] = ()) -> tuple[ToolSpec, ...]:
+    """What models are told about these tools, ours and `more`; those that a program names are known only to their
+    servers."""
+    known = {**_SPECS, **{tool.spec.name: tool.spec for tool in more}}
+    return tuple(known[name] for name in names if name in known)

@@ -1,0 +1,659 @@
+"""Run the cells of one notebook in one workspace, for the kernel, `%%prose` and `prose run NOTEBOOK`.
+
+A front end supplies an `Output` for each cell and an `Asker` for questions. Everything else happens here, so that all
+front ends produce the same outputs for the same cell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from prose_kernel.errors import CompileError, UsageError
+from prose_kernel.notebook.magics.registry import in_cell, statement
+from prose_kernel.notebook.scan import Segment, has_statements, looks_ahead, own_language, segments
+from prose_kernel.run import languages
+from prose_kernel.run.provenance import Cell, Opening, Provenance
+from prose_kernel.runtime.values import Value
+from prose_kernel.views.display import Display, Output, Problem
+from prose_kernel.views.stage import Stage, announced
+
+if TYPE_CHECKING:
+    from prose_kernel.notebook.checking import Printing
+    from prose_kernel.run.journal import Resumption
+    from prose_kernel.run.languages import Compiled, Language
+    from prose_kernel.run.settings import Settings
+    from prose_kernel.run.workspace import Named, Workspace
+    from prose_kernel.runtime.services import Asker, TaskFollowUp
+    from prose_kernel.runtime.statement_hook import StatementHook
+    from prose_kernel.views.cell_view import CellView
+    from prose_kernel.views.live_panel import LivePanel
+    from prose_kernel.views.output_window import Limits
+    from prose_kernel.views.run_record import RunRecord
+
+_CHANGE_ALL = (["run"], ["reset"], ["provider"], ["restore"], ["back"])
+"""Magics after which other names are known than before."""
+_ENDS_THE_RUN = re.compile(r"^%(?:reset|restore|back)\b.*$", re.MULTILINE)
+_LAST_WORDS = 0.5
+"""Seconds that cards of tasks have at the end to show how their tasks ended."""
+
+
+@dataclass(slots=True)
+class Ran:
+    """A cell of the current run: its text when it last finished (None: it never did), and when it was last tried;
+    `given` are the Python variables that went into it."""
+
+    language: Language
+    text: str | None = None
+    tried: str = ""
+    given: tuple[str, ...] = ()
+
+
+class GoesBack(Protocol):
+    """What may bring a running text back to where it was before one of its statements: a debugger."""
+
+    def text_begins(self) -> None:
+        """A program text begins to run."""
+        ...
+
+    def way_back(self) -> tuple[int, int] | None:
+        """The number of that statement, and of the first record of the journal that then counts no more; None unless a
+        person wants that. Asked when the text has been left."""
+        ...
+
+    def again(self, number: int) -> None:
+        """The text begins again, to be held before that statement."""
+        ...
+
+
+class Cells:
+    """A workspace fed cell by cell. All calls but `interrupt` belong to one event loop.
+
+    `cwd` is the notebook's directory, `language` that of a cell which names none. `overrides` are settings that a magic
+    has chosen.
+    """
+
+    def __init__(self, cwd: Path, asker: Asker, language: Language | None = None) -> None:
+        self.cwd = cwd
+        self.asker, self._announced = announced(asker)
+        self.language = language or languages.default()
+        self.overrides: dict[str, Any] = {}
+        self.show_warnings = True
+        self.stepwise = False  # whether cells show what the machine did, statement by statement
+        self._workspace: Workspace | None = None
+        self._stopped: Resumption | None = None  # a run that was restored, and whose last text was interrupted
+        self._task: asyncio.Task[object] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._in_program = False
+        self._record: RunRecord | None = None
+        self.ran: dict[object, Ran] = {}  # by cell, in the order in which they first ran
+        self.provenance = Provenance()
+        self.outside: Callable[[Cell, str], bool] = lambda cell, name: True
+        """Whether a Python variable is still what went into a cell."""
+        self.around: Callable[[Cell], AbstractAsyncContextManager[None]] = lambda cell: nullcontext()
+        """What has to happen around a cell that `%rerun` runs."""
+        self.rerun_elsewhere: Callable[[Sequence[Cell]], bool] = lambda cells: False
+        """Lets the front end run its own cells; false where it cannot."""
+        self._heard: Printing | None = None  # the cell that runs, where there are exercises
+        self._printing: Printing | None = None  # of the program that has run last
+        self.attempts: dict[str, int] = {}  # at exercises, that have failed since the last one that passed
+        self.solved: set[str] = set()  # exercises
+        self.last_problem: Problem | None = None  # of the cell that has failed last
+        self.last_journal: Path | None = None  # of the run that has ended here last
+        self.debugger: GoesBack | None = None
+        self._hooks: list[StatementHook] = []
+        self._view: CellView | None = None
+        # tasks: what earlier runs left, and the cards that are kept up to date
+        self.looked_back = False
+        self.earlier_follow_ups: list[tuple[Path, TaskFollowUp]] = []
+        self._kept: set[asyncio.Task[None]] = set()
+
+    # ------------------------------------------------------------ the workspace
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force. Raises `UsageError` when one makes no sense."""
+        from prose_kernel.run import settings
+
+        return settings.load(self.cwd, None, **self.overrides)
+
+    @property
+    def workspace(self) -> Workspace:
+        """The workspace, made at first use. Raises `UsageError` when a setting makes no sense."""
+        if self._workspace is None:
+            from prose_kernel.run.workspace import Start, Workspace
+
+            start = Start(self.cwd, notebook_path=self.notebook_path, language=self.language)
+            self._workspace = Workspace(self.settings, start, asker=self.asker)
+            self._hook(self._workspace)
+            self.provenance.listen(self._workspace)
+        return self._workspace
+
+    def _hook(self, workspace: Workspace) -> None:
+        for hook in self._hooks:
+            workspace.add_hook(hook)
+
+    def add_hook(self, hook: StatementHook) -> None:
+        """Let it look at each statement before it runs, here and in later runs."""
+        self._hooks.append(hook)
+        if self._workspace is not None:
+            self._workspace.add_hook(hook)
+
+    def remove_hook(self, hook: StatementHook) -> None:
+        self._hooks.remove(hook)
+        if self._workspace is not None:
+            self._workspace.remove_hook(hook)
+
+    @property
+    def started(self) -> Workspace | None:
+        """The workspace, if there is one yet."""
+        return self._workspace
+
+    def choose(self, **overrides: object) -> None:
+        """Who answers sessions and conditions, and what is recorded (`settings.WHO_ANSWERS`), here and in later runs.
+
+        Raises `UsageError` for nonsense; then nothing has changed.
+        """
+        from prose_kernel.run.settings import WHO_ANSWERS
+
+        before, workspace = dict(self.overrides), self.workspace
+        former = {name: getattr(workspace.settings, name) for name in WHO_ANSWERS}
+        self.overrides.update(overrides)
+        try:
+            chosen = self.settings
+            workspace.choose(**{name: getattr(chosen, name) for name in WHO_ANSWERS})
+            _ = workspace.services  # before the first cell has made them nothing has been checked yet
+        except UsageError:
+            self.overrides = before
+            if {name: getattr(workspace.settings, name) for name in WHO_ANSWERS} != former:
+                workspace.choose(**former)
+            raise
+
+    async def connect(self, address: str) -> None:
+        """Let other machines run commands, here and in later runs; `off`: this one. Raises `UsageError`; then nothing
+        has changed."""
+        await self.workspace.connect(address)
+        self.overrides["remote"] = address
+
+    @property
+    def notebook_path(self) -> str:
+        """The notebook's own path, as Jupyter tells it; "" where it does not."""
+        return os.environ.get("JPY_SESSION_NAME", "")
+
+    async def restore(self, how: Resumption, decisions: Mapping[str, bool] | None = None) -> None:
+        """Bring a run back: the next cell goes on with it. Nothing of a run has begun here. `decisions` confirm its
+        approvals beforehand.
+
+        Raises `UsageError` where another process runs it, `GateRejected` when nobody confirms its approvals, and
+        `ResumeMismatch`; then no run is here.
+        """
+        from prose_kernel.run import languages
+        from prose_kernel.run.settings import DECIDES
+        from prose_kernel.run.workspace import Start, Workspace
+
+        await self.end()
+        head = how.head
+        start = Start(
+            Path(head.directory),
+            supplied=head.supplied,
+            decisions=decisions or {},
+            notebook_path=head.notebook_path,
+            language=languages.LANGUAGES[head.language],
+        )
+        began = {name: value for name, value in head.settings.items() if name in DECIDES}
+        chosen = {**began, "state_dir": how.state_dir or self.settings.state_dir}
+        settings = replace(self.settings, **chosen)  # type: ignore[arg-type]
+        workspace = self._workspace = Workspace(settings, start, asker=self.asker, resumption=how)
+        self._hook(workspace)
+        self.provenance = Provenance(self.provenance)
+        self.provenance.listen(workspace)
+        self._in_program = True
+        last = how.journal.texts[-1].ended if how.journal.texts else None
+        self._stopped = how if last is not None and last.status == "interrupted" else None
+        self.ran = {
+            text.record.number: Ran(languages.LANGUAGES[text.record.language], text.record.text)
+            for text in how.journal.texts
+            if text.ended is not None and text.ended.status == "done"
+        }
+        try:
+            await workspace.restore()
+            self.provenance.settle()
+        except BaseException:
+            await self.end()
+            raise
+        finally:
+            self._in_program = False
+
+    async def end(self) -> None:
+        """End the run and every process of it; the next cell starts a new one."""
+        workspace, self._workspace, self._stopped = self._workspace, None, None
+        self._record, self.provenance, self.ran = None, Provenance(self.provenance), {}
+        if workspace is not None:
+            self.last_journal = workspace.journal or self.last_journal
+            await workspace.close()
+
+    async def reset(self) -> None:
+        """End the run and forget every name; the next cell starts anew in the notebook's directory."""
+        self._record, self.ran, former = None, {}, self.provenance
+        if self._workspace is not None:
+            self.last_journal = self._workspace.journal or self.last_journal
+            self._workspace.remove_listener(former)
+            self.provenance = Provenance(former)
+            self.provenance.listen(self._workspace)
+            await self._workspace.reset()
+
+    async def close(self) -> None:
+        """End the run and every process of it, and what goes on between cells."""
+        try:
+            await self.end()
+        finally:
+            await self._let_go()
+
+    def keep(self, work: asyncio.Task[None]) -> None:
+        """Work that goes on between cells, at the latest until `close`."""
+        self._kept.add(work)
+        work.add_done_callback(self._kept.discard)
+
+    async def _let_go(self) -> None:
+        """Give kept work a moment to show its last state, then cancel it."""
+        if not (kept := tuple(self._kept)):
+            return
+        await asyncio.wait(kept, timeout=_LAST_WORDS)
+        for work in kept:
+            work.cancel()
+        await asyncio.gather(*kept, return_exceptions=True)
+
+    def warm_up(self) -> None:
+        """Import what the first cell needs, ahead of time."""
+        from prose_kernel.language.source import Source
+        from prose_kernel.run.workspace import load_what_cells_need
+        from prose_kernel.views import cell_view, run_record
+
+        _ = cell_view, run_record
+        self.language.compile(Source.of(self.language.sample, "cell"))
+        load_what_cells_need(self.language)
+
+    @property
+    def record(self) -> RunRecord:
+        """What the cells of the run did, in little space."""
+        if self._record is None:
+            from prose_kernel.views.run_record import RunRecord
+
+            self._record = RunRecord()
+        return self._record
+
+    # ------------------------------------------------------------ a cell
+
+    @property
+    def printed(self) -> str:
+        """What the program that has run last has printed and given."""
+        return self._printing.text if self._printing is not None else ""
+
+    @property
+    def limits(self) -> Limits:
+        """How much of one command's output is displayed."""
+        from prose_kernel.views.output_window import Limits
+
+        settings = self.workspace.settings
+        return Limits(settings.display_cap, settings.display_lines)
+
+    async def run(
+        self,
+        code: str,
+        output: Output,
+        *,
+        live: bool,
+        language: Language | None = None,
+        opening: Opening | None = None,
+    ) -> Problem | None:
+        """Run a cell to its end. Never raises: what went wrong has been shown through `output.error` and is returned.
+
+        `live` tells that a person is watching; `language` is that of a cell whose first line does not name one;
+        `opening` is how the front end knows the cell. An interrupt ends the cell with a problem named
+        `KeyboardInterrupt`.
+        """
+        from prose_kernel.views.cell_view import CellView
+        from prose_kernel.views.problems import problem_of
+
+        self._task, self._loop = asyncio.current_task(), asyncio.get_running_loop()
+        token = in_cell.set(True)
+        view: CellView | None = None
+        failed = True
+        opening = opening or Opening.of(code, None, None)
+        self.provenance.begin(opening)
+        try:
+            panel = self._panel(Stage(output)) if live else None
+            output = panel.stage if panel is not None else output
+            if (self.cwd / "checks").is_dir():
+                from prose_kernel.notebook.checking import Printing
+
+                output = self._heard = Printing(output)
+            named = self._directory_name
+            view = CellView(output, live=live, limits=self.limits, directory_name=named, panel=panel)
+            value = await self._run(code, output, view, language)
+            view = self._view or view
+            view.finish(value)
+            failed = False
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and self._task is not None:
+                self._task.uncancel()
+            view = self._view or view
+            if view is not None:
+                view.fail()
+            problem = self._linked(problem_of(error, stderr_shown=view is not None and error is view.told_error))
+            if problem.ename != "UsageError":
+                self.last_problem = problem
+            output.error(problem)
+            return problem
+        finally:
+            self.provenance.end(failed=failed)
+            self.remember(opening, language, failed=failed)
+            in_cell.reset(token)
+            self._task = self._view = self._announced.stage = None
+        return None
+
+    def remember(self, opening: Opening, language: Language | None, *, failed: bool) -> None:
+        """A cell of the run is over. One that runs again takes its own place; without an id every cell is another."""
+        key = object() if opening.key.startswith("text:") else opening.key
+        code = _ENDS_THE_RUN.split(opening.code)[-1]  # what stands above belongs to a run that is over
+        ran = self.ran.setdefault(key, Ran(language or self.language))
+        ran.tried = code
+        if not failed:
+            ran.language, ran.text, ran.given = language or self.language, code, tuple(opening.given)
+
+    def _panel(self, stage: Stage) -> LivePanel:
+        """What somebody who watches a cell sees of what is under way."""
+        from prose_kernel.views.live_panel import LivePanel
+
+        self._announced.stage = stage
+        return LivePanel(
+            stage,
+            loops=lambda: self._workspace.loops() if self._workspace is not None else (),
+            asked=lambda request: self.workspace.answering(request),
+        )
+
+    async def again(self, cell: Cell, output: Output, view: CellView) -> None:
+        """Run a cell once more from within another one, shown there. Raises what its programs raise."""
+        calling, running = self.provenance.calling, view.language
+        failed = True
+        self.provenance.begin(replace(cell.opening))  # another run than the one before
+        try:
+            async with self.around(cell):
+                await self._run(cell.code, output, view, cell.opening.language)
+            failed = False
+        finally:
+            view.language = running
+            self.provenance.end(failed=failed)
+            cell.unfinished = failed
+            if calling is not None:
+                self.provenance.begin(calling)
+
+    def _linked(self, problem: Problem) -> Problem:
+        """An error that leads to its documentation, where that is on the web."""
+        if not problem.code:
+            return problem
+        from prose_kernel.run import reference
+
+        try:
+            return replace(problem, link=reference.link(problem.page, problem.code, self.settings.docs_url))
+        except UsageError:
+            return problem
+
+    async def _run(self, code: str, output: Output, view: CellView, language: Language | None = None) -> Value:
+        await self._tell_of_tasks(output, view)
+        if language is None:
+            language, code = own_language(code, self.language)
+        view.language = language
+        begins = code.lstrip()
+        if begins.startswith("%%"):
+            from prose_kernel.notebook.magics import tasks as task_magics
+
+            line, _, body = begins[2:].partition("\n")
+            if line.split(None, 1)[:1] and line.split(None, 1)[0] in task_magics.CELL_MAGICS:
+                await task_magics.run_cell(self, line.strip(), body, output, view)
+                return None
+        if begins.startswith("!"):
+            hint = f'exec "{begins[1:].strip().partition(chr(10))[0]}"'
+            raise UsageError("`!` does not run a command here", hint=statement(hint, language))
+        pieces = segments(code, language)
+        if pieces[0].magic and looks_ahead(pieces):
+            await self._preview(pieces, output, view)
+            return None
+        if page := _help_wanted(code):
+            output.page(self.help_page(page, language))
+            return None
+        if len(pieces) > 1:
+            self._check_whole(pieces, language)
+        value: Value = None
+        for piece in pieces:
+            if piece.magic:
+                from prose_kernel.notebook.magics.run import run_line
+
+                view.settle()
+                await run_line(self, piece.text, output, view)
+                view.language = language
+                value = None
+            elif has_statements(piece.text):
+                value = await self.program(piece.text, view, language=language)
+        return value
+
+    async def _tell_of_tasks(self, output: Output, view: CellView) -> None:
+        if not self.looked_back and not (self.cwd / self.settings.state_dir / "tasks").is_dir():
+            self.looked_back = True  # no earlier run has left tasks: nothing to load
+        if not self.looked_back or (self._workspace is not None and self._workspace.started_tasks is not None):
+            from prose_kernel.notebook.magics.tasks import tell_news
+
+            await tell_news(self, output, live=view.live)
+
+    async def _preview(self, pieces: list[Segment], output: Output, view: CellView) -> None:
+        """Run the magic that a cell begins with on the program below it, which does not run."""
+        from prose_kernel.notebook.magics.run import run_line
+
+        name, _, first = pieces[0].text.partition(" ")
+        for piece in pieces[1:]:
+            if piece.magic:
+                hint = f"move %{piece.text} to another cell"
+                raise UsageError(f"%{name} previews the program below it and cannot run %{piece.text}", hint=hint)
+        below = "".join(piece.text for piece in pieces[1:])
+        await run_line(self, name, output, view, first.lstrip() + below)
+
+    def _check_whole(self, pieces: list[Segment], language: Language) -> None:
+        """Check all magics and programs of a cell before any of it runs."""
+        from prose_kernel.notebook.magics.run import find
+
+        for piece in pieces:
+            if piece.magic:
+                find(piece.text, language)
+        if any(p.magic and p.text.split(None, 1)[:1] in _CHANGE_ALL for p in pieces):
+            return  # what is known will be different by then
+        lines: list[str] = []
+        for piece in pieces:
+            if not piece.magic:
+                own = piece.text.split("\n")
+                lines += own[len(lines) :]
+            else:
+                lines += [""] * (piece.line - len(lines))
+        compiled = self.workspace.compile("\n".join(lines), language=language)
+        if not compiled.ok:
+            raise CompileError(compiled.diagnostics, self._other_language("\n".join(lines), language))
+
+    def _other_language(self, text: str, language: Language) -> str | None:
+        """A hint for a text that is no program of its language, but a correct one of another."""
+        if language.completeness(text)[0] == "invalid" and text.split(None, 1)[1:]:  # one word fits too many languages
+            for other in languages.LANGUAGES.values():
+                if other is not language and not self.workspace.compile(text, language=other).diagnostics:
+                    return f"this is {other.title}: write %%{other.magic} on the first line of the cell"
+        return None
+
+    async def program(self, text: str, view: CellView, name: str = "cell", language: Language | None = None) -> Value:
+        """Compile and run program text in the current run, shown through `view`.
+
+        Raises what `Workspace.run` raises, and `CompileError`: then nothing of it was executed.
+        """
+        language = view.language = language or self.language
+        await self._go_on_with(text, language)
+        workspace = self.workspace
+        opening = self.provenance.calling
+        compiled = workspace.compile(text, name, language, opening.number if opening is not None else None)
+        if not compiled.ok:
+            raise CompileError(compiled.diagnostics, self._other_language(text, language) if name == "cell" else None)
+        if self.show_warnings:
+            view.warnings(compiled.diagnostics)
+        return await self._listen(workspace, compiled, view)
+
+    async def _go_on_with(self, text: str, language: Language) -> None:
+        """Where the text is the one that was interrupted when the restored run ended, be where that was: what it had
+        finished is not run again."""
+        from prose_kernel.run.journal import Resumption, interrupted_at
+        from prose_kernel.storage.journal_file import read
+
+        how, self._stopped = self._stopped, None
+        if how is None:
+            return
+        then = how.journal.texts[-1].record
+        if (then.text, then.language) == (text, language.name):
+            opening = self.provenance.calling
+            await self.end()
+            journal = read(how.journal.path)
+            await self.restore(Resumption(journal, rewind=interrupted_at(journal)))
+            self._stopped = None
+            if opening is not None:
+                self.provenance.begin(opening)
+
+    async def _listen(self, workspace: Workspace, compiled: Compiled, view: CellView) -> Value:
+        record = self.record
+        record.begin(compiled.source, view.language)
+        self._printing = self._heard
+        workspace.add_listener(record)
+        workspace.add_listener(view)
+        self._in_program = True
+        if self.debugger is not None:
+            self.debugger.text_begins()
+        back: tuple[int, int] | None = None
+        try:
+            with self._watched(workspace, view):
+                return await workspace.run(compiled, language=view.language)
+        except BaseException:
+            back = self.debugger.way_back() if self.debugger is not None else None
+            if back is None:
+                raise
+        finally:
+            self._in_program = False
+            workspace.remove_listener(view)
+            workspace.remove_listener(record)
+            record.end()
+        return await self._again(compiled, view, *back)
+
+    async def _again(self, compiled: Compiled, view: CellView, number: int, record: int) -> Value:
+        """Run a text again that was left to go back in it: answers from before `record` are those that it got."""
+        from prose_kernel.run.journal import Resumption
+        from prose_kernel.storage.journal_file import read
+        from prose_kernel.views.cell_view import CellView
+
+        assert self._workspace is not None
+        path = self._workspace.journal
+        assert path is not None
+        assert self.debugger is not None
+        await self.end()
+        view.settle()
+        panel = None
+        if view.panel is not None:
+            view.panel.end()
+            panel = self._panel(view.panel.stage)
+        view.output.clear()
+        language, opening = view.language, self.provenance.calling
+        await self.restore(Resumption(read(path), rewind=record))
+        if opening is not None:
+            self.provenance.begin(opening)
+        self._view = view = CellView(
+            view.output, live=view.live, limits=self.limits, directory_name=self._directory_name, panel=panel
+        )
+        view.language = language
+        self.debugger.again(number)
+        return await self._listen(self.workspace, compiled, view)
+
+    @contextmanager
+    def _watched(self, workspace: Workspace, view: CellView) -> Iterator[None]:
+        """Show what the machine does in here, where a person has asked for it."""
+        if not self.stepwise:
+            yield
+            return
+        from prose_kernel.views.machine_at_work import MachineAtWork
+
+        work = MachineAtWork(view.language, self.record.steps_of)
+        workspace.add_hook(work)
+        workspace.add_listener(work)
+        try:
+            yield
+        finally:
+            workspace.remove_listener(work)
+            workspace.remove_hook(work)
+            if (shown := work.display()) is not None:
+                view.aside(shown)
+
+    def _directory_name(self, path: str) -> str:
+        """A directory as outputs may name it: relative to the notebook's, "" for one elsewhere."""
+        try:
+            return str(Path(path).relative_to(self.cwd))
+        except ValueError:
+            return ""
+
+    # ------------------------------------------------------------ interrupt
+
+    @property
+    def running(self) -> bool:
+        return self._task is not None
+
+    def interrupt(self) -> None:
+        """End the running cell, from any thread; a second call also ends its `finally` bodies. Idle: nothing."""
+        workspace, task, loop = self._workspace, self._task, self._loop
+        if task is None or loop is None:
+            return
+        if self._in_program and workspace is not None:
+            workspace.interrupt()
+        else:
+            loop.call_soon_threadsafe(task.cancel)
+
+    # ------------------------------------------------------------ bindings for front ends
+
+    def names(self) -> Mapping[str, Named]:
+        """The names of the run, whichever language has bound them; none before the first cell."""
+        return self._workspace.bindings() if self._workspace is not None else {}
+
+    def values(self) -> Mapping[str, Value]:
+        """Their values."""
+        return {name: named.info.value for name, named in self.names().items()}
+
+    def inspect(self, code: str, cursor: int, detail: int = 0) -> Display | None:
+        """What is known about the word at a cursor position; None for nothing."""
+        from prose_kernel.notebook import inspection
+        from prose_kernel.notebook.magics import run as magics
+
+        _ = magics  # their names are known from now on
+        return inspection.inspect(self, code, cursor, detail)
+
+    def help_page(self, word: str, language: Language | None = None) -> Display:
+        """The page of a cell such as `plan?`. Raises `UsageError` when nothing is known about the word."""
+        from prose_kernel.notebook import inspection
+        from prose_kernel.notebook.magics import run as magics
+
+        _ = magics
+        found = inspection.describe(self, word, language or self.language)
+        if found is None:
+            raise UsageError(f"there is no help for {word}", hint="%help lists all magics, %bindings all names")
+        return found
+
+
+def _help_wanted(code: str) -> str | None:
+    """The word of a cell such as `plan?`, `?exec` or `%bindings?`; None for every other cell."""
+    text = code.strip()
+    if "\n" in text or not (text.endswith("?") or text.startswith("?")):
+        return None
+    word = text.strip("?").strip()
+    return word if word and all(c.isalnum() or c in "_-%" for c in word) else None

@@ -1,0 +1,224 @@
+"""Check the answer to an exercise: what the run holds by now, and what the program that ran last did.
+
+A check looks and changes nothing: expressions are evaluated beside the run, where nobody can be asked, and what
+happened is read from what is kept of it (`views/run_record.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from prose_kernel.errors import CompileError, RunError, UsageError
+from prose_kernel.runtime.ports import Stream
+from prose_kernel.runtime.values import ExecText, full_text
+from prose_kernel.views.display import Display, Output, Problem
+from prose_kernel.views.safety import clip, inline_code, inline_text, visible
+
+if TYPE_CHECKING:
+    from prose_kernel.language.flow import Step
+    from prose_kernel.notebook.cells import Cells
+    from prose_kernel.notebook.exercises import Check, Exercise
+    from prose_kernel.run.languages import Language
+    from prose_kernel.views.run_record import Activity
+
+_SHOWN: Final = 200
+_HEARD: Final = 100_000
+"""Characters of a cell's output that a check can see."""
+_NO_PROGRAM: Final = "no program has run yet"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """How one requirement is met; `found` says what there is instead."""
+
+    check: Check
+    passed: bool
+    found: str = ""
+
+
+async def findings(cells: Cells, exercise: Exercise, language: Language) -> tuple[Finding, ...]:
+    """Look at every requirement of an exercise. Raises `UsageError` for a check that cannot be evaluated."""
+    return tuple([await _finding(cells, check, language) for check in exercise.checks])
+
+
+async def _finding(cells: Cells, check: Check, language: Language) -> Finding:
+    feature = check.feature
+    if feature == "value":
+        return await _value(cells, check, language)
+    if not cells.record.cells:
+        return Finding(check, False, _NO_PROGRAM)
+    if feature == "output":
+        text = cells.printed.strip()
+        return Finding(check, _fits(check, text), f"it printed {_quoted(text)}" if text else "it printed nothing")
+    if feature == "step":
+        return _step(cells, check)
+    return _happened(cells.record.cells[-1].activities, check)
+
+
+class Printing:
+    """An `Output` that hears what programs print and give, for checks of it; everything goes on to the real one."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._parts: list[str] = []
+        self._size = 0
+
+    @property
+    def text(self) -> str:
+        return "".join(self._parts)
+
+    def _hear(self, text: str) -> None:
+        if self._size < _HEARD:
+            self._parts.append(text)
+            self._size += len(text)
+
+    def stream(self, name: Stream, text: str) -> None:
+        if name == "stdout":
+            self._hear(text)
+        self._output.stream(name, text)
+
+    def display(self, display: Display, display_id: str | None = None) -> None:
+        self._output.display(display, display_id)
+
+    def update(self, display: Display, display_id: str) -> None:
+        self._output.update(display, display_id)
+
+    def result(self, display: Display) -> None:
+        self._hear(display.data.get("text/plain", ""))
+        self._output.result(display)
+
+    def error(self, problem: Problem) -> None:
+        self._output.error(problem)
+
+    def clear(self, *, wait: bool = False) -> None:
+        self._output.clear(wait=wait)
+
+    def page(self, display: Display) -> None:
+        self._output.page(display)
+
+
+# ---------------------------------------------------------------- values
+
+
+async def _value(cells: Cells, check: Check, language: Language) -> Finding:
+    assert check.value is not None
+    workspace = cells.started
+    if workspace is None or not workspace.begun:
+        return Finding(check, False, _NO_PROGRAM)
+    try:
+        value = await workspace.machine_of(language).evaluate(check.value)
+    except RunError as problem:
+        return Finding(check, False, problem.message)
+    except UsageError as problem:  # what the expression calls asks somebody, or goes on for ever
+        return Finding(check, False, str(problem))
+    except CompileError as problem:
+        first = next((one.message for one in problem.diagnostics), str(problem))
+        raise UsageError(f"the check {check.value!r} is no expression of {language.title}: {first}") from None
+    if check.is_ is msgspec.UNSET and check.contains is None and check.matches is None:
+        return Finding(check, value is True, f"it is {_quoted(language.text_of(value))}")
+    text = language.text_of(value)
+    passed = _same(value, check.is_) if check.is_ is not msgspec.UNSET else _fits(check, text)
+    return Finding(check, passed, f"it is {language.kind_of(value)}: {_quoted(text)}")
+
+
+def _same(value: Any, expected: Any) -> bool:
+    """Equality of data; `true` is not 1."""
+    if isinstance(value, bool) or isinstance(expected, bool):
+        return value is expected
+    if isinstance(value, str | ExecText) and isinstance(expected, str):
+        return full_text(value).rstrip("\n") == expected.rstrip("\n")
+    if isinstance(value, list | tuple) and isinstance(expected, list | tuple):
+        return len(value) == len(expected) and all(map(_same, value, expected))
+    if isinstance(value, Mapping) and isinstance(expected, Mapping):
+        return value.keys() == expected.keys() and all(_same(value[key], expected[key]) for key in value)
+    return bool(value == expected)
+
+
+def _fits(check: Check, text: str) -> bool:
+    if check.matches is not None:
+        return re.search(check.matches, text) is not None
+    if check.contains is not None:
+        return check.contains in text
+    return isinstance(check.is_, str) and text.strip() == check.is_.strip()
+
+
+def _quoted(text: str) -> str:
+    return f'"{clip(text, _SHOWN)}"' if text.strip() else "empty"
+
+
+# ---------------------------------------------------------------- what happened
+
+
+def _happened(activities: list[Activity], check: Check) -> Finding:
+    feature = check.feature
+    if feature == "parallel":
+        branches: dict[int, set[int]] = {}
+        for one in activities:
+            for step in one.branches:
+                branches.setdefault(step.parallel, set()).add(step.index)
+        most = max((len(each) for each in branches.values()), default=0)
+        wanted = check.parallel or 0
+        passed = most >= wanted if check.at_least else most == wanted
+        return Finding(check, passed, f"{_count(most, 'branch')} ran side by side")
+    if feature in ("command", "session", "judged", "gate"):
+        part = getattr(check, feature)
+        kind = "judgement" if feature == "judged" else feature
+        texts = [one.label for one in activities if one.kind == kind]
+        noun = {"judged": "condition"}.get(feature, feature)
+        said = f"the last one: {_quoted(texts[-1])}" if texts else f"there was no {noun}"
+        return Finding(check, any(part in text for text in texts), said)
+    kind = feature.removesuffix("s")
+    count = sum(one.kind == kind for one in activities)
+    wanted = getattr(check, feature)
+    return Finding(check, count >= wanted if check.at_least else count == wanted, f"there was {_count(count, kind)}")
+
+
+def _count(count: int, noun: str) -> str:
+    plural = "es" if noun.endswith("ch") else "s"
+    return f"{count:,} {noun}{'' if count == 1 else plural}" if count else f"no {noun}"
+
+
+def _step(cells: Cells, check: Check) -> Finding:
+    kinds = _kinds(cells.record.cells[-1].flow())
+    return Finding(check, check.step in kinds, f"the program has {', '.join(sorted(kinds)) or 'no steps'}")
+
+
+def _kinds(steps: tuple[Step, ...]) -> set[str]:
+    found: set[str] = {step.kind for step in steps}
+    return found.union(*[_kinds(way.steps) for step in steps for way in step.ways])
+
+
+# ---------------------------------------------------------------- feedback
+
+
+def feedback(name: str, exercise: Exercise, found: tuple[Finding, ...], attempt: int) -> Display:
+    """What the learner reads. `attempt` counts the checks that have failed before: each gives one hint more."""
+    wrong = [one for one in found if not one.passed]
+    head = f"{name}: done, all requirements are met" if not wrong else f"{name}: not yet, {_met(found)}"
+    markdown, plain = [f"**{inline_text(head)}**", ""], [head]
+    for one in found:
+        mark = "✓" if one.passed else "✗"
+        said = "" if one.passed else f" ({one.found})"
+        markdown.append(f"- {mark} {_with_code(one.check.expects)}{inline_text(said)}")
+        plain.append(visible(f"  {mark} {one.check.expects}{said}"))
+    for number, hint in enumerate(wrong[0].check.hints[:attempt] if wrong else (), 1):
+        markdown += ["", f"Hint {number}: {_with_code(hint)}"]
+        plain.append(visible(f"  hint {number}: {hint}"))
+    points = exercise.points if not wrong else 0
+    facts = {"exercise": name, "points": points, "of": exercise.points}
+    return Display({"text/markdown": "\n".join(markdown), "text/plain": "\n".join(plain)}, facts)
+
+
+def _met(found: tuple[Finding, ...]) -> str:
+    return f"{sum(one.passed for one in found):,} of {len(found):,} requirements are met"
+
+
+def _with_code(text: str) -> str:
+    """A sentence of a teacher in which code stands between backticks, as Markdown in which nothing else acts."""
+    parts = re.split(r"`([^`]+)`", text)
+    return "".join(inline_code(part) if number % 2 else inline_text(part) for number, part in enumerate(parts))

@@ -1,0 +1,388 @@
+"""A notebook as one program, and a program as a notebook.
+
+A program of several cells is their texts one below the other. What only cells may do is written as programs do it
+(`Language.merged`); magics become comments, and options of `prose run` at the top; words of a notebook are comments.
+What cannot be said in one program is refused, with the reason. Blank lines are kept: between two cells there is one,
+and a cell that has another number of them above it says so in its metadata.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from prose_kernel.errors import UsageError
+from prose_kernel.language.fixes import replaced
+from prose_kernel.language.half_typed import literals
+from prose_kernel.language.source import Source
+from prose_kernel.notebook.scan import has_statements, looks_ahead, own_language, segments
+from prose_kernel.run import languages
+from prose_kernel.run.languages import Compiled, Language
+
+ROUNDS = 8
+"""How often a joined text is changed and compiled again; each round mends all that the one before has shown."""
+
+_OPTIONS = {"input": "--input", "provider": "--provider", "judge": "--judge", "trust": "--trust", "remote": "--remote"}
+_LOOKS = frozenset(
+    (
+        *("bindings", "binding", "agents", "blocks", "state", "help", "explain", "boundaries", "history", "usage"),
+        *("prompt", "plan", "graph", "timeline", "profile", "tasks", "warnings", "clear", "export", "report", "show"),
+        *("stale", "check"),
+    )
+)
+"""Magics that only look: a program runs the same without them."""
+_SETTINGS = frozenset((*_OPTIONS, "cassette", "cd", "cwd", "gate"))  # alone they look, too
+
+
+_RESETS = re.compile(r"^%reset\b.*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A cell to export: its name in messages, and how many blank lines stand above it. `left_out` says why it is no
+    part of the program; it is kept as a comment then."""
+
+    text: str
+    name: str
+    words: bool = False
+    left_out: str = ""
+    gap: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A program, the options of `prose run` that it needs, and remarks about what was left out."""
+
+    text: str
+    language: Language
+    options: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+# ---------------------------------------------------------------- a program of cells
+
+
+def as_program(parts: Iterable[Part], default: Language, read: Callable[[str], tuple[str, Language]]) -> Exported:
+    """One program that does what the cells do. `read` gives the text of a program file that `%run` names.
+
+    Raises `UsageError`, with the reason, for what cannot be one program.
+    """
+    return _Program(default, read).of(list(parts))
+
+
+@dataclass(slots=True)
+class _Program:
+    """A program while it is put together: its lines, and the cell that each came from."""
+
+    default: Language
+    read: Callable[[str], tuple[str, Language]]
+    lines: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    options: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    spoken: dict[str, list[str]] = field(default_factory=dict)
+
+    def of(self, parts: Sequence[Part]) -> Exported:
+        parts = self._since_reset(parts)
+        language = self._one_language(parts)
+        for part in parts:
+            text = self._text(part, language)
+            if text.strip():
+                self._add(text, part)
+        text = self._merged("\n".join(self.lines).rstrip() + "\n" if self.lines else "", language)
+        if self.options:
+            text = f"# prose run {' '.join(self.options)} FILE\n\n{text}"
+        return Exported(text, language, tuple(self.options), tuple(self.remarks))
+
+    def _since_reset(self, parts: Sequence[Part]) -> Sequence[Part]:
+        """The cells of the last run of a notebook: those from the last `%reset` on."""
+        for number in range(len(parts) - 1, -1, -1):
+            part = parts[number]
+            found = None if part.words or part.left_out else list(_RESETS.finditer(part.text))
+            if found:
+                self.remarks.append(f"{part.name} begins a new run; what stands above its %reset is left out")
+                rest = replace(part, text=part.text[found[-1].end() :].lstrip("\n"))
+                return [rest, *parts[number + 1 :]]
+        return parts
+
+    def _one_language(self, parts: Sequence[Part]) -> Language:
+        used: dict[str, tuple[Language, list[str]]] = {}
+        for part in parts:
+            if not part.words and not part.left_out:
+                language, text = own_language(part.text, self.default)
+                if any(not piece.magic and has_statements(piece.text) for piece in segments(text, language)):
+                    used.setdefault(language.name, (language, []))[1].append(part.name)
+        if len(used) > 1:
+            listed = "; ".join(f"{language.title}: {', '.join(names)}" for language, names in used.values())
+            raise UsageError(
+                f"the cells are in several languages, and a program is in one ({listed})",
+                hint="prose run NOTEBOOK.ipynb runs all of them in one run",
+            )
+        return next((language for language, _ in used.values()), self.default)
+
+    def _add(self, text: str, part: Part) -> None:
+        lines = text.rstrip().split("\n")  # white space at the end of a cell means nothing
+        while lines and not lines[0].strip():
+            del lines[0]
+        added = [*([""] * part.gap if self.lines else []), *lines]
+        self.lines += added
+        self.names += [part.name] * len(added)
+
+    # ------------------------------------------------------------ one cell
+
+    def _text(self, part: Part, language: Language) -> str:
+        if part.words:
+            return comment(part.text)
+        if part.left_out:
+            self.remarks.append(f"{part.name} is left out: {part.left_out}")
+            return comment(f"{part.name} is left out: {part.left_out}\n{part.text.strip()}")
+        _, text = own_language(part.text, self.default)
+        begins = text.lstrip()
+        if begins.startswith(("%%", "!")) or re.fullmatch(r"\??[\w%-]+\?|\?[\w%-]+", begins.strip()):
+            if begins.startswith("%%"):
+                self.remarks.append(f"{part.name} is left out: {begins.split()[0]} is no statement")
+            return comment(part.text.strip())
+        pieces = segments(text, language)
+        if pieces and pieces[0].magic and looks_ahead(pieces):
+            return comment(part.text.strip())
+        return "\n".join(
+            self._magic(piece.text, part.name, language) if piece.magic else piece.text.strip("\n") for piece in pieces
+        )
+
+    def _magic(self, line: str, name: str, language: Language) -> str:
+        """What a magic line becomes."""
+        word, _, rest = line.partition(" ")
+        if languages.of_magic(word) is not None:  # as magics are written in Python
+            word, _, rest = rest.strip().partition(" ")
+        rest = rest.strip()
+        shown = comment(f"%{line}")
+        if word == "run" and rest:
+            text, other = self.read(shlex.split(rest)[0])
+            if other is not language:
+                raise UsageError(f"{name}: %run {rest} runs {other.title}, and this program is {language.title}")
+            return f"{shown}\n{text.rstrip()}"
+        if word in ("cd", "cwd") and rest and (changes := language.change_directory(shlex.split(rest)[0])):
+            return f"{shown}\n{changes}"
+        if word == "gate" and len(decided := rest.split()) >= 2 and decided[0] in ("approve", "reject"):
+            self.options.append(f"{'--yes' if decided[0] == 'approve' else '--no'} {shlex.quote(decided[1])}")
+        elif word == "cassette" and rest:
+            self.options += _cassette(rest)
+        elif word in _OPTIONS and rest:
+            self.options += _option(word, rest)
+        elif word in ("restore", "back"):
+            raise UsageError(f"{name}: %{word} brings back another state of the run, which a program cannot")
+        elif word not in _LOOKS and word not in _SETTINGS:
+            self.remarks.append(f"{name}: %{line} is left out")
+        return shown
+
+    # ------------------------------------------------------------ the whole text
+
+    def _merged(self, text: str, language: Language) -> str:
+        """The text as a program. Raises `UsageError` for one that cannot be."""
+        for _ in range(ROUNDS):
+            compiled = language.compile(Source.of(text, "program"))
+            edits = {edit.span: edit for edit in language.merged(compiled)}
+            if compiled.ok or not edits:
+                break
+            text = replaced(text, edits.values())
+        self._check(compiled, language)
+        return text
+
+    def _check(self, compiled: Compiled, language: Language) -> None:
+        wrong = next((d for d in compiled.diagnostics if d.severity == "error"), None)
+        if wrong is not None:
+            name = self.names[wrong.line - 1] if wrong.line <= len(self.names) else ""
+            raise UsageError(f"{name}: this cannot be one program: {wrong.message} [{wrong.code}]", hint=wrong.hint)
+        last = self.names[-1] if self.names else ""
+        for span in language.ends(compiled.program):
+            line = compiled.source.line_column(span.start)[0]
+            if self.names[line - 1] != last:
+                raise UsageError(
+                    f"{self.names[line - 1]}: `{compiled.source.line_text(line).strip()}` ends this cell alone,"
+                    " and would end the whole program",
+                    hint="put what follows it into `else`, or make a block of the cell",
+                )
+
+
+def _option(word: str, rest: str) -> Iterator[str]:
+    """What a magic becomes for a shell."""
+    words = shlex.split(rest)
+    if word == "provider" and words[:1] == ["scripted"] and len(words) == 2:
+        yield f"--provider scripted --script {shlex.quote(words[1])}"
+    elif word == "input":  # as the magic reads it
+        value = words[0].partition("=")[2] if len(words) == 1 else rest.partition("=")[2].strip()
+        yield f"--input {rest.partition('=')[0].strip()}={shlex.quote(value)}"
+    else:
+        yield " ".join((_OPTIONS[word], *map(shlex.quote, words)))
+
+
+def _cassette(rest: str) -> Iterator[str]:
+    words = shlex.split(rest)
+    while words:
+        word = words.pop(0)
+        if word in ("--mode", "--stale") and words:
+            yield f"--cassette-{word[2:]} {shlex.quote(words.pop(0))}"
+        elif not word.startswith("-"):
+            yield f"--cassette {shlex.quote(word)}"
+
+
+def comment(text: str) -> str:
+    """Words as comment lines."""
+    return "\n".join(f"# {line}" if line else "#" for line in text.split("\n"))
+
+
+# ---------------------------------------------------------------- a notebook of a program
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A cell of a notebook that is made of a program; `gap` is the number of blank lines above it."""
+
+    kind: Literal["code", "markdown"]
+    text: str
+    gap: int
+
+
+def as_cells(program: Any, source: Source, language: Language) -> list[Piece]:
+    """The cells of a program: comments between top-level statements become Markdown, statements code.
+
+    Cells begin at top-level statements with a blank line or a comment above them, and never between a name's use and
+    its definition below. The program has no errors.
+    """
+    lines = source.text.split("\n")
+    words = _comment_lines(program, source, language, lines)
+    starts = _starts(program, source, language)
+    pieces: list[list[str]] = []
+    kinds: list[Literal["code", "markdown"]] = []
+    gaps: list[int] = []
+    blank = 0
+    for number, line in enumerate(lines, 1):
+        if not line.strip() and not _inside(program, source, number):
+            blank += 1
+            continue
+        kind: Literal["code", "markdown"] = "markdown" if number in words else "code"
+        begins = not pieces or kind != kinds[-1] or blank > 0
+        if begins and (not pieces or kind == "markdown" or kinds[-1] == "markdown" or number in starts):
+            pieces.append([line])
+            kinds.append(kind)
+            gaps.append(blank)
+        else:
+            pieces[-1] += [*[""] * blank, line]
+        blank = 0
+    return [_piece(*parts) for parts in zip(kinds, pieces, gaps, strict=True)]
+
+
+def _piece(kind: Literal["code", "markdown"], lines: Sequence[str], gap: int) -> Piece:
+    words = "\n".join(line[2:] for line in lines)
+    if kind == "markdown" and words.strip():
+        return Piece("markdown", words, gap)
+    return Piece("code", "\n".join(lines), gap)
+
+
+_WORDS = re.compile(r"#(?: .*\S.*)?")
+_MARKER = re.compile(r"#[# \t]*NBVAL_\w+[ \t]*")
+
+
+def _comment_lines(program: Any, source: Source, language: Language, lines: Sequence[str]) -> set[int]:
+    """The numbers of lines that hold words for people and stand between top-level statements."""
+    found = {
+        number
+        for number, line in enumerate(lines, 1)
+        if _WORDS.fullmatch(line) and not _MARKER.fullmatch(line) and not _inside(program, source, number)
+    }
+    for region in literals(source.text, language.delimiters):
+        if region.inside != "comment":
+            first, last = (source.line_column(at)[0] for at in (region.start, max(region.start, region.end - 1)))
+            found.difference_update(range(first + 1, last + 1))
+    allowed = {source.line_column(offset)[0] for offset in _boundaries(program, source, language)}
+    return {number for number in found if _next_code(number, found, lines) in {None, *allowed}}
+
+
+def _next_code(number: int, words: set[int], lines: Sequence[str]) -> int | None:
+    """The number of the next line that is code; None at the end."""
+    for later in range(number + 1, len(lines) + 1):
+        if later not in words and lines[later - 1].strip():
+            return later
+    return None
+
+
+def _inside(program: Any, source: Source, number: int) -> bool:
+    """Whether a line is inside of a top-level statement, below its first line."""
+    start = source.line_starts[number - 1]
+    return any(item.span.start < start < item.span.end for item in program.items)
+
+
+def _starts(program: Any, source: Source, language: Language) -> set[int]:
+    """The numbers of lines with which a cell of code may begin: comments in the code belong to what is below."""
+    found = {source.line_column(offset)[0] for offset in _boundaries(program, source, language)}
+    for number in sorted(found):
+        while number > 1 and source.line_text(number - 1).startswith("#"):
+            number -= 1
+        found.add(number)
+    return found
+
+
+def _boundaries(program: Any, source: Source, language: Language) -> list[int]:
+    """Where a cell may begin: at top-level statements, unless something above uses a name that is defined there or
+    below. None where the program may end early, because in a cell that would end the cell alone."""
+    starts = [item.span.start for item in program.items]
+    if any(language.ends(program)):
+        return starts[:1]
+    defined: dict[int, int] = {}
+    used: dict[int, int] = {}
+    for one in language.index(program, source).occurrences:
+        if one.symbol is not None:
+            places = defined if one.defines else used
+            places[id(one.symbol)] = min(one.start, places.get(id(one.symbol), one.start))
+    apart = [(at, defined[symbol]) for symbol, at in used.items() if defined.get(symbol, -1) > at]
+    return [start for start in starts if not any(use < start <= definition for use, definition in apart)]
+
+
+def notebook_data(pieces: Sequence[Piece], language: Language) -> dict[str, Any]:
+    """A notebook file of these cells, for the kernel of their language. The ids of cells depend on their text alone."""
+    from prose_kernel._version import __version__
+
+    known: set[str] = set()
+    return {
+        "cells": [_cell(piece, known, first=number == 0) for number, piece in enumerate(pieces)],
+        "metadata": {
+            "kernelspec": {
+                "display_name": language.title.removeprefix("Open"),
+                "language": language.magic,
+                "name": language.magic,
+            },
+            "language_info": {
+                "file_extension": language.suffixes[0],
+                "mimetype": f"text/x-{language.magic}",
+                "name": language.magic,
+                "pygments_lexer": language.magic,
+                "version": __version__,
+            },
+        },
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+
+
+def _cell(piece: Piece, known: set[str], *, first: bool) -> dict[str, Any]:
+    count = 0
+    while (name := hashlib.sha256(f"{piece.kind}\n{count}\n{piece.text}".encode()).hexdigest()[:12]) in known:
+        count += 1
+    known.add(name)
+    usual = 0 if first else 1
+    metadata = {"prose": {"gap": piece.gap}} if piece.gap != usual else {}
+    source = piece.text.splitlines(keepends=True)
+    if piece.kind == "markdown":
+        return {"cell_type": "markdown", "id": name, "metadata": metadata, "source": source}
+    return {
+        "cell_type": "code",
+        "execution_count": None,
+        "id": name,
+        "metadata": metadata,
+        "outputs": [],
+        "source": source,
+    }

@@ -1,0 +1,89 @@
+"""Help for the word at the cursor: a binding, keyword, property, agent, block, imported program or magic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prose_kernel.language.half_typed import inside
+from prose_kernel.language.typed_answers import words_of
+from prose_kernel.notebook.magics import tables
+from prose_kernel.notebook.magics.registry import MAGICS
+from prose_kernel.notebook.scan import spoken
+from prose_kernel.run.languages import Language
+from prose_kernel.runtime.values import Reference
+from prose_kernel.views import cards
+from prose_kernel.views.display import Display
+from prose_kernel.views.safety import fenced, preview
+from prose_kernel.views.words import documentation, entry_of, is_property, word_at
+
+if TYPE_CHECKING:
+    from prose_kernel.notebook.cells import Cells
+    from prose_kernel.run.workspace import Named
+
+
+def inspect(cells: Cells, code: str, cursor: int, detail: int = 0) -> Display | None:
+    """What is known about the word that the cursor is in or just behind; None for nothing.
+
+    In a text only an interpolated name is looked up; in a comment nothing. `detail` 1 shows a binding whole.
+    """
+    word, start = word_at(code, cursor)
+    if not word:
+        return None
+    language, code = spoken(code, cells.language)
+    where, _ = inside(code, start, language.delimiters)
+    if where == "comment" or (where != "code" and not _interpolated(code, start)):
+        return None
+    return describe(cells, word, language, whole=detail > 0, property_first=is_property(code, start, word))
+
+
+def _interpolated(code: str, start: int) -> bool:
+    return start > 0 and code[start - 1] == "{"
+
+
+def describe(
+    cells: Cells, word: str, language: Language, *, whole: bool = True, property_first: bool = False
+) -> Display | None:
+    """What is known about a word: bindings, agents, functions and imported programs before the language's own words."""
+    if word.startswith("%"):
+        return _magic(word[1:])
+    word = word.removeprefix("@")
+    if property_first and word in language.words().properties:
+        return documentation(word, language.words().properties[word], language)
+    return _defined(cells, word, whole) or _word(word, language) or _magic(word)
+
+
+def _defined(cells: Cells, word: str, whole: bool) -> Display | None:
+    workspace = cells.started
+    if workspace is None:
+        return None
+    if (named := cells.names().get(word)) is not None:
+        return tables.binding(cells, word) if whole else _brief(word, named)
+    found = next((one for one in workspace.definitions() if one.definition.name == word), None)
+    if found is None:
+        return None
+    kind, text = found.definition.kind, found.definition.text.rstrip()
+    quoted = fenced(text, found.language.magic)
+    return Display({"text/markdown": f"**{kind}**\n\n{quoted}", "text/plain": f"{kind}\n\n{text}"})
+
+
+def _brief(name: str, named: Named) -> Display:
+    text, rest = preview(cards.readable(named.info.value, named.language), lines=30, characters=4000)
+    tail = f"\n… ({rest})" if rest else ""
+    value, kind = named.info.value, named.kind
+    if isinstance(value, Reference) and value.schema is not None:
+        kind += f": {words_of(value.schema)}"
+    shown = f"{name}: {kind}\n\n{text}{tail}"
+    return Display({"text/markdown": f"`{name}` {kind}\n\n{fenced(text)}{tail}", "text/plain": shown})
+
+
+def _word(word: str, language: Language) -> Display | None:
+    entry = entry_of(language, word)
+    return documentation(word, entry, language) if entry else None
+
+
+def _magic(word: str) -> Display | None:
+    found = MAGICS.get(word)
+    if found is None:
+        return None
+    text = f"{found.usage}\n\n{found.summary}"
+    return Display({"text/markdown": f"`{found.usage}`\n\n{found.summary}", "text/plain": text})

@@ -1,0 +1,1 @@
+"""Line magics: one module for each subject."""

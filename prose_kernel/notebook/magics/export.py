@@ -1,0 +1,99 @@
+"""The magic `%export`: the notebook so far as one program."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING
+
+from prose_kernel.errors import UsageError
+from prose_kernel.notebook.magics.registry import Call, below, magic, read_program, use
+from prose_kernel.views.display import Display, paragraph
+from prose_kernel.views.safety import fenced, inline_code, inline_text, visible
+
+if TYPE_CHECKING:
+    from prose_kernel.notebook.cells import Cells
+    from prose_kernel.notebook.exporting import Part
+    from prose_kernel.run.languages import Language
+
+
+@magic(
+    "%export [FILE] [--force]",
+    "write the notebook so far as one program that does the same; without FILE show it",
+)
+async def export(call: Call) -> None:
+    from prose_kernel.notebook.exporting import as_program
+
+    words = [word for word in call.words if word != "--force"]
+    use(call, export, 0, 2)
+    if len(words) > 1 or any(word.startswith("-") for word in words):
+        raise UsageError(f"%export: too many words: {' '.join(words)}", hint=f"usage: {export.usage}")
+    name = words[0] if words else ""
+
+    def read(file: str) -> tuple[str, Language]:
+        source, language = read_program(call, file, export)
+        return source.text, language
+
+    made = as_program(parts(call.cells), call.cells.language, read)
+    if not made.text.strip():
+        return call.show(paragraph("No cell of this run has finished yet."))
+    if not name:
+        text = made.text.rstrip("\n")
+        markdown = "\n\n".join((fenced(text, made.language.magic), *map(inline_text, made.remarks)))
+        return call.show(
+            Display(
+                {"text/markdown": markdown, "text/plain": "\n\n".join((visible(text), *map(visible, made.remarks)))}
+            )
+        )
+    text_of_file = made.text.replace(" FILE\n", f" {shlex.quote(name)}\n", 1) if made.options else made.text
+    write(call, name, text_of_file, made.language, force="--force" in call.words)
+    command = " ".join(("prose run", *made.options, shlex.quote(name)))
+    markdown, plain = (
+        "\n\n".join((f"{code(name)} is written: {code(command)} runs it.", *map(text, made.remarks)))
+        for code, text in ((inline_code, inline_text), (visible, visible))
+    )
+    return call.show(Display({"text/markdown": markdown, "text/plain": plain}))
+
+
+def parts(cells: Cells) -> list[Part]:
+    """The cells of the run, each as it was when it last finished; one that never finished is left out.
+
+    Their order is that of the notebook, where the front end tells it (a cell that was deleted is none of them then),
+    else that in which they first ran.
+    """
+    from prose_kernel.notebook.exporting import Part
+
+    ran = dict(cells.ran)
+    if order := cells.provenance.order:
+        ran = {key: ran[key] for key in order if key in ran}
+    found: list[Part] = []
+    for cell in ran.values():
+        text = cell.text if cell.text is not None else cell.tried
+        name = f"cell {len(found) + 1}"
+        if cell.given:
+            hint = "bind the value in the program, or make it an input"
+            raise UsageError(
+                f"%export: {name} takes {', '.join(cell.given)} from Python, which no program can", hint=hint
+            )
+        if text.strip() and not _EXPORTS.match(text.strip()):
+            magic = f"%%{cell.language.magic}\n" if cell.language is not cells.language else ""
+            found.append(Part(magic + text, name, left_out="" if cell.text is not None else "it failed"))
+    return found
+
+
+_EXPORTS = re.compile(r"%(?:\w+ )?export\b.*\Z")
+
+
+def write(call: Call, name: str, text: str, language: Language, *, force: bool) -> None:
+    """Raises `UsageError` for a name that does not fit, or that something else has."""
+    from prose_kernel.access import plain_files
+
+    if not name.endswith(language.suffixes):
+        raise UsageError(f"%export: the name of a program in {language.title} ends with {language.suffixes[0]}")
+    path = below(call.cells, name)
+    try:
+        if path.exists() and not force and plain_files.read_text(path, errors="replace") != text:
+            raise UsageError(f"%export: {name} exists", hint=f"to replace it: %export {name} --force")
+        plain_files.write_whole(path, text, in_place=True)
+    except OSError as problem:
+        raise UsageError(f"%export: {name} cannot be written: {(problem.strerror or 'unknown').lower()}") from None

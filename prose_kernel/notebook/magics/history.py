@@ -1,0 +1,270 @@
+"""Magics about the run's past: `%restore` after a kernel restart, `%history`, and `%back` to an earlier cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prose_kernel.errors import UsageError
+from prose_kernel.notebook.magics.registry import Call, magic, taken, use
+from prose_kernel.notebook.magics.tables import short_path
+from prose_kernel.runtime.asker import serial
+from prose_kernel.views.display import Display, paragraph, table
+from prose_kernel.views.safety import clip, fenced, inline_code, visible
+
+if TYPE_CHECKING:
+    from prose_kernel.notebook.cells import Cells
+    from prose_kernel.runtime.journal_records import Asked, Text
+    from prose_kernel.storage.journal_file import JournalRead, TextRead
+    from prose_kernel.storage.runs import KeptRun
+
+_NAMES = 30
+"""Names that `%restore` lists."""
+
+
+@magic(
+    "%restore [RUN] [--yes GATE …]",
+    "bring a run back after a restart of the kernel: names, agents, blocks, directory; without RUN the last one;"
+    " approvals of the earlier process are asked once more, unless --yes confirms them",
+)
+async def restore(call: Call) -> None:
+    from prose_kernel.run.journal import interrupted_at, resumption
+
+    words, confirmed = list(call.words), dict[str, bool]()
+    while (gate := taken(words, "--yes", restore)) is not None:
+        if not gate.strip():
+            raise UsageError("%restore: --yes needs the name of a gate", hint=f"usage: {restore.usage}")
+        confirmed[gate] = True
+    if len(words) > 1:
+        raise UsageError("%restore: too many words", hint=f"usage: {restore.usage}")
+
+    workspace = call.cells.started
+    if workspace is not None and workspace.begun:
+        raise UsageError("%restore: a run has begun here already", hint=_instead(call.cells))
+    kept = _run_of(call.cells, words[0] if words else "")
+    if kept is None:
+        return call.show(_nothing(call.cells))
+    assert kept.journal is not None
+    journal, at = kept.journal, interrupted_at(kept.journal)
+    lost = journal.under_way(at)
+    await call.cells.restore(resumption(journal), confirmed)
+    last = journal.texts[-1]
+    finished = sum(text.ended is not None for text in journal.texts)
+    head = f"{_cells(finished)} of the run {'is' if finished == 1 else 'are'} back."
+    unfinished = last.record if last.ended is None or last.ended.status == "interrupted" else None
+    call.show(_restored(call.cells, head, kept.id, unfinished, lost))
+    return None
+
+
+@magic(
+    "%history", "what happened in the run, cell by cell: what commands, sessions and people were asked, and answered"
+)
+async def history(call: Call) -> None:
+    use(call, history, 0, 0)
+    journal = journal_of(call)
+    if journal is None:
+        return call.show(paragraph("Nothing has happened in the run yet."))
+    from prose_kernel.storage.run_history import cells_of
+
+    rows: list[tuple[str, str, str, str, str]] = []
+    for cell in cells_of(journal):
+        first = next((line for line in cell.text.splitlines() if line.strip()), "")
+        mark = {"done": "✓", "failed": "✗"}.get(cell.status or "", cell.status or "not ended")
+        prompt = f"[{cell.prompt}]" if cell.prompt else ""
+        rows.append((f"c{cell.number}", prompt, mark, clip(first, 60), clip(cell.message, 60)))
+        rows += [(s.at, "", s.mark, clip(f"{s.kind} {s.said}", 60), clip(s.answer, 60)) for s in cell.steps]
+    call.show(table(("where", "cell", "", "asked", "answered"), rows))
+    return None
+
+
+@magic(
+    "%back CELL|STATEMENT",
+    "go back to the state after the cell with that number (2; or its place in %history, c2), or before what a statement"
+    " of one asked (c2/4), as a new branch of the run; files stay",
+)
+async def back(call: Call) -> None:
+    use(call, back, 1, 1)
+    from prose_kernel.run.journal import branch, resumption
+    from prose_kernel.runtime.clock import SystemClock
+    from prose_kernel.storage.layout import new_run_id
+
+    journal = journal_of(call)
+    if journal is not None and "/" in call.words[0]:
+        return await _back_into(call, journal, call.words[0])
+    before = _cell_of(call.words[0], journal)
+    assert journal is not None
+    number = before.record.prompt or before.record.number
+    if before is journal.texts[-1]:
+        raise UsageError(f"%back: cell {number} is the last one", hint="there is nothing to go back over")
+    if before.ended is None:
+        raise UsageError(f"%back: cell {number} has not ended", hint="%history lists the cells")
+    clock = SystemClock()
+    new = branch(journal, before.end, new_run_id(clock), clock.now())
+    await call.cells.end()
+    await call.cells.restore(resumption(new))
+    head = f"The run is as it was after cell {number}. Files, and what commands did outside, are not undone."
+    call.show(_restored(call.cells, head, new.head.run))
+    return None
+
+
+async def _back_into(call: Call, journal: JournalRead, at: str) -> None:
+    """Before what was asked at a path of %history: the cell there has not ended then."""
+    from prose_kernel.run.journal import branch, point_of, resumption
+    from prose_kernel.runtime.clock import SystemClock
+    from prose_kernel.storage.layout import new_run_id
+
+    clock = SystemClock()
+    new = branch(journal, point_of(journal, at), new_run_id(clock), clock.now())
+    await call.cells.end()
+    await call.cells.restore(resumption(new))
+    head = f"The run is as it was before {at}. Files, and what commands did outside, are not undone."
+    call.show(_restored(call.cells, head, new.head.run, new.texts[-1].record))
+
+
+def _cell_of(word: str, journal: JournalRead | None) -> TextRead:
+    """The cell of a number, the last one where several ran under it, or of a place as in `c3`. Raises `UsageError`."""
+    if journal is None:
+        raise UsageError("%back: nothing has happened in the run yet", hint=f"usage: {back.usage}")
+    if word.startswith("c"):
+        names = [f"c{text.record.number}" for text in journal.texts]
+    else:
+        names = [str(text.record.prompt or text.record.number) for text in journal.texts]
+    found = [text for name, text in zip(names, journal.texts, strict=True) if name == word]
+    if not found:
+        raise UsageError(f"%back: the run has no cell {clip(word)}", hint="%history lists the cells")
+    return found[-1]
+
+
+# ---------------------------------------------------------------- which run
+
+
+def _run_of(cells: Cells, wanted: str) -> KeptRun | None:
+    """The run to restore, None when there is none and none was named. Raises `UsageError` for one that cannot be."""
+    from prose_kernel.storage import runs
+
+    where = runs.places(cells.cwd, cells.settings.state_dir)
+    last = cells.last_journal
+    if wanted:
+        found = runs.find(where, wanted)
+    elif last is not None and last.is_file():
+        found = runs.Directories(last.parent.parent).run(last.parent.name)
+    else:
+        mine = [run for run in runs.all_runs(where) if run.interactive and _is_mine(cells, run)]
+        if not mine:
+            return None
+        found = mine[-1]
+    if found.problem is not None:
+        raise found.problem
+    if found.journal is None:
+        hint = "an earlier version made it, or the setting journal was off"
+        raise UsageError(f"run {found.id} has no journal", hint=hint)
+    if not found.interactive:
+        raise UsageError(f"run {found.id} is one of a file", hint=f"prose run --resume {found.id} lets it go on")
+    if found.state == "running":
+        raise UsageError(f"run {found.id} is being run by another process", hint="shut the other kernel down first")
+    there = Path(found.journal.head.directory)
+    runs.check_directory(found.id, there, [cells.cwd], f"%restore {found.id} in a notebook of that directory")
+    return found
+
+
+def _is_mine(cells: Cells, run: KeptRun) -> bool:
+    """Whether a run belongs to this notebook; where its path is not known, to its directory."""
+    assert run.journal is not None
+    head = run.journal.head
+    if cells.notebook_path and head.notebook_path:
+        return head.notebook_path == cells.notebook_path
+    return Path(head.directory) == cells.cwd
+
+
+def _instead(cells: Cells) -> str:
+    """How to bring back another run than the one that has begun. Without its id, that would be this one again."""
+    magic = serial(cells.asker).magic
+    earlier = restorable(cells, mine=True)
+    then = f"{magic}restore {earlier[0]} brings back the one before" if earlier else f"{magic}restore brings it back"
+    return f"{magic}reset ends it; then {then}"
+
+
+def _nothing(cells: Cells) -> Display:
+    """That no run of this notebook is kept; it may have been renamed, so the last one beside it is named."""
+    words = "There is nothing to restore: no run of this notebook is kept."
+    others = restorable(cells)
+    if others:
+        magic = serial(cells.asker).magic
+        words += f" The last run of another notebook in this directory: {magic}restore {others[0]} brings it back."
+    return paragraph(words)
+
+
+def restorable(cells: Cells, mine: bool = False) -> list[str]:
+    """The ids of runs that `%restore` could bring back here, the latest first; `mine`: those of this notebook."""
+    from prose_kernel.storage import runs
+
+    try:
+        known = runs.all_runs(runs.places(cells.cwd, cells.settings.state_dir))
+    except UsageError:
+        return []
+    kept = [run for run in reversed(known) if run.interactive and (_is_mine(cells, run) or not mine)]
+    return [run.id for run in kept if run.state != "running"]
+
+
+def journal_of(call: Call) -> JournalRead | None:
+    """The journal of the run here; None before it has one. Raises `UsageError` where none is kept."""
+    from prose_kernel.storage.journal_file import read
+
+    workspace = call.cells.started
+    if workspace is None or not workspace.begun:
+        return None
+    if workspace.journal is None and not workspace.keeps_journal:
+        hint = "it is kept in memory" if workspace.settings.journal != "off" else "the setting journal is off"
+        raise UsageError("the run keeps no journal", hint=hint)
+    return read(workspace.journal) if workspace.journal is not None else None
+
+
+# ---------------------------------------------------------------- what came back
+
+
+def _cells(number: int) -> str:
+    return "1 cell" if number == 1 else f"{number} cells"
+
+
+def _restored(
+    cells: Cells, head: str, run_id: str, unfinished: Text | None = None, lost: Sequence[Asked] = ()
+) -> Display:
+    """What is back, in names; the id of the run differs from run to run, and is in the metadata."""
+    parts: list[tuple[str, list[str], list[tuple[str, list[str]]]]] = [
+        (head, [], [(f"{what}: ", names) for what, names in _what(cells)])
+    ]
+    if unfinished is not None:
+        words = "This cell had not ended. Run it again: it goes on where it was."
+        parts.append((words, unfinished.text.strip("\n").split("\n"), []))
+    if unfinished is not None and lost:
+        asked = [(f"{one.kind} {one.key}: ", [clip(one.said)]) for one in lost]
+        parts.append(("Under way, and asked again then:", [], asked))
+    markdown, plain = list[str](), list[str]()
+    for words, lines, items in parts:
+        markdown.append(words)
+        markdown += [fenced("\n".join(lines), unfinished.language)] if lines and unfinished is not None else []
+        markdown += ["\n".join(f"- {what}{', '.join(map(inline_code, names))}" for what, names in items)]
+        plain += [words, *(f"  {visible(line)}" for line in lines)]
+        plain += [f"  {what}{', '.join(map(visible, names))}" for what, names in items]
+    return Display(
+        {"text/markdown": "\n\n".join(part for part in markdown if part), "text/plain": "\n".join(plain)},
+        {"run": run_id},
+    )
+
+
+def _what(cells: Cells) -> Iterator[tuple[str, list[str]]]:
+    workspace = cells.workspace
+    defined = [one.definition for one in workspace.definitions()]
+    for what, names in (
+        ("names", list(cells.names())),
+        ("agents", [one.name for one in defined if one.kind == "agent"]),
+        ("blocks", [one.name for one in defined if one.kind == "block"]),
+        ("functions", [one.name for one in defined if one.kind == "function"]),
+    ):
+        if names:
+            more = [f"… and {len(names) - _NAMES:,} more"] if len(names) > _NAMES else []
+            yield what, [*names[:_NAMES], *more]
+    if workspace.cwd != cells.cwd:
+        gone = "" if workspace.cwd.is_dir() else " (it is gone: make it again)"
+        yield "directory", [f"{short_path(workspace.cwd, cells.cwd)}{gone}"]

@@ -1,0 +1,117 @@
+"""Line magics that draw what a program is, and what it did: `%graph`, `%timeline`, `%profile`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from prose_kernel.errors import CompileError, UsageError
+from prose_kernel.notebook.magics.registry import Call, Magic, magic, read_program
+from prose_kernel.views.display import Display
+
+if TYPE_CHECKING:
+    from prose_kernel.language.source import Source
+    from prose_kernel.run.languages import Language
+    from prose_kernel.views.diagram import Part
+    from prose_kernel.views.run_record import CellRecord
+
+CELLS = 40
+"""Cells that one diagram draws: the last ones."""
+_NOTHING = "No cell has run a program yet."
+_TIMES = "--times"
+
+
+@magic(
+    "%graph [FILE|all] [--times]",
+    "draw a program: the last one that ran, all of this notebook, a file; alone on the first line: this cell",
+)
+async def graph(call: Call) -> None:
+    from prose_kernel.views.run_pictures import graph_display
+
+    words, timed = _options(call, graph)
+    if call.below.strip() and not words:
+        return call.show(graph_display([_program(call, call.below, "cell", call.view.language)]))
+    if words and words[0] != "all":
+        source, language = read_program(call, words[0], graph)
+        return call.show(graph_display([_program(call, source.text, source.name, language)]))
+    cells = _cells(call, whole=bool(words))
+    if not cells:
+        return call.say(_NOTHING)
+    return _show(call, graph_display(_parts(call, cells)), timed)
+
+
+def _program(call: Call, text: str, name: str, language: Language) -> Part:
+    from prose_kernel.views.diagram import Part
+
+    compiled = call.cells.workspace.compile(text, name, language)
+    if not compiled.ok:
+        raise CompileError(compiled.diagnostics)
+    return Part("", language.flow(compiled.program, compiled.source))
+
+
+def _parts(call: Call, cells: Sequence[CellRecord]) -> list[Part]:
+    """The programs of cells that ran, with what became of their steps."""
+    from prose_kernel.language.flow import Step
+    from prose_kernel.language.source import Span
+    from prose_kernel.views.diagram import Part
+    from prose_kernel.views.run_pictures import marks
+
+    known = call.cells.record.cells
+    parts = []
+    for place, cell in enumerate(cells, 1):
+        number = cell.source.number(place)
+        name = f"cell {number}" if cell.source.name == "cell" else f"cell {number}: {cell.source.name}"
+        program = _tree(cell.source, cell.language)
+        title = name if len(cells) > 1 else ""
+        parts.append(Part(title, cell.language.flow(program, cell.source), marks(known, cell.source)))
+    if (more := len(parts) - CELLS) > 0:
+        earlier = Step("value", f"… {more:,} earlier cell{'s' if more > 1 else ''}", Span(0, 0))
+        parts = [Part("", (earlier,)), *parts[more:]]
+    return parts
+
+
+def _tree(source: Source, language: Language) -> object:
+    """The tree of a program that ran: what was known then has no influence on its shape."""
+    return language.compile(source, cell=True).program
+
+
+@magic(
+    "%timeline [all] [--times]",
+    "draw what took time in the last program that ran, or in all: branches beside each other, retries, who answered",
+)
+async def timeline(call: Call) -> None:
+    from prose_kernel.views.run_pictures import timeline_display
+
+    words, timed = _options(call, timeline)
+    _show(call, timeline_display(_cells(call, whole=words == ("all",))), timed)
+
+
+@magic(
+    "%profile [all] [--times]",
+    "which statements of the last program that ran, or of all, took how often what: time, tokens, cost, who answered",
+)
+async def profile(call: Call) -> None:
+    from prose_kernel.views.run_pictures import profile_display
+
+    words, timed = _options(call, profile)
+    _show(call, profile_display(_cells(call, whole=words == ("all",))), timed)
+
+
+def _options(call: Call, of: Magic) -> tuple[tuple[str, ...], bool]:
+    """The words but for `--times`, and whether it is there. Raises `UsageError`."""
+    words = tuple(word for word in call.words if word != _TIMES)
+    unknown = [word for word in words if word.startswith("-") or (of is not graph and word != "all")]
+    if unknown or len(words) > 1:
+        wrong = unknown[0] if unknown else words[1]
+        raise UsageError(f"%{of.name}: {wrong} is not understood", hint=f"usage: {of.usage}")
+    return words, _TIMES in call.words
+
+
+def _cells(call: Call, *, whole: bool) -> list[CellRecord]:
+    cells = list(call.cells.record.cells)
+    return cells if whole else cells[-1:]
+
+
+def _show(call: Call, display: Display, timed: bool) -> None:
+    """Figures that differ from run to run are for a person: in the metadata, or with `--times` in the output itself."""
+    call.show(Display(display.person, display.facts) if timed and display.person else display)

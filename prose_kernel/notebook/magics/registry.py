@@ -1,0 +1,210 @@
+"""The table of line magics, how they are looked up and run, and hints for magics of other kernels."""
+
+from __future__ import annotations
+
+import contextvars
+import difflib
+import os
+import shlex
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prose_kernel.access import plain_files
+from prose_kernel.errors import UsageError
+from prose_kernel.run import languages
+from prose_kernel.views.display import Display, Output
+
+if TYPE_CHECKING:
+    from prose_kernel.language.source import Source
+    from prose_kernel.notebook.cells import Cells
+    from prose_kernel.run.languages import Language
+    from prose_kernel.views.cell_view import CellView
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One use of a magic: its words (as a shell would split them), the text as written, where to show things.
+
+    `below` is the program text after the magic, for those that look at it instead of letting it run.
+    """
+
+    cells: Cells
+    words: tuple[str, ...]
+    text: str
+    output: Output
+    view: CellView
+    below: str = ""
+
+    def show(self, display: Display) -> None:
+        self.output.display(display)
+
+    def say(self, text: str) -> None:
+        self.show(Display({"text/plain": text}))
+
+
+Run = Callable[[Call], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Magic:
+    """A magic: how it is written, what it does in one line, what runs it. `raw`: its text is not split into words."""
+
+    name: str
+    usage: str
+    summary: str
+    run: Run
+    raw: bool = False
+
+
+MAGICS: dict[str, Magic] = {}
+"""Filled by the modules that define magics; `cells.magics` imports them all."""
+
+in_cell: contextvars.ContextVar[bool] = contextvars.ContextVar("prose_kernel_in_cell", default=False)
+"""True in whatever runs on behalf of a cell; an interrupt looks at it before it stops code that never awaits."""
+
+
+def magic(usage: str, summary: str, *more: str, raw: bool = False) -> Callable[[Run], Magic]:
+    """Register a magic under the name in its usage, and under `more` names."""
+
+    def register(run: Run) -> Magic:
+        name = usage.split()[0].removeprefix("%")
+        for known in (name, *more):
+            MAGICS[known] = Magic(known, usage.replace(f"%{name}", f"%{known}", 1), summary, run, raw)
+        return MAGICS[name]
+
+    return register
+
+
+def cell_magics() -> list[tuple[str, str]]:
+    """The first lines that make a whole cell something else: how each is written, and what the cell is then."""
+    of_languages = [
+        (f"%%{one.magic}", f"the whole cell is {one.title}; stands on its first line")
+        for one in languages.LANGUAGES.values()
+    ]
+    return [
+        *of_languages,
+        ("%%task [OPTIONS]", "the whole cell is one shell command; options as for %exec; also %%command"),
+    ]
+
+
+def use(call: Call, magic: Magic, least: int, most: int) -> None:
+    """Raises `UsageError` when a magic is given too few or too many words."""
+    if not least <= len(call.words) <= most:
+        raise UsageError(
+            f"%{magic.name}: {'too few' if len(call.words) < least else 'too many'} words", hint=f"usage: {magic.usage}"
+        )
+
+
+def taken(words: list[str], option: str, magic: Magic, told: str = "") -> str | None:
+    """The word behind an option, both taken out of the words. `told` is what the error calls the magic, where that is
+    more than its name. Raises `UsageError`."""
+    if option not in words:
+        return None
+    at = words.index(option)
+    if at + 1 == len(words):
+        raise UsageError(f"%{told or magic.name}: {option} needs a value", hint=f"usage: {magic.usage}")
+    value = words[at + 1]
+    del words[at : at + 2]
+    return value
+
+
+def on_or_off(call: Call, magic: Magic, now: bool) -> bool:
+    """What `on` or `off` behind a magic asks for; alone, it says what holds `now`. Raises `UsageError`."""
+    use(call, magic, 0, 1)
+    if not call.words:
+        call.say("on" if now else "off")
+        return now
+    if call.words[0] not in ("on", "off"):
+        raise UsageError(f"%{magic.name}: on or off", hint=f"usage: {magic.usage}")
+    return call.words[0] == "on"
+
+
+def below(cells: Cells, given: str) -> Path:
+    """Resolve a path that was typed, relative to the directory in which commands run."""
+    workspace = cells.started
+    base = workspace.cwd if workspace is not None else cells.cwd
+    return base / os.path.expanduser(given)  # noqa: PTH111 - a home directory of nobody stays as it is
+
+
+def read_program(call: Call, name: str, wanted_by: Magic) -> tuple[Source, Language]:
+    """A program file that was typed behind a magic, and its language. Raises `UsageError`."""
+    try:
+        data = plain_files.read_named(below(call.cells, name))
+    except (OSError, ValueError) as problem:
+        reason = (problem.strerror or "unknown").lower() if isinstance(problem, OSError) else "not a file name"
+        elsewhere = name.startswith(("http://", "https://", "@"))
+        hint = f'programs from elsewhere are imported: use "{name}" as name' if elsewhere else None
+        raise UsageError(f"%{wanted_by.name}: {name} cannot be read: {reason}", hint=hint) from None
+    language = languages.of_file(name)
+    return language.decode(data, name), language
+
+
+def find(line: str, language: Language | None = None) -> Magic:
+    """The magic of a line (without its `%`) in a cell of a language. Raises `UsageError` for an unknown one."""
+    name = line.partition(" ")[0].strip()
+    if name.startswith("%"):
+        known = [usage.split()[0] for usage, _ in cell_magics()]
+        hint = _INSTEAD.get(name.removeprefix("%")) or f"there are {', '.join(known)}"
+        if languages.of_magic(name.removeprefix("%")) is not None:
+            hint = f"%{name} names the language of a whole cell: it stands at the very beginning of the cell"
+        raise UsageError(f"there is no cell magic %{name}", hint=statement(hint, language))
+    found = MAGICS.get(name)
+    if found is None:
+        raise UsageError(f"there is no magic %{name}", hint=statement(_instead(name, line), language))
+    return found
+
+
+def statement(hint: str, language: Language | None) -> str:
+    """A hint, which may be a statement that runs a command: where to write it from a cell of this language."""
+    first = languages.default()
+    if language in (None, first) or not hint.startswith('exec "'):
+        return hint
+    return f"in a cell that begins with %%{first.magic}: {hint}"
+
+
+_SHELL = frozenset(
+    (
+        *("ls", "ll", "la", "pwd", "cat", "less", "more", "head", "tail", "grep", "find", "mkdir", "rmdir", "rm"),
+        *("cp", "mv", "touch", "man", "echo", "git", "make"),
+    )
+)
+_INSTEAD = {
+    **dict.fromkeys(("sx", "system", "sc"), 'exec "make" runs a command; let log = exec "make" keeps what it prints'),
+    **dict.fromkeys(("bash", "sh", "script", "zsh"), 'exec """ and the lines of a script below it, ended by """'),
+    **dict.fromkeys(("time", "timeit", "prun"), 'exec "time make" times a command'),
+    **dict.fromkeys(("who", "whos", "who_ls"), "%bindings lists what is bound"),
+    **dict.fromkeys(("lsmagic", "magic", "quickref"), "%help lists all magics"),
+    **dict.fromkeys(("env", "set_env"), 'exec "TARGET=test make" sets a variable for one command'),
+    **dict.fromkeys(("load_ext", "reload_ext"), "nothing needs to be loaded in this notebook"),
+    **dict.fromkeys(("python", "python3", "py", "pypy"), 'exec "python3 script.py" runs Python'),
+    **dict.fromkeys(("conda", "mamba", "uv"), "%pip install NAME installs into the Python of this kernel"),
+    **dict.fromkeys(("matplotlib", "autoreload", "pylab", "config"), "leave it out: this is not a Python notebook"),
+    **dict.fromkeys(("load", "loadpy", "include"), "%run FILE runs a program file"),
+    "reset_selective": "%reset forgets every name",
+}
+
+
+def _instead(name: str, line: str) -> str:
+    """What to type instead of a magic that other kernels have, or that is misspelt."""
+    if name in _SHELL:
+        return f'exec "{line}"'
+    if name in _INSTEAD:
+        return _INSTEAD[name]
+    if (spoken := languages.of_magic(name)) is not None:
+        return f"%%{name} on the first line makes the whole cell {spoken.title}"
+    near = difflib.get_close_matches(name, MAGICS, n=1, cutoff=0.5)
+    return f"did you mean %{near[0]}?" if near else "%help lists all magics"
+
+
+async def run_line(cells: Cells, line: str, output: Output, view: CellView, below: str = "") -> None:
+    """Run a magic line (without its `%`); `below` is text that it looks at. Raises `UsageError`, and what the magic's
+    own work raises."""
+    found = find(line, view.language)
+    rest = line.partition(" ")[2]
+    try:
+        words = () if found.raw else tuple(shlex.split(rest))
+    except ValueError as problem:
+        raise UsageError(f"%{found.name}: {problem}".lower(), hint=f"usage: {found.usage}") from None
+    await found.run(Call(cells, words, rest.strip(), output, view, below))

@@ -1,0 +1,319 @@
+"""Line magics: look at the run and change it from outside of the program (`%name`; in Python `%prose name`).
+
+A magic is never silently ignored: an unknown name or wrong use is a `UsageError` that says what to type instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import importlib.util
+import shlex
+import shutil
+import sys
+from typing import TYPE_CHECKING
+
+from prose_kernel.errors import ImportProgramError, UsageError
+from prose_kernel.evaluation import magic as evaluation_magics
+from prose_kernel.notebook import inspection
+from prose_kernel.notebook.magics import data as data_magics
+from prose_kernel.notebook.magics import export as export_magics
+from prose_kernel.notebook.magics import freshness as freshness_magics
+from prose_kernel.notebook.magics import history as history_magics
+from prose_kernel.notebook.magics import pictures as picture_magics
+from prose_kernel.notebook.magics import reports as report_magics
+from prose_kernel.notebook.magics import sessions as session_magics
+from prose_kernel.notebook.magics import tables
+from prose_kernel.notebook.magics import tasks as task_magics
+from prose_kernel.notebook.magics import teaching as teaching_magics
+from prose_kernel.notebook.magics.registry import (
+    MAGICS,
+    Call,
+    below,
+    cell_magics,
+    find,
+    magic,
+    on_or_off,
+    read_program,
+    run_line,
+    taken,
+    use,
+)
+from prose_kernel.runtime.values import ExecText
+from prose_kernel.views.display import Display, paragraph, table
+from prose_kernel.views.files import image_display
+
+if TYPE_CHECKING:
+    from prose_kernel.notebook.cells import Cells
+    from prose_kernel.programs.resolver import RemotePrograms
+
+__all__ = [
+    "MAGICS",
+    "cell_magics",
+    "data_magics",
+    "evaluation_magics",
+    "export_magics",
+    "find",
+    "freshness_magics",
+    "history_magics",
+    "picture_magics",
+    "report_magics",
+    "run_line",
+    "session_magics",
+    "task_magics",
+    "teaching_magics",
+]  # loading this module defines them all
+
+
+# ---------------------------------------------------------------- looking
+
+
+@magic("%binding NAME", "show one binding in full")
+async def binding(call: Call) -> None:
+    use(call, binding, 1, 1)
+    call.show(tables.binding(call.cells, call.words[0]))
+    value = call.cells.values().get(call.words[0])
+    if isinstance(value, ExecText) and value.result.image:
+        call.show(image_display(value.result.image))
+
+
+@magic("%agents", "list all agents with their properties")
+async def agents(call: Call) -> None:
+    use(call, agents, 0, 0)
+    call.show(tables.agents(call.cells))
+
+
+@magic("%blocks", "list all blocks and functions with their parameters")
+async def blocks(call: Call) -> None:
+    use(call, blocks, 0, 0)
+    call.show(tables.blocks(call.cells))
+
+
+@magic("%state", "show where the run is stored, and its log")
+async def state(call: Call) -> None:
+    use(call, state, 0, 0)
+    workspace = call.cells.started
+    if workspace is not None and workspace.transcript is not None:
+        return call.show(tables.state(None, workspace.transcript))
+    if workspace is None or workspace.run_directory is None:
+        lives = "in memory" if call.cells.settings.state == "in-context" else "not on disk yet"
+        count = len(call.cells.values())
+        return call.show(paragraph(f"The run is {lives}: {count} binding{'s' if count != 1 else ''}."))
+    directory = tables.short_path(workspace.run_directory, call.cells.cwd)
+    call.show(tables.state(directory, workspace.trace_text, workspace.database))
+    return None
+
+
+@magic("%help [WORD]", "list all magics, or explain one keyword, property, magic, binding, agent, block or function")
+async def help_(call: Call) -> None:
+    use(call, help_, 0, 1)
+    if not call.words:
+        return call.show(tables.magics(MAGICS.values(), cell_magics()))
+    found = inspection.describe(call.cells, call.words[0], call.view.language)
+    if found is None:
+        near = difflib.get_close_matches(call.words[0].lstrip("%"), tables.helpful_words(call.view.language), n=1)
+        raise UsageError(
+            f"there is no help for {call.words[0]}",
+            hint=f"did you mean {near[0]}?" if near else "%help lists all magics",
+        )
+    call.show(found)
+    return None
+
+
+@magic("%boundaries", "show which shell runs commands, and which limits this system enforces on programs of agents")
+async def boundaries(call: Call) -> None:
+    use(call, boundaries, 0, 0)
+    from prose_kernel.processes.sandbox import probe
+    from prose_kernel.processes.shell import resolve_shell
+
+    settings = call.cells.settings
+    rows = [
+        ("shell", "yes", resolve_shell(settings.shell)),
+        ("Exec", "yes" if settings.exec_enabled else "no", "for agents with `execute:` rules; [exec] enabled"),
+    ]
+    for finding in await asyncio.to_thread(probe):
+        rows.append((finding.subject, "yes" if finding.state == "ok" else "no", finding.text))
+    call.show(table(("what", "here", "what follows"), rows))
+
+
+# ---------------------------------------------------------------- doing
+
+
+@magic("%run FILE", "run a program file as a cell of this notebook")
+async def run(call: Call) -> None:
+    use(call, run, 1, 1)
+    source, language = read_program(call, call.words[0], run)
+    value = await call.cells.program(source.text, call.view, call.words[0], language)
+    call.view.result_of_part(value)
+
+
+@magic("%input NAME=VALUE", "set the value of an input, from the next statement on")
+async def input_(call: Call) -> None:
+    name, equals, _ = call.text.partition("=")
+    name = name.strip()
+    if not equals or not name or " " in name:
+        raise UsageError("%input needs NAME=VALUE", hint=f"usage: {input_.usage}")
+    words = shlex.split(call.text)
+    value = words[0].partition("=")[2] if len(words) == 1 else call.text.partition("=")[2].strip()
+    call.cells.workspace.supply(name, value)
+
+
+@magic(
+    "%trust [URL|HANDLE/NAME|SHA-256|all]",
+    "agree to programs from elsewhere before a cell uses them; without words: what this project has agreed to",
+)
+async def trust(call: Call) -> None:
+    use(call, trust, 0, 1)
+    resolver = _programs_from_elsewhere(call.cells)
+    if call.words:
+        return resolver.trust.add(call.words, resolver.registry)
+    try:
+        pins = await asyncio.to_thread(resolver.lock.pins)
+    except ImportProgramError as problem:
+        raise UsageError(problem.message, hint=problem.hint) from None
+    if not pins:
+        return call.show(paragraph("No programs from elsewhere are pinned here."))
+    rows = [(resolver.name(url), pin.sha256, f"{pin.size:,}", ", ".join(pin.holds)) for url, pin in pins.items()]
+    return call.show(table(("program", "sha256", "bytes", "holds"), rows))
+
+
+def _programs_from_elsewhere(cells: Cells) -> RemotePrograms:
+    try:
+        return cells.workspace.programs_from_elsewhere
+    except ImportProgramError as problem:
+        raise UsageError(problem.message, hint=problem.hint) from None
+
+
+@magic("%gate approve|reject NAME [--comment TEXT] [--as NAME]", "decide the next instance of a gate in advance")
+async def gate(call: Call) -> None:
+    from prose_kernel.storage.gates.answers import Answer
+
+    words = list(call.words)
+    comment, who = (taken(words, option, gate) for option in ("--comment", "--as"))
+    if len(words) != 2 or words[0] not in ("approve", "reject"):
+        raise UsageError("%gate needs approve or reject, and the name of a gate", hint=f"usage: {gate.usage}")
+    answer = Answer(words[0] == "approve", "user" if who is None else who, comment or "")
+    call.cells.workspace.gates.prior.give(words[1], answer)
+
+
+@magic("%pip install NAME…", "run pip in the Python environment of this kernel", raw=True)
+async def pip(call: Call) -> None:
+    from prose_kernel.runtime.ports import CommandRequest
+
+    if not call.text:
+        raise UsageError("%pip: too few words", hint=f"usage: {pip.usage}")
+    workspace = call.cells.workspace
+    command = f"{_pip_command()} {call.text}"
+    shown = call.view.command_view()
+    before = _installed()
+    try:
+        request = CommandRequest(command, str(workspace.cwd), _PIP_SECONDS, track=False)
+        result = await workspace.commands_here.run(request, shown.feed)
+    finally:
+        shown.finish("run it in a terminal to see all of it")
+    if result.exit_code:
+        raise UsageError(f"%pip: pip failed with exit code {result.exit_code}")
+    changed = {name for name, version in before.items() ^ _installed().items()}
+    if loaded := sorted(changed & _loaded()):
+        call.say(f"Restart the kernel to use {', '.join(loaded)}: the former version is loaded.")
+    elif changed:
+        call.say("No restart is needed.")
+
+
+_PIP_SECONDS = 3600.0
+
+
+def _pip_command() -> str:
+    """pip for the kernel's interpreter, or uv. Raises `UsageError` if neither is installed."""
+    python = shlex.quote(sys.executable)
+    if importlib.util.find_spec("pip") is not None:
+        return f"PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore {python} -m pip"
+    if (uv := shutil.which("uv")) is None:
+        raise UsageError("%pip: the Python of this kernel has no pip", hint=f'exec "{python} -m ensurepip"')
+    return f"VIRTUAL_ENV={shlex.quote(sys.prefix)} {shlex.quote(uv)} pip"
+
+
+def _installed() -> dict[str, str]:
+    """Installed distributions with their versions."""
+    import importlib.metadata
+
+    importlib.invalidate_caches()
+    return {found.name: found.version for found in importlib.metadata.distributions() if found.name}
+
+
+def _loaded() -> set[str]:
+    """Distributions of which a module is loaded in this process."""
+    import importlib.metadata
+
+    provided = importlib.metadata.packages_distributions()
+    return {name for module in {m.partition(".")[0] for m in tuple(sys.modules)} for name in provided.get(module, ())}
+
+
+@magic("%cd [DIRECTORY]", "show or change the directory in which commands run", "cwd")
+async def cd(call: Call) -> None:
+    use(call, cd, 0, 1)
+    workspace = call.cells.workspace
+    if call.words:
+        path = below(call.cells, call.words[0])
+        if not path.is_dir():
+            raise UsageError(f"%cd: {call.words[0]} is not a directory")
+        workspace.cwd = path.resolve()
+    text = tables.short_path(workspace.cwd, call.cells.cwd)
+    call.show(Display({"text/plain": text}, {"directory": str(workspace.cwd)}))
+
+
+@magic(
+    "%remote [connect ADDRESS|connect local|disconnect]",
+    "which machines run commands, or change that from now on: the workers of a Dask scheduler, or this machine",
+)
+async def remote(call: Call) -> None:
+    use(call, remote, 0, 2)
+    match call.words:
+        case ():
+            call.show(_machines(call))
+        case ("connect", address):
+            await call.cells.connect(address)
+            call.show(_machines(call))
+        case ("disconnect",):
+            await call.cells.connect("off")
+            call.say("Commands run on this machine.")
+        case _:
+            raise UsageError("%remote: connect ADDRESS, connect local, or disconnect", hint=f"usage: {remote.usage}")
+
+
+def _machines(call: Call) -> Display:
+    """Addresses and machine names differ from run to run: they are in the metadata."""
+    settings = call.cells.settings
+    workspace = call.cells.started
+    state = workspace.remote if workspace is not None else None
+    if state is None:
+        later = f"Commands will run on the workers of {settings.remote}, from the next cell on."
+        here = "Commands run on this machine."
+        return Display({"text/plain": later if settings.on_other_machines else here})
+    rows = [
+        ("scheduler", state.url),
+        ("encrypted", "yes" if state.encrypted else "no"),
+        ("workers", str(len(state.workers))),
+        ("commands at once", str(state.places)),
+        *(("not used", reason) for reason in state.refused),
+    ]
+    shown = table(("commands on other machines", ""), rows, code=())
+    workers = [f"{worker.host} {worker.address}" for worker in state.workers]
+    return Display(shown.data, {**shown.facts, "workers": workers})
+
+
+@magic("%reset", "end the run and forget all names; the next cell starts a new run")
+async def reset(call: Call) -> None:
+    use(call, reset, 0, 0)
+    await call.cells.reset()
+
+
+@magic("%clear", "remove the outputs of this cell so far")
+async def clear(call: Call) -> None:
+    use(call, clear, 0, 0)
+    call.output.clear()
+
+
+@magic("%warnings [on|off]", "show or hide the compiler's warnings about a cell")
+async def warnings(call: Call) -> None:
+    call.cells.show_warnings = on_or_off(call, warnings, call.cells.show_warnings)

@@ -1,0 +1,324 @@
+"""Line magics about sessions: who answers them, who judges, what is recorded, what was consumed, what would be sent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from prose_kernel.errors import CompileError, UsageError
+from prose_kernel.notebook.magics.registry import Call, magic, read_program, taken, use
+from prose_kernel.run import languages
+from prose_kernel.views.display import Display, paragraph, table
+from prose_kernel.views.safety import clip
+
+if TYPE_CHECKING:
+    from prose_kernel.models.usage import Line
+    from prose_kernel.run.languages import Compiled, Language
+    from prose_kernel.runtime.budgets import Budget
+    from prose_kernel.runtime.machine import Preview
+
+RULES = ("first", "only", "off")
+_PROBLEMS = 5
+_MODES = ("off", "auto", "record", "replay")
+_REASONS = 50
+"""Judgements that `%judge why` shows."""
+_STEP = 20
+"""Answers of a calibration after which a notebook is told how far it is."""
+_CASSETTE_OPTIONS = {"mode": _MODES, "stale": ("warn", "fail", "ignore")}
+
+
+# ---------------------------------------------------------------- who answers
+
+
+@magic(
+    "%provider [scripted FILE|human|dry-run|replay|SERVER[:MODEL]|acp:AGENT|auto]",
+    "who answers sessions from now on; auto is whoever is here; without a name: who it is, and who could be chosen",
+)
+async def provider(call: Call) -> None:
+    use(call, provider, 0, 2)
+    if not call.words:
+        return call.show(_providers(call))
+    name, *script = call.words
+    if (name == "scripted") != bool(script):
+        raise UsageError("%provider: only `scripted` takes a script, and needs one", hint=f"usage: {provider.usage}")
+    call.cells.choose(provider=name, script=script[0] if script else None)
+    return None
+
+
+def _providers(call: Call) -> Display:
+    from prose_kernel.models.providers.choice import known_names
+    from prose_kernel.run.session_description import who
+
+    settings, services = call.cells.settings, call.cells.workspace.services
+    options = services.means.options
+    rows = [("answers now", who(services)), ("chosen", settings.provider or "auto")]
+    if settings.script:
+        rows.append(("script", settings.script))
+    rows.append(("model servers in prose.toml", ", ".join(options.servers) or "none"))
+    rows.append(("CLI agents in prose.toml", ", ".join(f"acp:{name}" for name in options.agents) or "none"))
+    rows.append(("can be chosen", ", ".join(["auto", *known_names(options)])))
+    return table(("sessions", ""), rows, code=())
+
+
+@magic(
+    "%judge [first|only|off] [SERVER[:MODEL]|acp:AGENT|human|auto] | why "
+    "| calibrate [FILE] [--least PERCENT] [--only NAME]",
+    "who decides conditions: whether rules come first, alone or not at all, and who decides what they leave open; "
+    "why: the last answers with their reasons; calibrate: how often that judge is right",
+)
+async def judge(call: Call) -> None:
+    if call.words[:1] == ("calibrate",):
+        return await _calibrate(call)
+    use(call, judge, 0, 2)
+    if not call.words:
+        return call.show(_judges(call))
+    if call.words == ("why",):
+        return call.show(_reasons(call))
+    words = list(call.words)
+    chosen: dict[str, object] = {}
+    if words[0] in RULES:
+        chosen["judge_rules"] = words.pop(0)
+    if words:
+        name = words.pop(0)
+        chosen["judge"] = "off" if name in ("human", "off") else name
+    if words:
+        raise UsageError(f"%judge: {words[0]} is one word too many", hint=f"usage: {judge.usage}")
+    call.cells.choose(**chosen)
+    return None
+
+
+def _reasons(call: Call) -> Display:
+    """What was decided in the run, by whom and why; the last ones."""
+    activities = [one for cell in call.cells.record.cells for one in cell.activities if one.kind == "judgement"]
+    if not activities:
+        return paragraph("Nothing has been judged in this run.")
+    rows = [(clip(one.label, 100), one.said[0], one.by, one.said[1]) for one in activities[-_REASONS:]]
+    return table(("question", "answer", "by", "reason"), rows, code=())
+
+
+def _judges(call: Call) -> Display:
+    from prose_kernel.models.providers.choice import AGENT, judge_choice, judge_model
+
+    settings, services = call.cells.settings, call.cells.workspace.services
+    choice = judge_choice(services.means.options)
+    live = f"{AGENT}{choice.name}" if choice.kind == "agent" else choice.name
+    if choice.model:
+        live = f"{live}:{choice.model}"
+    if choice.live and (model := judge_model(choice, services.means.options)):
+        live += f", model {model}"
+    rules = {"first": "rules come first", "only": "rules alone", "off": "no rules"}[settings.judge_rules]
+    chain = [] if settings.judge_rules == "off" else ["rules"]
+    if settings.judge_rules != "only":
+        chain += ["script"] if settings.script else []
+        chain += ["recordings"] if services.choice.kind not in ("scripted", "dry-run") else []
+        chain += [live] if live else []
+        chain += ["the person here"] if services.asker.available else []
+    rows = [
+        ("rules", f"{settings.judge_rules}: {rules}"),
+        ("model or agent", live or "none"),
+        ("asked in turn", " → ".join(chain) or "nobody"),
+    ]
+    return table(("conditions", ""), rows, code=())
+
+
+async def _calibrate(call: Call) -> None:
+    from prose_kernel.run.calibrating import calibrate
+    from prose_kernel.views import calibration as shown
+
+    words = list(call.words[1:])
+    given = {option: taken(words, option, judge, "judge calibrate") for option in ("--least", "--only")}
+    if len(words) > 1 or any(word.startswith("-") for word in words):
+        raise UsageError("%judge calibrate: one file, --least and --only", hint=f"usage: {judge.usage}")
+    least = _percent(given["--least"])
+    progress, done = f"prose-calibrate-{uuid4().hex}", 0
+    call.output.display(paragraph("The judge is asked."), progress)
+
+    def count(answer: object, of: int) -> None:
+        nonlocal done
+        done += 1
+        if done % _STEP == 0:
+            call.output.update(paragraph(f"{done:,} of {of:,} asked."), progress)
+
+    found = await calibrate(call.cells.workspace, words[0] if words else None, given["--only"], count)
+    first, *rest = shown.displays(found)
+    call.output.update(replace(first, facts={"consumed": shown.consumed(found)}), progress)
+    for part in rest:
+        call.show(part)
+    if least is not None and 100 * found.accuracy.share < least:
+        raise UsageError(f"%judge calibrate: it is right less often than in {least:g} %")
+
+
+def _percent(said: str | None) -> float | None:
+    if said is None:
+        return None
+    try:
+        least = float(said.rstrip("%"))
+    except ValueError:
+        least = -1.0
+    if not 0 <= least <= 100:
+        raise UsageError("%judge calibrate: --least is a percentage from 0 to 100", hint=f"usage: {judge.usage}")
+    return least
+
+
+# ---------------------------------------------------------------- recordings
+
+
+@magic(
+    "%cassette [NAME] [--mode off|auto|record|replay] [--stale warn|fail|ignore]",
+    "which recording is written, and whether recorded answers are used; without words: how it stands",
+)
+async def cassette(call: Call) -> None:
+    words, chosen = list(call.words), dict[str, object]()
+    for option, allowed in _CASSETTE_OPTIONS.items():
+        if f"--{option}" in words:
+            at = words.index(f"--{option}")
+            value = words[at + 1] if at + 1 < len(words) else ""
+            if value not in allowed:
+                raise UsageError(f"%cassette --{option}: one of {', '.join(allowed)}", hint=f"usage: {cassette.usage}")
+            chosen[f"cassette_{option}"] = value
+            del words[at : at + 2]
+    if len(words) > 1 or any(word.startswith("-") for word in words):
+        raise UsageError("%cassette: one name, --mode and --stale", hint=f"usage: {cassette.usage}")
+    if words:
+        chosen["cassette"] = words[0]
+    if chosen:
+        return call.cells.choose(**chosen)
+    return call.show(_cassette(call))
+
+
+def _cassette(call: Call) -> Display:
+    from prose_kernel.cassettes.records import ANSWERS
+
+    services = call.cells.workspace.services
+    shelf = services.cassettes.shelf
+    mode = services.cassettes.mode(services.asker)
+    files = list(shelf.cassettes)
+    entries = [entry for entry in shelf.entries() if entry.record.t in ANSWERS and not entry.replaced]
+    problems = [warning for file in files for warning in file.warnings]
+    recorded = services.choice.kind not in ("scripted", "dry-run")
+    writes = recorded and mode in ("auto", "record")
+    rows = [
+        ("is written", shelf.own_name if writes else f"nothing (it would be {shelf.own_name})"),
+        ("mode", mode if recorded else f"{mode} (provider {services.choice.kind} is not recorded)"),
+        ("records", f"{len(entries):,} in {len(files):,} file{'s' if len(files) != 1 else ''}"),
+        ("used in this run", f"{sum(entry.used for entry in entries):,}"),
+        ("not used", f"{len(services.cassettes.unused()):,} of the files in use"),
+        *(("left out", problem) for problem in problems[:_PROBLEMS]),
+    ]
+    return table(("recording", ""), rows, code=())
+
+
+# ---------------------------------------------------------------- what was consumed
+
+
+@magic("%usage", "what this run has consumed: sessions, judgements, tokens and cost by provider and model")
+async def usage(call: Call) -> None:
+    use(call, usage, 0, 0)
+    totals = call.cells.workspace.services.usage
+    lines = totals.lines
+    if not lines:
+        text = "Nothing has been consumed in this run."
+        return call.show(Display({"text/markdown": text, "text/plain": text}))
+    if len(lines) > 1:
+        lines = (*lines, totals.total)
+    head = ("provider", "model", "sessions", "judgements", "replayed", "requests", "tokens in", "tokens out", "cost")
+    return call.show(table(head, [_usage_row(line) for line in lines], code=()))
+
+
+@magic(
+    "%budget [LIMITS|off]",
+    "what the run may consume: 2 usd, 200k tokens, 30 min, 100 sessions, or some of it; alone: what it has consumed",
+    raw=True,
+)
+async def budget(call: Call) -> None:
+    workspace = call.cells.workspace
+    if call.text.strip():
+        workspace.limit(call.text.strip().strip("\"'"))
+    found = workspace.budget
+    if found is None:
+        text = "The run has no budget."
+        call.show(Display({"text/markdown": text, "text/plain": text}))
+        return
+    rows = [(name, f"{limit:,g}", f"{used:,g}") for name, limit, used in _budget_rows(found)]
+    call.show(table(("budget of the run", "allowed", "consumed"), rows, code=()))
+
+
+def _budget_rows(found: Budget) -> list[tuple[str, float, float]]:
+    limits, spent = found.limits, found.spent
+    every = (
+        ("US dollars", limits.usd, round(spent.usd, 4)),
+        ("tokens", limits.tokens, spent.tokens),
+        ("seconds", limits.seconds, round(found.seconds)),
+        ("sessions", limits.sessions, spent.sessions),
+    )
+    return [(name, float(limit), float(used)) for name, limit, used in every if limit is not None]
+
+
+def _usage_row(line: Line) -> tuple[str, ...]:
+    counts = (line.sessions, line.judgements, line.replayed, line.requests)
+    tokens = [f"{count:,}" if count or not line.uncounted else "" for count in (line.tokens_in, line.tokens_out)]
+    if line.tokens_cached:
+        tokens[0] += f" ({line.tokens_cached:,} cached)"
+    cost = f"${line.cost:.4f}" if line.cost else "" if line.unpriced else "$0"
+    return (
+        line.provider,
+        line.model,
+        *(f"{count:,}" for count in counts),
+        *(_and_unknown(known, line.uncounted) for known in tokens),
+        _and_unknown(cost, line.unpriced),
+    )
+
+
+def _and_unknown(known: str, unknown: int) -> str:
+    return f"{known} + {unknown:,} unknown".removeprefix(" + ") if unknown else known
+
+
+# ---------------------------------------------------------------- what would be sent
+
+
+@magic(
+    "%prompt [STATEMENT]",
+    "what each session of a statement would be sent, without running anything; alone on the first line: of this cell",
+    raw=True,
+)
+async def prompt(call: Call) -> None:
+    from prose_kernel.notebook.magics.prompts import prompts_display
+
+    text = call.text or call.below
+    if not text.strip():
+        raise UsageError("%prompt: a statement is needed, behind it or below it", hint=f"usage: {prompt.usage}")
+    _, found = await _previewed(call, text, "cell", call.view.language)
+    call.show(prompts_display([one for one in found if one.kind == "session"], call.cells.workspace.services))
+
+
+@magic(
+    "%plan [STATEMENT|FILE]",
+    "what a program would run: sessions, commands and gates with their texts, and what it costs at most; "
+    "alone on the first line: this cell",
+    raw=True,
+)
+async def plan(call: Call) -> None:
+    from prose_kernel.language.flow import kinds_of
+    from prose_kernel.notebook.magics.plans import plan_display
+
+    text, name, language = call.text or call.below, "cell", call.view.language
+    if call.text.endswith(languages.suffixes()) and "\n" not in call.text:
+        source, language = read_program(call, call.text, plan)
+        text, name = source.text, source.name
+    if not text.strip():
+        raise UsageError("%plan: a program is needed: below it, behind it or in a file", hint=f"usage: {plan.usage}")
+    compiled, found = await _previewed(call, text, name, language)
+    uncounted = ["conditions that a model decides"] if list(language.judged_texts(compiled.program)) else []
+    if "loop" in kinds_of(language.flow(compiled.program, compiled.source)):
+        uncounted.append("further passes of loops whose length is not known")
+    call.show(plan_display(found, uncounted, call.cells.workspace.services))
+
+
+async def _previewed(call: Call, text: str, name: str, language: Language) -> tuple[Compiled, tuple[Preview, ...]]:
+    """A text and what it would ask. Raises `CompileError`."""
+    workspace = call.cells.workspace
+    compiled = workspace.compile(text, name, language)
+    if not compiled.ok:
+        raise CompileError(compiled.diagnostics)
+    return compiled, await workspace.preview(compiled, language)

@@ -1,0 +1,181 @@
+"""The output of `%bindings`, `%agents`, `%state` and similar magics: Markdown tables with a plain-text form."""
+
+from __future__ import annotations
+
+import difflib
+import textwrap
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prose_kernel.errors import UsageError
+from prose_kernel.notebook.magics.registry import MAGICS, Magic
+from prose_kernel.run.languages import Language
+from prose_kernel.runtime.values import ExecText, Reference
+from prose_kernel.views import cards
+from prose_kernel.views.display import Display, paragraph, table
+from prose_kernel.views.safety import clip, fenced, inline_code, markdown, visible
+
+if TYPE_CHECKING:
+    from prose_kernel.notebook.cells import Cells
+    from prose_kernel.run.workspace import Defined
+
+WHOLE = 200_000
+"""Characters of one binding that `%binding` shows."""
+LOG_LINES = 500
+"""Lines of the log that `%state` shows: the last ones."""
+_BESIDE = 26
+_ACROSS = 80
+"""Where the second column of `%help` begins on a terminal, and where it ends."""
+
+
+def _defined(cells: Cells, *kinds: str) -> list[Defined]:
+    workspace = cells.started
+    found = workspace.definitions() if workspace is not None else ()
+    return [one for one in found if one.definition.kind in kinds]
+
+
+def bindings(cells: Cells) -> Display:
+    """The table of `%bindings`: name, kind, size, where from, preview."""
+    rows = []
+    for name, named in cells.names().items():
+        info, language = named.info, named.language
+        text = language.text_of(info.value)
+        size = f"{len(text.encode('utf-8', 'replace')):,}"
+        rows.append((name, named.kind, size, clip(info.source, 40), clip(text, 60)))
+    if not rows:
+        return paragraph("No bindings yet.")
+    return table(("name", "kind", "bytes", "from", "preview"), rows, code=(0, 3))
+
+
+def binding(cells: Cells, name: str) -> Display:
+    """The whole of one binding. Raises `UsageError` when there is none of that name."""
+    names = cells.names()
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=1)
+        raise UsageError(
+            f"there is no binding {name}", hint=f"did you mean {near[0]}?" if near else "%bindings lists them"
+        )
+    info, language = names[name].info, names[name].language
+    value = info.value
+    text = cards.readable(value, language)
+    rest = f"\n… ({len(text):,} characters in all)" if len(text) > WHOLE else ""
+    text = text[:WHOLE]
+    what = names[name].kind
+    facts: dict[str, object] = {}
+    remarks: list[str] = []
+    if isinstance(value, ExecText):
+        remarks, facts = _exec_lines(value)
+    body = markdown(text) if isinstance(value, Reference) else fenced(text, "json" if _is_data(value) else "")
+    quoted = fenced(clip(info.source, 500), language.magic) if info.source else ""
+    parts = [f"`{name}` {what}", quoted, *(f"- {inline_code(r)}" for r in remarks), body + rest]
+    plain = [f"{name}: {what}", *(f"  {visible(r)}" for r in remarks), visible(text) + rest]
+    return Display({"text/markdown": "\n\n".join(p for p in parts if p), "text/plain": "\n".join(plain)}, facts)
+
+
+def _is_data(value: object) -> bool:
+    return isinstance(value, (list, dict))
+
+
+def _exec_lines(value: ExecText) -> tuple[list[str], dict[str, object]]:
+    result = value.result
+    if value.bare:
+        return ["the command failed under on-fail: ignore; nothing else was kept"], cards.command_facts(result)
+    lines = [f"exit_code: {result.exit_code}"]
+    if result.signal:
+        lines.append(f"signal: {result.signal}")
+    if result.timed_out:
+        lines.append("timed_out: true")
+    lines += cards.cuts(result)
+    lines.append("stderr: " + (result.stderr.rstrip("\n") if result.stderr else "(empty)"))
+    return lines, cards.command_facts(result)
+
+
+# ---------------------------------------------------------------- agents, blocks, state
+
+
+def agents(cells: Cells) -> Display:
+    """The table of `%agents`."""
+    found = [one.definition for one in _defined(cells, "agent")]
+    if not found:
+        return paragraph("No agents yet.")
+    keys = ["model", "persist", "prompt"] + ["tools"] * any("tools" in agent.facts for agent in found)
+    rows = [(agent.name, *(clip(agent.facts.get(key, ""), 60) for key in keys)) for agent in found]
+    return table(("agent", *keys), rows)
+
+
+def blocks(cells: Cells) -> Display:
+    """The table of `%blocks`: what can be called, the functions of VVM among them."""
+    rows = []
+    for one in _defined(cells, "block", "function"):
+        block = one.definition
+        parameters, statements = block.facts["parameters"], block.facts["statements"]
+        called = f"{block.name}({parameters})" if parameters or block.kind == "function" else block.name
+        rows.append((called, statements))
+    if not rows:
+        return paragraph("No blocks yet.")
+    return table(("block", "statements"), rows)
+
+
+def state(directory: str | None, log: str, database: str | None = None) -> Display:
+    """The text of `%state`: where the run is, in memory without a directory, and its log.
+
+    The run's id differs from run to run, so it stands in the facts: the text names the directory above, and leaves out
+    the log's first line.
+    """
+    if directory is not None:
+        log = log.partition("\n\n")[2]
+    lines = log.splitlines()
+    shown = log
+    if left_out := max(0, len(lines) - LOG_LINES):
+        shown = "\n".join([f"… {left_out:,} earlier lines", *lines[left_out:], ""])
+    shown = shown if len(shown) <= WHOLE else "…" + shown[-WHOLE:]
+    if directory is None:
+        head = "The run is kept in memory."
+        return Display({"text/markdown": f"{head}\n\n{fenced(shown)}", "text/plain": f"{head}\n\n{visible(shown)}"})
+    above = directory.rpartition("/")[0]
+    kept = "The run is kept" if database is None else f"The run is kept in {database}, and its files"
+    text = {
+        "text/markdown": f"{kept} below {inline_code(above)}.\n\n{fenced(shown)}",
+        "text/plain": f"{kept} below {above}.\n\n{visible(shown)}",
+    }
+    return Display(text, {"directory": directory})
+
+
+def short_path(path: Path, base: Path) -> str:
+    """A path relative to the notebook's directory where it is below it, else absolute."""
+    try:
+        return str(path.resolve().relative_to(base.resolve()))
+    except ValueError:
+        return str(path)
+
+
+# ---------------------------------------------------------------- help
+
+
+def magics(known: Iterable[Magic], of_cells: Iterable[tuple[str, str]]) -> Display:
+    """The table of `%help`: what makes a whole cell something else, and the magics of one line."""
+    rows: dict[object, tuple[str, str]] = {}
+    for magic in sorted(known, key=lambda magic: magic.usage):
+        first = rows.setdefault(magic.run, (magic.usage, magic.summary))
+        if first[0] != magic.usage:
+            rows[magic.run] = (first[0], f"{first[1]}; also %{magic.name}")
+    found = [*of_cells, *rows.values()]
+    shown = table(("magic", "what it does"), found)
+    plain = "\n".join(line for usage, summary in found for line in _magic_lines(usage, summary))
+    return Display({**shown.data, "text/plain": plain})
+
+
+def _magic_lines(usage: str, summary: str) -> list[str]:
+    """A magic on a terminal: what it does beside it, or below it where it is long to write."""
+    beside = " " * _BESIDE
+    lines = textwrap.wrap(summary, _ACROSS, initial_indent=beside, subsequent_indent=beside, break_on_hyphens=False)
+    if len(usage) > _BESIDE - 2:
+        return [usage, *lines]
+    return [usage.ljust(_BESIDE) + lines[0].lstrip(), *lines[1:]]
+
+
+def helpful_words(language: Language) -> list[str]:
+    """Every word that `%help WORD` knows without a run."""
+    words = language.words()
+    return sorted({*words.keywords, *words.properties, *MAGICS})

@@ -1,0 +1,130 @@
+"""Magics for those who learn: `%explain` says what something is, `%step` shows the machine at work, `%check`
+looks at the answer to an exercise."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from pathlib import Path
+
+from prose_kernel.errors import CompileError, UsageError
+from prose_kernel.notebook import inspection
+from prose_kernel.notebook.magics import tables
+from prose_kernel.notebook.magics.registry import Call, magic, on_or_off, read_program, use
+from prose_kernel.run import languages, reference
+from prose_kernel.views.display import Display, table
+from prose_kernel.views.words import with_section
+
+_LINK = re.compile(r"\[([^\]\n]+)\]\((?!https?:)[^)\n]*\)")
+"""A link from page to page: it leads nowhere from a notebook."""
+
+_EXAMPLE = re.compile(r"^(```\w+) .*$", re.MULTILINE)
+"""Behind the language of an example stands what it is for."""
+
+
+@magic(
+    "%explain [CODE|SECTION|WORD|FILE]",
+    "explain the last error, an error code (E004), a section of the reference (3.7), a word of the language, a magic, "
+    "or what a program would do; alone on the first line: this cell",
+)
+async def explain(call: Call) -> None:
+    use(call, explain, 0, 2)
+    if not call.words:
+        if call.below.strip():
+            return call.show(_program(call, call.below, "cell", call.view.language))
+        return call.show(_last_error(call))
+    wanted = " ".join(call.words)
+    *page, word = call.words
+    if reference.is_key(word) or wanted in reference.pages() or (page and page[0] not in languages.LANGUAGES):
+        return call.show(_section(call, wanted))
+    if wanted.endswith(languages.suffixes()):
+        source, language = read_program(call, wanted, explain)
+        return call.show(_program(call, source.text, source.name, language))
+    return call.show(_word(call, word, languages.LANGUAGES[page[0]] if page else call.view.language))
+
+
+def _last_error(call: Call) -> Display:
+    problem = call.cells.last_problem
+    if problem is None:
+        raise UsageError("%explain: no cell has failed yet", hint=f"usage: {explain.usage}")
+    if problem.code:
+        return _section(call, f"{problem.page} {problem.code}")
+    raise UsageError(
+        f"%explain: the last error, {problem.ename}, has no entry in the reference", hint="it says itself what to type"
+    )
+
+
+def _section(call: Call, wanted: str) -> Display:
+    text = _LINK.sub(r"\1", reference.section(wanted, call.view.language.name))
+    return Display({"text/markdown": _EXAMPLE.sub(r"\1", text), "text/plain": text})
+
+
+def _program(call: Call, text: str, name: str, language: languages.Language) -> Display:
+    from prose_kernel.views.plain_words import explained
+
+    compiled = call.cells.workspace.compile(text, name, language)
+    if not compiled.ok:
+        raise CompileError(compiled.diagnostics)
+    return explained(compiled.program, compiled.source, language)
+
+
+def _word(call: Call, word: str, language: languages.Language) -> Display:
+    """What is known about a word, and which section of the reference is about it."""
+    found = inspection.describe(call.cells, word, language)
+    if found is None:
+        near = difflib.get_close_matches(word.lstrip("%"), tables.helpful_words(language), n=1)
+        hint = f"did you mean {near[0]}?" if near else "a code such as E004, a section such as 3.7, or a word: %help"
+        raise UsageError(f"there is nothing to explain about {word}", hint=hint)
+    return with_section(found, word, language)
+
+
+@magic("%step [on|off]", "show after each program what the machine did, statement by statement, or no longer")
+async def step(call: Call) -> None:
+    call.cells.stepwise = on_or_off(call, step, call.cells.stepwise)
+
+
+# ---------------------------------------------------------------- exercises
+
+
+@magic(
+    "%check [EXERCISE] [--grade]",
+    "look at your answer to an exercise; without EXERCISE: list them; --grade: an answer that is not right is an error",
+)
+async def check(call: Call) -> None:
+    from prose_kernel.notebook import checking, exercises
+
+    cells = call.cells
+    words = [word for word in call.words if word != "--grade"]
+    if len(words) > 1 or any(word.startswith("-") for word in words):
+        raise UsageError(f"%check: {words[-1]} is not understood", hint=f"usage: {check.usage}")
+    if not words:
+        return call.show(_listed(call))
+    found, name = exercises.find(cells.cwd, cells.notebook_path, words[0], cells.language)
+    exercise = found.exercises[name]
+    met = await checking.findings(cells, exercise, found.language)
+    key = f"{found.notebook}/{name}"
+    call.show(checking.feedback(name, exercise, met, cells.attempts.get(key, 0)))
+    passed = all(one.passed for one in met)
+    cells.attempts[key] = 0 if passed else cells.attempts.get(key, 0) + 1
+    cells.solved |= {key} if passed else set()
+    if not passed and "--grade" in call.words:
+        raise UsageError(f"the answer to {name} is not right yet")
+    return None
+
+
+def _listed(call: Call) -> Display:
+    """The exercises of the notebook; of all beside it where its name is not known."""
+    from prose_kernel.notebook import exercises
+
+    cells = call.cells
+    paths = exercises.files(cells.cwd, cells.notebook_path)
+    own = [path for path in paths if path.stem == Path(cells.notebook_path).stem]
+    rows = []
+    for path in own or paths:
+        found = exercises.read(path, cells.language)
+        for name, exercise in found.exercises.items():
+            mark = "✓" if f"{found.notebook}/{name}" in cells.solved else ""
+            rows.append((name, mark, exercise.task))
+    if not rows:
+        raise UsageError("there are no exercises here", hint="they are in checks/NOTEBOOK.yaml beside the notebook")
+    return table(("exercise", "done", "task"), rows)

@@ -1,0 +1,104 @@
+"""Find the language and the magic lines of a cell without parsing it, because it may be half typed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from prose_kernel.errors import UsageError
+from prose_kernel.language.half_typed import literals
+from prose_kernel.run import languages
+from prose_kernel.run.languages import Language
+
+# ---------------------------------------------------------------- the language of a cell
+
+
+def own_language(code: str, default: Language) -> tuple[Language, str]:
+    """The language of a cell, and the cell without the `%%` line that names it.
+
+    The line is blanked out, so that every line and every offset of the rest stays where it is. Raises `UsageError` for
+    words behind the name.
+    """
+    language, text = spoken(code, default)
+    found = _LANGUAGE.match(code)
+    if text is not code and found is not None and found[2].strip():
+        raise UsageError(
+            f"%%{found[1]} takes no words here: {found[2].strip()}",
+            hint="`--in` and `--out` are for notebooks of Python, where there are values to take",
+        )
+    return language, text
+
+
+_LANGUAGE = re.compile(r"(?:[ \t]*\n)*%%[ \t]*(\S*)([^\n]*)")
+"""The first line of a cell that is not blank."""
+
+
+def spoken(code: str, default: Language) -> tuple[Language, str]:
+    """The same for a cell that is still being typed: words behind the name do not matter."""
+    found = _LANGUAGE.match(code)
+    language = languages.of_magic(found[1]) if found is not None else None
+    if found is None or language is None:
+        return default, code
+    line = code.index("%%")
+    return language, code[:line] + " " * (found.end() - line) + code[found.end() :]
+
+
+# ---------------------------------------------------------------- magic lines
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A piece of a cell: a magic line without its `%`, or program text. `line` is the 1-based line it starts on."""
+
+    magic: bool
+    text: str
+    line: int
+
+
+_MAGIC = re.compile(r"^%.*$", re.M)
+
+
+def segments(code: str, language: Language | None = None) -> list[Segment]:
+    """A cell as program texts and magic lines in order. A magic stands at the start of a line, outside of literals.
+
+    Program texts keep the line numbers of the cell: the lines before them are blank.
+    """
+    if "%" not in code:
+        return [Segment(False, code, 1)]
+    taken = literals(code, (language or languages.default()).delimiters)
+    magics = [m for m in _MAGIC.finditer(code) if not any(t.start < m.start() < t.end for t in taken)]
+    if not magics:
+        return [Segment(False, code, 1)]
+    pieces: list[Segment] = []
+    at, line = 0, 1
+    for match in magics:
+        before = code[at : match.start()]
+        if before.strip():
+            pieces.append(Segment(False, "\n" * (line - 1) + before, line))
+        line += before.count("\n")
+        pieces.append(Segment(True, match.group()[1:].strip(), line))
+        at = match.end()
+    if code[at:].strip():
+        pieces.append(Segment(False, "\n" * (line - 1) + code[at:], line))
+    return pieces
+
+
+# ---------------------------------------------------------------- what a cell is
+
+
+def has_statements(text: str) -> bool:
+    """False for blank lines and comments, which need no machine."""
+    return any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n"))
+
+
+_LOOK_AHEAD = frozenset({"prompt", "plan", "graph", "explain"})
+"""Magics which alone on the first line look at the program below them, so that it does not run."""
+
+
+def looks_ahead(pieces: list[Segment]) -> bool:
+    """Whether a cell begins with such a magic alone, or with a statement behind it whose body stands below."""
+    word, _, statement = pieces[0].text.partition(" ")
+    if word not in _LOOK_AHEAD:
+        return False
+    below = next((line for piece in pieces[1:] for line in piece.text.split("\n") if line.strip()), "")
+    return not statement.strip() or (word not in ("graph", "explain") and below[:1].isspace())

@@ -1,0 +1,116 @@
+"""Calls from any event loop into the engine's and back: one hop each way, and nothing left behind a cancelled call.
+
+A caller and the engine have an event loop each, in different threads. `ProcessCall` is for one process, `in_engine` for
+a coroutine that runs there. Either way the answer always comes, and a caller that is cancelled meanwhile waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Generic, TypeVar
+
+from prose_kernel.processes.engine import Engine, EngineClosed
+from prose_kernel.processes.process import EngineProcess
+
+T = TypeVar("T")
+
+
+async def answered(answer: asyncio.Future[T], cancel: Callable[[], object]) -> T:
+    """The result of `answer`, or what it raises.
+
+    Each cancellation of the call calls `cancel`, which must bring the answer about; only then `CancelledError` is
+    raised. So nothing is left behind a call that has returned.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while not answer.done():
+        try:
+            await asyncio.wait((answer,))
+        except asyncio.CancelledError as cancellation:
+            cancelled = cancellation
+            cancel()
+    if cancelled is not None:
+        if not answer.cancelled():
+            answer.exception()  # seen
+        raise cancelled
+    return answer.result()
+
+
+class ProcessCall(Generic[T]):
+    """One process that a caller waits for. Made in the caller's loop; raises `EngineClosed` there.
+
+    The process is made with `post` for pieces of output and `done` for its end, then given to `wait`.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        engine.start()
+        self._engine = engine
+        self._loop = asyncio.get_running_loop()
+        self._answer: asyncio.Future[T] = self._loop.create_future()
+        self._process: EngineProcess | None = None
+
+    def post(self, callback: Callable[[], None]) -> bool:
+        """From the engine's loop to the caller's; False where that is closed."""
+        try:
+            self._loop.call_soon_threadsafe(callback)
+        except RuntimeError:  # the caller's loop is closed: this process is not needed any more
+            if self._process is not None:
+                self._process.stop("cancelled")
+            return False
+        return True
+
+    def done(self, result: T, last: Callable[[], None] | None = None) -> None:
+        """The process has ended; `last` is called in the caller's loop before it learns of it."""
+
+        def complete() -> None:
+            if last is not None:
+                last()
+            if not self._answer.done():
+                self._answer.set_result(result)
+
+        self.post(complete)
+
+    async def wait(self, process: EngineProcess) -> T:
+        """Run the process. When this returns or raises, nothing of it is left. Raises `EngineClosed`."""
+        self._process = process
+        if not self._engine.post(self._engine.submit, process):
+            raise EngineClosed
+        return await answered(self._answer, lambda: self._engine.post(self._engine.cancel, process))
+
+
+async def in_engine(engine: Engine, work: Callable[[], Coroutine[object, object, T]]) -> T:
+    """Run a coroutine in the engine's loop and return what it returns.
+
+    A cancelled call cancels the coroutine and waits for its end before it raises `CancelledError`, however often it is
+    cancelled. Raises `EngineClosed`.
+    """
+    engine.start()
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[T] = loop.create_future()
+    running: list[asyncio.Task[T]] = []
+
+    def begin() -> None:
+        task = engine.loop.create_task(work())
+        task.add_done_callback(ended)  # not an `except` in the task: one that is cancelled early never runs
+        running.append(task)
+
+    def ended(task: asyncio.Task[T]) -> None:
+        problem = EngineClosed() if task.cancelled() else task.exception()
+
+        def complete() -> None:
+            if problem is not None:
+                answer.set_exception(problem)
+            else:
+                answer.set_result(task.result())
+
+        with contextlib.suppress(RuntimeError):  # the caller's loop is closed: nothing waits for it
+            loop.call_soon_threadsafe(complete)
+
+    def cancel() -> None:
+        for task in running:
+            task.cancel()
+
+    if not engine.post(begin):
+        raise EngineClosed
+    return await answered(answer, lambda: engine.post(cancel))

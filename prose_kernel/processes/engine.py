@@ -1,0 +1,301 @@
+"""The engine: one thread with its own event loop, which owns every child process from spawn to reap.
+
+It runs from the first command to `close`, so that draining, deadlines and ladders never depend on what the executing
+cell does (exec-and-tasks.md 1.2, spawn point 8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import secrets
+import signal
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prose_kernel.processes import orphans, process_table
+from prose_kernel.processes.background_processes import BackgroundProcesses
+from prose_kernel.processes.spawn import Child, ExitWatch
+from prose_kernel.processes.termination import GRACE
+from prose_kernel.processes.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from prose_kernel.processes.process import EngineProcess
+
+_DESCRIPTORS_EACH = 8
+_DESCRIPTORS_SPARED = 128
+_MOST_AT_ONCE = 1000
+_BURST = 16
+
+
+class EngineClosed(Exception):
+    """The engine was closed; it starts nothing any more."""
+
+
+class Engine:
+    """Owns the processes of one kernel or command line.
+
+    `grace` is the time in seconds between two steps of a ladder. `on_warning` gets a line for the person when the
+    watchdog cannot be kept alive; it is called in the engine's thread. `state_dir` holds the private file by which
+    a later start finds what a killed kernel and a killed watchdog left; None means a directory of this user's.
+    `at_once` is how many commands may run at the same time, further ones wait; None means what the limit on open files
+    allows, at most 1000. `mark` is how the marker begins that all its commands carry.
+    """
+
+    def __init__(
+        self,
+        *,
+        grace: float = GRACE,
+        on_warning: Callable[[str], None] | None = None,
+        state_dir: Path | None = None,
+        at_once: int | None = None,
+        mark: str = "",
+    ) -> None:
+        self.grace = grace
+        self.marker = mark + secrets.token_hex(16)
+        self.loop: asyncio.AbstractEventLoop
+        self._on_warning = on_warning
+        self._state_dir = state_dir
+        # reentrant, because a signal handler may interrupt a thread that is inside `post`
+        self._lock = threading.RLock()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._stopped = False
+        self._ready = False
+        self._running: dict[EngineProcess, None] = {}
+        self._waiting: deque[EngineProcess] = deque()
+        self._most = at_once or _most_at_once()
+        self._burst = _BURST
+        self._resting = False
+        self._table: tuple[float, list[process_table.Member]] = (-1.0, [])
+        self._adopted: dict[Child, ExitWatch] = {}
+        self._idle = asyncio.Event()
+
+    # ------------------------------------------------------------ life
+
+    def start(self) -> None:
+        """Start the thread, once. Called by the first command. Raises `EngineClosed`."""
+        if self._ready and not self._closed:
+            return
+        with self._lock:
+            if self._closed:
+                raise EngineClosed
+            if self._thread is not None:
+                return
+            _close_at_exit(self)
+            self.loop = asyncio.new_event_loop()
+            self._watchdog = Watchdog(self.loop, f"{self.marker}:exec", self._on_warning, self._state_dir)
+            self._background = BackgroundProcesses(f"{self.marker}:exec")
+            busy = lambda: bool(self._running or self._background.groups)  # noqa: E731
+            self._orphans = orphans.Orphans(self.loop, self.marker, busy, self._watchdog.knows)
+            self._thread = threading.Thread(target=self._run, name="prose-commands", daemon=False)
+            self._thread.start()
+            self._ready = True
+
+    def _run(self) -> None:
+        # A child inherits the mask of the thread that spawns it.
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        orphans.adopt()
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+        with self._lock:
+            self._stopped = True
+        # What was posted before the door closed still gets its answer.
+        self.loop.run_until_complete(asyncio.sleep(0))
+        self.loop.close()
+
+    def close(self) -> None:
+        """End everything: TERM to all together, KILL after the grace, the watchdog, the thread. Idempotent.
+
+        Returns when nothing is left. Commands that were running get the outcome `cancelled`.
+        """
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                if self._thread is not None:
+                    self.loop.call_soon_threadsafe(self._begin_shutdown)
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _begin_shutdown(self) -> None:
+        self._shutting_down = self.loop.create_task(self._shut_down())
+
+    async def _shut_down(self) -> None:
+        for process in tuple(self._running):
+            process.shutdown()
+        while self._waiting:
+            self._waiting.popleft().refuse("cancelled")
+        known = self._background.groups
+        leftovers = self.loop.create_task(self._background.end(self.grace, self.table))
+        while self._running:
+            self._idle.clear()
+            await self._idle.wait()
+        await leftovers
+        for group in known - self._background.groups:
+            self._watchdog.ended(group)
+        await self._watchdog.close()
+        self._orphans.close()
+        await self._end_waiting()
+        self.loop.stop()
+
+    async def _end_waiting(self) -> None:
+        """Whoever still waits in this loop for something that will not come any more."""
+        waiting = asyncio.all_tasks(self.loop) - {asyncio.current_task(self.loop)}
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    # ------------------------------------------------------------ commands
+
+    def submit(self, process: EngineProcess) -> None:
+        """Start a process, or let it wait for its turn. In the engine's loop."""
+        if self._closed:
+            process.refuse("cancelled")
+            return
+        self._waiting.append(process)
+        self._start_waiting()
+
+    def _start_waiting(self) -> None:
+        """Start what may start: a few at a time, because a spawn takes the loop from those that already run."""
+        if self._waiting and self._burst and len(self._running) < self._most:
+            self._orphans.watch()
+            self._watchdog.starting()
+            while self._waiting and self._burst and len(self._running) < self._most:
+                self._burst -= 1
+                process = self._waiting.popleft()
+                self._running[process] = None
+                process.start()
+            self._watchdog.all_started()
+        if self._burst < _BURST and not self._resting:
+            self._resting = True
+            self.loop.call_soon(self._rested)
+
+    def _rested(self) -> None:
+        self._resting = False
+        self._burst = _BURST
+        if self._waiting:
+            self._start_waiting()
+
+    def post(self, callback: Callable[..., None], *arguments: object) -> bool:
+        """Call something in the engine's loop, from any thread; False when the engine is closed or not started."""
+        with self._lock:
+            if self._thread is None or self._stopped:
+                return False
+            self.loop.call_soon_threadsafe(callback, *arguments)
+        return True
+
+    def interrupt(self) -> None:
+        """A user's interrupt of all foreground commands, from any thread; waiting ones are not started."""
+        self.post(self._interrupt)
+
+    def _interrupt(self) -> None:
+        for process in tuple(self._running):
+            if process.foreground:
+                process.interrupt()
+        while self._waiting:
+            self._waiting.popleft().refuse("interrupted")
+
+    def cancel(self, process: EngineProcess) -> None:
+        """The caller does not want this process any more. In the engine's loop."""
+        if process in self._waiting:
+            self._waiting.remove(process)
+            process.refuse("cancelled")
+        else:
+            process.stop("cancelled")
+
+    # ------------------------------------------------------------ what a process tells its owner
+
+    def started(self, pid: int, ticks: int = 0) -> None:
+        """A process leads a group of its own. `ticks` is when it started, for one that need not carry the marker."""
+        self._watchdog.started(pid, ticks)
+
+    def ended(self, process: EngineProcess, left: Sequence[process_table.Member]) -> None:
+        del self._running[process]
+        pid = process.pid
+        if pid is not None:
+            if left:
+                for gone in self._background.remember(pid, left, self.table):
+                    self._watchdog.ended(gone)
+                self._watchdog.left(pid, left)
+            else:
+                self._watchdog.ended(pid)
+        if self._waiting:
+            self.loop.call_soon(self._start_waiting)
+        if not self._running:
+            self._idle.set()
+
+    def forget(self, leader: int) -> None:
+        """A program under a monitor is over; until then the watchdog ends it if kernel and monitor are both killed."""
+        self._watchdog.ended(leader)
+
+    def guards(self, number: int) -> bool:
+        """Whether this is a process group, or the session, of a command that runs or has left something running. May be
+        called from any thread."""
+        return self._ready and self._watchdog.knows(number)
+
+    def adopt(self, child: Child) -> None:
+        """A leader that even KILL did not end: its status is taken whenever it comes."""
+        self._adopted[child] = ExitWatch(self.loop, child.pid, lambda: self._reap_adopted(child))
+
+    def _reap_adopted(self, child: Child) -> None:
+        del self._adopted[child]
+        _, status = os.waitpid(child.pid, os.WNOHANG)
+        child.reaped(status)
+
+    def take_orphans(self) -> None:
+        """Take the statuses of orphans that have ended: until then their groups do not look empty."""
+        self._orphans.look()
+
+    def table(self, *, fresh: bool = False) -> list[process_table.Member]:
+        """The process table, read at most once every few milliseconds however many ladders run, or now (`fresh`).
+
+        When no descriptor is left to read it, it is the table as it was seen last: the same object, so that a ladder
+        does not take its command for ended.
+        """
+        taken, table = self._table
+        if fresh or self.loop.time() - taken > 0.002:
+            with contextlib.suppress(OSError):
+                table = process_table.members()
+                self._table = (self.loop.time(), table)
+        return table
+
+
+def _most_at_once() -> int:
+    """How many commands may run at the same time before the limit on open files would make spawns fail."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return _MOST_AT_ONCE
+    return max(8, min(_MOST_AT_ONCE, (soft - _DESCRIPTORS_SPARED) // _DESCRIPTORS_EACH))
+
+
+_open: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def _close_at_exit(engine: Engine) -> None:
+    """The thread is no daemon, so an engine that is still open is closed before the interpreter waits for threads."""
+    if not _registered:
+        register = getattr(threading, "_register_atexit", None)
+        if register is None:
+            import atexit
+
+            register = atexit.register
+        try:
+            register(_close_all)
+        except RuntimeError:  # the interpreter is ending
+            raise EngineClosed from None
+        _registered.append(True)
+    _open.add(engine)
+
+
+_registered: list[bool] = []
+
+
+def _close_all() -> None:
+    for engine in tuple(_open):
+        engine.close()

@@ -1,0 +1,114 @@
+"""What agents ran, as events: appended before a program starts and after it ended, and never taken back (3.9).
+
+The file is private to its owner and holds arguments as they were given but for secrets; `display` is what may be shown
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from prose_kernel.access import plain_files
+from prose_kernel.runtime.secret_patterns import hidden_in, hidden_of_process
+
+_HIDDEN = "***"
+_NAMES = r"(?:token|secret|passw(?:or)?d|passphrase|pwd|api[-_]?key|access[-_]?key|private[-_]?key|credentials?|auth)"
+_FLAG = re.compile(rf"--?[\w-]{{0,100}}{_NAMES}[\w-]{{0,100}}", re.IGNORECASE)
+_PAIR = re.compile(rf"(-{{0,2}}[\w.-]{{0,100}}{_NAMES}[\w.-]{{0,100}}[=:])(.+)", re.IGNORECASE | re.DOTALL)
+_URL = re.compile(r"((?<![a-z0-9])[a-z][a-z0-9+.-]{0,30}://)[^/@\s]+@", re.IGNORECASE)
+_BEARER = re.compile(r"(authorization:\s*\S{1,100}\s+)\S+", re.IGNORECASE)
+
+
+class AuditFailure(Exception):
+    """An event could not be written, and the log is mandatory."""
+
+
+class AuditLog:
+    """An append-only log: one JSON object a line, each written with one call. From any thread.
+
+    Without a path events are kept in memory. A write that fails raises `AuditFailure` when the log is mandatory;
+    otherwise `warn` is called once.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        mandatory: bool = False,
+        warn: Callable[[str], object] | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._path = Path(path) if path is not None else None
+        self._mandatory = mandatory
+        self._warn = warn
+        self._now = now
+        self._kept: list[Mapping[str, object]] = []
+        self._lock = threading.Lock()
+
+    def append(self, event: str, **payload: object) -> None:
+        """Raises `AuditFailure`."""
+        entry = {"event": event, "at": self._now().isoformat(timespec="milliseconds"), **payload}
+        with self._lock:
+            if self._path is None:
+                self._kept.append(entry)
+                return
+            try:
+                line = json.dumps(hidden_in(entry), ensure_ascii=False, default=repr)
+                self._write(line.encode("utf-8", "replace") + b"\n")
+            except OSError as problem:
+                self._failed(problem)
+
+    def _write(self, line: bytes) -> None:
+        assert self._path is not None
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = plain_files.descriptor(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            if os.write(descriptor, line) != len(line):
+                raise OSError(28, "short write")
+        finally:
+            os.close(descriptor)
+
+    def _failed(self, problem: OSError) -> None:
+        if self._mandatory:
+            raise AuditFailure(f"the audit log cannot be written: {os.strerror(problem.errno or 5).lower()}") from None
+        if self._warn is not None:
+            self._warn("the audit log of programs cannot be written; what agents run is not recorded")
+            self._warn = None
+
+    @property
+    def events(self) -> tuple[Mapping[str, object], ...]:
+        """All events of this log, in order."""
+        if self._path is None:
+            return tuple(self._kept)
+        try:
+            lines = plain_files.read_text(self._path).splitlines()
+        except OSError:
+            return ()
+        return tuple(json.loads(line) for line in lines)
+
+
+def hidden(arguments: Mapping[str, object]) -> dict[str, object]:
+    """The arguments of a call with the values of its environment left out."""
+    shown = dict(arguments)
+    env = shown.get("env")
+    if isinstance(env, Mapping):
+        shown["env"] = {str(name): _HIDDEN for name in env}
+    return shown
+
+
+def display(argv: Sequence[str]) -> list[str]:
+    """Arguments for lists and traces: what looks like a secret is replaced."""
+    shown: list[str] = []
+    for item in argv:
+        if shown and _FLAG.fullmatch(shown[-1]) and not item.startswith("-"):
+            shown.append(_HIDDEN)
+            continue
+        text = _URL.sub(rf"\1{_HIDDEN}@", hidden_of_process()(_BEARER.sub(rf"\1{_HIDDEN}", item)))
+        shown.append(_PAIR.sub(rf"\1{_HIDDEN}", text) if _PAIR.fullmatch(text) else text)
+    return shown

@@ -1,0 +1,164 @@
+"""What an agent may use: one immutable record for each agent; no record means no.
+
+See `docs/reference/exec-and-tasks.md` 3.3. A record is made from the session's permissions at its first call.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+from prose_kernel.access.grants import FsGrant, Reach, Surface, is_bare, program_grants
+from prose_kernel.access.paths import resolve
+from prose_kernel.access.policy import file_grants
+from prose_kernel.processes.exec_tool import programs
+from prose_kernel.processes.exec_tool.options import ExecOptions
+from prose_kernel.runtime.services import ExecCaller
+from prose_kernel.runtime.session_options import Rule
+
+__all__ = ["TOOL", "CapabilityError", "CapabilityRecord", "CapabilityStore", "ExecuteRules", "FsGrant", "capabilities"]
+
+TOOL: Final = "Exec"
+EVERYTHING: Final = "*"
+_PERMITTED = ("allow", "prompt")
+
+
+class CapabilityError(Exception):
+    """The store refuses a record. `kind` is `already_exists`, `unknown_agent` or `invalid_grant`."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class ExecuteRules:
+    """What a `permissions:` block adds for programs (3.12).
+
+    `listed` are the programs of the execute list (None: any program that is granted). `shells` says that `bash: allow`
+    is stated; without it shells and launchers are refused, and interpreters that the list does not name themselves.
+    """
+
+    listed: tuple[FsGrant, ...] | None = ()
+    shells: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CapabilityRecord:
+    """What one agent may use. The default is nothing at all.
+
+    `network` says what a program's network must be: `open`, `none` (refused where that is impossible), or
+    `best-effort`. With `lists_bind` a program may open only what the grants cover, besides the system's directories:
+    `strict` refuses where that cannot be enforced, `permissive` runs with a warning, None does not restrict it.
+    """
+
+    tool_grants: frozenset[str] = frozenset()
+    fs_grants: tuple[FsGrant, ...] = ()
+    execute: ExecuteRules | None = None
+    network: Literal["open", "none", "best-effort"] = "open"
+    lists_bind: Literal["strict", "permissive"] | None = None
+    workspace: str | None = None
+
+    def tool(self, name: object) -> bool:
+        """Whether a tool may be called. Never raises."""
+        return isinstance(name, str) and bool(name) and (EVERYTHING in self.tool_grants or name in self.tool_grants)
+
+    def reach(self, *, binaries: bool = False, writable: bool = False) -> Reach:
+        """What the grants cover now: for the program that is started (`binaries`), or for what it works on."""
+        return Reach(
+            grant
+            for grant in self.fs_grants
+            if (binaries or not grant.binaries) and (grant.mode == "rw" or not writable)
+        )
+
+
+@dataclass(slots=True)
+class CapabilityStore:
+    """One record for each agent; a finished agent keeps its own. Safe to call from any thread."""
+
+    _records: dict[str, CapabilityRecord] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def create(self, agent: str, record: CapabilityRecord) -> None:
+        """Raises `CapabilityError`."""
+        if not agent:
+            raise CapabilityError("unknown_agent", "an agent needs a name")
+        for problem in _problems(record):
+            raise CapabilityError("invalid_grant", problem)
+        with self._lock:
+            if agent in self._records:
+                raise CapabilityError("already_exists", f"{agent} has its capabilities already")
+            self._records[agent] = record
+
+    def find(self, agent: object) -> CapabilityRecord | None:
+        """The record of an agent; None means that everything is refused."""
+        with self._lock:
+            return self._records.get(agent) if isinstance(agent, str) else None
+
+
+def _problems(record: CapabilityRecord) -> Iterable[str]:
+    for grant in record.fs_grants:
+        if not isinstance(grant.prefix, str) or not grant.prefix.startswith("/") or "\0" in grant.prefix:
+            yield f"fs_grants: {grant.prefix!r} is not an absolute path"
+        if grant.mode not in ("r", "rw"):
+            yield f"fs_grants: {grant.mode!r} is not a mode; use r or rw"
+    if any(not isinstance(name, str) or not name for name in record.tool_grants):
+        yield "tool_grants: a name cannot be empty"
+
+
+# ---------------------------------------------------------------- from permissions
+
+
+def capabilities(caller: ExecCaller, options: ExecOptions, search_path: str | None, home: str = "") -> CapabilityRecord:
+    """The record of an agent (3.12). `prompt` counts as granted: the person has said yes before a call arrives."""
+    surface = Surface(caller.workspace, home or str(Path.home()))
+    execute = caller.rules.get("execute", "deny")
+    listed = None if isinstance(execute, str) else program_grants(execute, surface, search_path)
+    granted = execute in _PERMITTED if isinstance(execute, str) else bool(execute)
+    return CapabilityRecord(
+        tool_grants=frozenset({TOOL}) if granted else frozenset(),
+        fs_grants=(
+            *file_grants(caller.rules.get("read", "deny"), "read", surface),
+            *file_grants(caller.rules.get("write", "deny"), "write", surface),
+            *(file_grants(execute, "execute", surface) if listed is None else listed),
+        ),
+        execute=ExecuteRules(listed, caller.rules.get("bash") == "allow"),
+        network=_network(caller.rules.get("network", "deny"), options),
+        lists_bind=options.lists if caller.lists_bind else None,
+        workspace=caller.workspace,
+    )
+
+
+def _network(rule: Rule, options: ExecOptions) -> Literal["open", "none", "best-effort"]:
+    # a program cannot be limited to some hosts, so a list of hosts allows it none
+    if isinstance(rule, str) and rule in _PERMITTED:
+        return "open"
+    return "none" if options.network == "strict" else "best-effort"
+
+
+def not_found(caller: ExecCaller, search_path: str | None) -> tuple[str, ...]:
+    """The bare words of the execute list that name no program here: reported once to the person."""
+    rule = caller.rules.get("execute", ())
+    names = () if isinstance(rule, str) else filter(is_bare, rule)
+    return tuple(name for name in names if shutil.which(name, path=search_path) is None)
+
+
+def dangerous(record: CapabilityRecord) -> tuple[str, ...]:
+    """What is granted that can run arbitrary commands, for a warning at registration: programs, and directories."""
+    found = []
+    for grant in record.fs_grants:
+        path = Path(resolve(grant.prefix).path)
+        if path.is_file() and programs.arbitrary(str(path)):
+            found.append(str(path))
+        elif grant.subtree and path.is_dir() and _holds_shells(path):
+            found.append(f"{path}/")
+    return tuple(dict.fromkeys(found))
+
+
+def _holds_shells(directory: Path) -> bool:
+    return any((directory / inside / "sh").exists() for inside in (".", "bin", "usr/bin"))

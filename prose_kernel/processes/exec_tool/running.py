@@ -1,0 +1,141 @@
+"""Running one checked call under a monitor, and the result with its seven fields (exec-and-tasks.md 3.6 to 3.8)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from prose_kernel.processes.cross_loop import ProcessCall
+from prose_kernel.processes.engine import Engine, EngineClosed
+from prose_kernel.processes.exec_tool.arguments import Arguments
+from prose_kernel.processes.exec_tool.checks import Checked, Refused
+from prose_kernel.processes.exec_tool.options import ExecOptions
+from prose_kernel.processes.exec_tool.sandbox_plan import Plan
+from prose_kernel.processes.monitor import MonitoredLaunch, MonitoredProcess, MonitorRecord, StartFailure
+from prose_kernel.processes.output import Head
+from prose_kernel.processes.sandbox import mechanisms, wrapped
+from prose_kernel.runtime.ports import Stream
+
+GRACE = 1.0
+"""Seconds between TERM and KILL at the limit."""
+
+_CPU_BACKSTOP = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What became of a call: the result for the model, and what the audit log and the ledger want to know besides."""
+
+    result: Mapping[str, object]
+    stdout_bytes: int
+    stderr_bytes: int
+    cpu_s: float
+
+
+def limits(options: ExecOptions, timeout: int) -> tuple[tuple[int, int, int], ...]:
+    """Resource, soft, hard. With the two equal the system would kill at the CPU limit without saying why."""
+    cpu = options.cpu_seconds or max(timeout, 1)
+    return (
+        (resource.RLIMIT_CPU, cpu, cpu + _CPU_BACKSTOP),
+        (resource.RLIMIT_AS, options.memory_bytes, options.memory_bytes),
+        (resource.RLIMIT_FSIZE, options.file_bytes, options.file_bytes),
+        (resource.RLIMIT_NOFILE, options.open_files, options.open_files),
+        (resource.RLIMIT_CORE, 0, 0),
+    )
+
+
+def launch(
+    engine: Engine, arguments: Arguments, checked: Checked, plan: Plan, options: ExecOptions, env: Mapping[bytes, bytes]
+) -> MonitoredLaunch:
+    program, argv, identity = checked.program.path, list(arguments.argv), checked.program.identity
+    if plan.wrapping is not None:
+        program, argv = wrapped(mechanisms(), program, argv, plan.wrapping)
+        identity = None
+    return MonitoredLaunch(
+        program,
+        argv,
+        env,
+        checked.cwd.path,
+        float(arguments.timeout_s),
+        GRACE,
+        engine.grace,
+        limits(options, arguments.timeout_s),
+        plan.confinement,
+        identity,
+        checked.cwd.identity,
+    )
+
+
+class Run:
+    """One call between the caller's loop and the engine's."""
+
+    def __init__(self, engine: Engine, job: MonitoredLaunch, cap: int) -> None:
+        self._engine = engine
+        self._job = job
+        self._heads: dict[Stream, Head] = {"stdout": Head(cap), "stderr": Head(cap)}
+
+    async def wait(self) -> MonitorRecord:
+        """When it returns, or raises because it was cancelled, nothing of the program is left. Raises `Refused`."""
+        try:
+            call: ProcessCall[MonitorRecord] = ProcessCall(self._engine)
+            return await call.wait(MonitoredProcess(self._engine, self._job, self, call.done))
+        except EngineClosed:
+            raise Refused("tool_failed", "the process engine is closed") from None
+
+    def take(self, stream: Stream, data: bytes, final: bool) -> None:
+        """The process's `Keeper`."""
+        self._heads[stream].feed(data)
+
+    def ended(self, record: MonitorRecord) -> Ended:
+        """Raises `Refused` when the program did not start, or was ended by others than itself and the clock."""
+        if record.failure is not None:
+            raise _not_started(record.failure)
+        if record.outcome in ("interrupted", "cancelled"):
+            raise Refused("tool_failed", f"the program was {record.outcome}")
+        stdout, stderr = self._heads["stdout"], self._heads["stderr"]
+        code = os.waitstatus_to_exitcode(record.status) if record.status is not None else -signal.SIGKILL
+        result: dict[str, object] = {
+            "exit_code": code,
+            "stdout": stdout.text,
+            "stderr": stderr.text,
+            "stdout_truncated": stdout.truncated,
+            "stderr_truncated": stderr.truncated,
+            "duration_s": round(record.duration, 6),
+            "timed_out": record.outcome == "timed_out",
+        }
+        # additional: the cause of an end only where it is certain, and what was left behind and killed
+        limit = {-signal.SIGXCPU: "cpu", -signal.SIGXFSZ: "file_size"}.get(code)
+        if limit is not None and not result["timed_out"]:
+            result["limit_hit"] = limit
+        if record.background_killed:
+            result["background_killed"] = record.background_killed
+        return Ended(result, stdout.total, stderr.total, record.cpu_s)
+
+
+_WORDS = {
+    errno.ENOENT: "its interpreter was not found (ENOENT)",
+    errno.ENOEXEC: "the system cannot run it, and no shell is tried (ENOEXEC)",
+    errno.E2BIG: "the arguments and the environment are too long (E2BIG)",
+    errno.ETXTBSY: "it is open for writing (ETXTBSY)",
+    errno.ETIMEDOUT: "it could not be started in time (ETIMEDOUT)",
+}
+
+
+def _not_started(failure: StartFailure) -> Refused:
+    number = failure.number
+    if number == errno.ESTALE and failure.step in ("program", "cwd"):
+        what = "the program" if failure.step == "program" else "the directory"
+        return Refused("fs_denied", f"{what} changed after it was checked")
+    if failure.step == "program":
+        words = _WORDS.get(number) or f"{os.strerror(number).lower()} ({failure.name})"
+        return Refused("tool_failed", f"the program cannot be started: {words}")
+    if failure.step == "cwd":
+        return Refused("tool_failed", f"cwd cannot be entered: {os.strerror(number).lower()} ({failure.name})")
+    if failure.step == "monitor" and failure.what:
+        return Refused("tool_failed", f"the program's monitor was lost: {failure.what}")
+    where = failure.what.strip() or failure.step
+    return Refused("tool_failed", f"the program cannot be started: {where}: {failure.name}")

@@ -1,0 +1,236 @@
+"""Which mechanisms a call needs, and whether this machine has them; what is required and missing is refused (1.3)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from prose_kernel.access.created_code import Watch, watch
+from prose_kernel.access.grants import FsGrant, Reach
+from prose_kernel.access.paths import is_below, resolve
+from prose_kernel.processes import sandbox_syscalls as rights
+from prose_kernel.processes.exec_tool.capabilities import CapabilityRecord
+from prose_kernel.processes.exec_tool.checks import Checked, Refused
+from prose_kernel.processes.exec_tool.options import ExecOptions
+from prose_kernel.processes.monitor import Confinement
+from prose_kernel.processes.sandbox import Mechanisms, Wrapping
+
+_PROGRAMS = ("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin")
+_READABLE = ("/proc", "/sys/devices/system/cpu", "/sys/fs/cgroup")
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
+_SECRETS = frozenset(("shadow", "shadow-", "gshadow", "gshadow-", "sudoers", "sudoers.d", "ssh", "krb5.keytab"))
+_MOST_FILES = 20_000
+_MOST_KEPT = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a call is confined. `wrapping` is set when it runs in bubblewrap; `gaps` say what is not enforced. `watch` is
+    to be ended when the call has."""
+
+    confinement: Confinement
+    wrapping: Wrapping | None = None
+    gaps: tuple[str, ...] = ()
+    watch: Watch | None = None
+
+
+def plan(record: CapabilityRecord, options: ExecOptions, found: Mechanisms, checked: Checked, home: str | None) -> Plan:
+    """Raises `Refused`, naming the mechanism that is missing."""
+    if found.monitor:
+        raise Refused("tool_failed", f"the process monitor is not available: {found.monitor}")
+    watching = _watch(record)
+    try:
+        kept = tuple(map(os.fsencode, watching.kept[:_MOST_KEPT])) if watching is not None else ()
+        made = _plan(record, options, found, checked, home, kept)
+    except BaseException:
+        if watching is not None:
+            watching.end()
+        raise
+    return replace(made, watch=watching)
+
+
+def _plan(
+    record: CapabilityRecord,
+    options: ExecOptions,
+    found: Mechanisms,
+    checked: Checked,
+    home: str | None,
+    kept: tuple[bytes, ...],
+) -> Plan:
+    if options.bubblewrap:
+        return _bubblewrap(record, found, checked, home, kept)
+    gaps: list[str] = []
+    own_network, no_tcp = _network(record, found, gaps)
+    files = _files(record, found, checked, home, gaps)
+    if not found.landlock:
+        gaps.append("Landlock is not offered here: a program can signal and look into others of the same user")
+        if not found.apart:
+            gaps.append("neither are namespaces: a program can open the shared memory of others of the same user")
+    if kept and not found.apart:
+        gaps.append("there are no namespaces here: a program can write files that code is loaded from")
+    confinement = Confinement(
+        found.landlock > 0,
+        files,
+        own_network,
+        no_tcp,
+        apart=found.apart,
+        read_only=kept if found.apart else (),
+        filtered=found.filters,
+        no_sockets=record.network != "open",
+    )
+    return Plan(confinement, None, tuple(gaps))
+
+
+def _watch(record: CapabilityRecord) -> Watch | None:
+    """The protected files where the program may write although its lists, or the lack of them, let it."""
+    if record.workspace is None:
+        return None
+    deep = record.lists_bind is not None
+    workspace = resolve(record.workspace)
+    granted = [resolve(grant.prefix) for grant in record.fs_grants if grant.mode == "rw"]
+    places: dict[str, bool] = {}
+    for place in granted if deep else [workspace]:
+        if place.reason is None and is_below(workspace.path, place.path):
+            place = workspace
+        if place.directory and place.reason is None:
+            places[place.path] = deep
+    return watch(workspace.path, places) if places else None
+
+
+def _network(record: CapabilityRecord, found: Mechanisms, gaps: list[str]) -> tuple[bool, bool]:
+    if record.network == "open":
+        return False, False
+    missing = "a network namespace" if found.network else "" if found.filters else "a filter of system calls"
+    if not missing:
+        return True, False
+    if record.network == "none":
+        why = f": {found.network}" if found.network else ""
+        raise Refused("tool_failed", f"the network is denied, and {missing} to enforce it is not available{why}")
+    if found.filters or not found.network:
+        return not found.network, found.tcp
+    gaps.append(f"the network is denied, and {'only TCP' if found.tcp else 'nothing'} can be")
+    return False, found.tcp
+
+
+def _files(
+    record: CapabilityRecord, found: Mechanisms, checked: Checked, home: str | None, gaps: list[str]
+) -> tuple[tuple[bytes, int], ...] | None:
+    if record.lists_bind is None:
+        return None
+    if not found.landlock:
+        if record.lists_bind == "strict":
+            raise Refused("tool_failed", "the program states which files may be used, and Landlock is not available")
+        gaps.append("the lists of files are not enforced: Landlock is not available")
+        return None
+    return tuple(_allowed(record, checked, home))
+
+
+def _allowed(record: CapabilityRecord, checked: Checked, home: str | None) -> Iterator[tuple[bytes, int]]:
+    """The places a program reaches: the system, its own file, and what the lists cover. Where it may write it may not
+    execute."""
+    for place in _PROGRAMS:
+        yield place.encode(), rights.READ | rights.EXECUTE
+    for place in (*_READABLE, *_settings()):
+        yield os.fsencode(place), rights.READ
+    for place in _DEVICES:
+        yield place.encode(), rights.DEVICE
+    yield os.fsencode(checked.program.path), rights.READ_FILE | rights.EXECUTE
+    if home is not None:
+        yield os.fsencode(home), rights.READ | rights.WRITE
+    written = [resolve(grant.prefix).path for grant in record.fs_grants if grant.mode == "rw"]
+    for grant in record.fs_grants:
+        prefix = resolve(grant.prefix)
+        if prefix.status is not None and prefix.reason is None:
+            near = any(is_below(place, prefix.path) or is_below(prefix.path, place) for place in written)
+            yield from _granted(grant, prefix.path, near)
+
+
+def _granted(grant: FsGrant, prefix: str, writable: bool) -> Iterator[tuple[bytes, int]]:
+    """The rights of one grant. `writable`: the agent may write there, or below, or above."""
+    place = os.fsencode(prefix)
+    execute = 0 if writable else rights.EXECUTE
+    if grant.binaries:
+        # what is listed may also be run by another listed program
+        if prefix != "/":
+            yield place, rights.READ | execute
+    elif grant.mode == "rw" and not _alone(grant, prefix):
+        yield place, rights.READ | rights.WRITE
+    elif grant.subtree:
+        yield place, rights.READ | execute
+    else:
+        yield place, rights.READ_DIR
+        for file in _matching(grant, prefix):
+            yield os.fsencode(file), rights.READ_FILE
+
+
+def _alone(grant: FsGrant, prefix: str) -> bool:
+    """Whether a pattern names a directory without `/` at its end: the directory, and nothing in it."""
+    return grant.pattern == "" and os.path.isdir(prefix)  # noqa: PTH112
+
+
+def _matching(grant: FsGrant, prefix: str) -> Iterable[str]:
+    """The files that a pattern names now. A link is no file of its own: where it leads has to be granted."""
+    reach = Reach((grant,))
+    if not grant.pattern:
+        if os.path.isfile(prefix):  # noqa: PTH113
+            yield prefix
+        return
+    seen = 0
+    for directory, _, names in os.walk(prefix):
+        for name in names:
+            seen += 1
+            if seen > _MOST_FILES:
+                where = f"{prefix}{grant.pattern}"
+                raise Refused("tool_failed", f"{where} is below a directory with too many files to enforce it")
+            path = f"{directory.rstrip('/')}/{name}"
+            if reach.covers(path) and not os.path.islink(path):  # noqa: PTH114
+                yield path
+
+
+def _settings() -> Iterator[str]:
+    """The system's settings, without those that hold secrets."""
+    for directory, without in (("/etc", _SECRETS | {"ssl"}), ("/etc/ssl", frozenset({"private"}))):
+        try:
+            names = sorted(entry.name for entry in Path(directory).iterdir())
+        except OSError:
+            continue
+        yield from (f"{directory}/{name}" for name in names if name not in without)
+
+
+def _bubblewrap(
+    record: CapabilityRecord, found: Mechanisms, checked: Checked, home: str | None, closed: tuple[bytes, ...]
+) -> Plan:
+    if found.bubblewrap is None:
+        raise Refused("tool_failed", f"bubblewrap is required, and it is not available: {found.bubblewrap_problem}")
+    grants = [
+        grant
+        for grant in record.fs_grants
+        if grant.subtree or grant.mode == "rw" or (grant.binaries and not grant.pattern)
+    ]
+    resolved = [(grant, resolve(grant.prefix)) for grant in grants]
+    writable = [
+        path.path
+        for grant, path in resolved
+        if grant.mode == "rw" and path.reason is None and not _alone(grant, path.path)
+    ]
+    readable: tuple[str, ...] | None = None
+    if record.lists_bind is not None:
+        listed = [
+            path.path for grant, path in resolved if grant.mode == "r" and path.reason is None and path.path != "/"
+        ]
+        readable = (*_PROGRAMS, *_settings(), *listed, checked.program.path, checked.cwd.path)
+        patterned = [grant for grant in record.fs_grants if not grant.subtree and grant.mode == "r"]
+        for grant in patterned:
+            if not grant.binaries:
+                readable += tuple(_matching(grant, resolve(grant.prefix).path))
+    if home is not None:
+        writable.append(home)
+    kept = tuple(map(os.fsdecode, closed)) if writable else ()
+    wrapping = Wrapping(checked.cwd.path, readable, tuple(writable), record.network == "open", kept)
+    # mounting is forbidden inside a domain that knows files, so only one that knows none can be entered before
+    confinement = Confinement(
+        landlock=found.scopes, filtered=found.filters, no_sockets=record.network != "open", maps_root=True
+    )
+    return Plan(confinement, wrapping)

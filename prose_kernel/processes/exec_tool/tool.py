@@ -1,0 +1,192 @@
+"""The `Exec` tool: one program, never a shell, checked, confined, limited, audited (exec-and-tasks.md section 3)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from prose_kernel.processes.engine import Engine
+from prose_kernel.processes.exec_tool import capabilities, checks, environment, sandbox_plan
+from prose_kernel.processes.exec_tool.arguments import Arguments, InvalidArguments, parse
+from prose_kernel.processes.exec_tool.audit import AuditLog, display
+from prose_kernel.processes.exec_tool.capabilities import CapabilityRecord, CapabilityStore
+from prose_kernel.processes.exec_tool.checks import Checked, Refused
+from prose_kernel.processes.exec_tool.dispatch import Call, Dispatcher, Registry
+from prose_kernel.processes.exec_tool.options import ExecOptions
+from prose_kernel.processes.exec_tool.running import Ended, Run, launch
+from prose_kernel.processes.exec_tool.sandbox_plan import Plan
+from prose_kernel.processes.sandbox import Mechanisms, mechanisms
+from prose_kernel.runtime.services import ExecCaller, ExecOutcome
+
+NAME = capabilities.TOOL
+
+
+class ExecTool:
+    """The handler of `Exec`. `warn` gets each thing that is not enforced on this machine, once."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        options: ExecOptions,
+        audit: AuditLog,
+        *,
+        kernel: Callable[[], Mapping[str, str]] = lambda: os.environ,
+        warn: Callable[[str], object] | None = None,
+        found: Callable[[], Mechanisms] = mechanisms,
+    ) -> None:
+        self._engine = engine
+        self._options = options
+        self._audit = audit
+        self._kernel = kernel
+        self._warn = warn
+        self._found = found
+        self._told: set[str] = set()
+        self._homes: dict[str, tempfile.TemporaryDirectory[str]] = {}
+        self._lock = threading.Lock()
+
+    async def __call__(self, call: Call) -> Mapping[str, object]:
+        """Raises `Refused`."""
+        options = self._options
+        try:
+            arguments = parse(call.arguments, options.refuse_env, options.allow_env)
+        except InvalidArguments as problem:
+            raise Refused("invalid_args", str(problem)) from None
+        # a file system may be slow: the loop does not wait for it
+        checked, plan, home = await asyncio.to_thread(self._checked, arguments, call)
+        self._tell(plan.gaps)
+        created = ""
+        try:
+            ended = await self._run(call, arguments, checked, plan, home)
+        finally:
+            if plan.watch is not None:
+                created = await asyncio.to_thread(plan.watch.end)
+        if created:
+            raise Refused("fs_denied", f"the program has run, and {created}")
+        self._finished(call, ended)
+        return ended.result
+
+    def _checked(self, arguments: Arguments, call: Call) -> tuple[Checked, Plan, str | None]:
+        checked = checks.check(arguments, call.record, self._options.allow_exec_from_writable)
+        home = self._home(call.agent) if self._options.home == "private" else None
+        return checked, sandbox_plan.plan(call.record, self._options, self._found(), checked, home), home
+
+    async def _run(self, call: Call, arguments: Arguments, checked: Checked, plan: Plan, home: str | None) -> Ended:
+        env = environment.build(self._kernel(), arguments.env, environment.TMP if self._options.home == "tmp" else home)
+        job = launch(self._engine, arguments, checked, plan, self._options, env)
+        call.dispatched({"program": checked.program.path, "cwd": checked.cwd.path})
+        run = Run(self._engine, job, arguments.max_output_bytes)
+        return run.ended(await run.wait())
+
+    def _finished(self, call: Call, ended: Ended) -> None:
+        result = ended.result
+        self._audit.append(
+            "tool.call.finished",
+            tool=NAME,
+            call=call.id,
+            agent=call.agent,
+            ok=True,
+            exit_code=result["exit_code"],
+            timed_out=result["timed_out"],
+            duration_s=result["duration_s"],
+            stdout_bytes=ended.stdout_bytes,
+            stderr_bytes=ended.stderr_bytes,
+            cpu_s=ended.cpu_s,
+        )
+
+    def _tell(self, gaps: tuple[str, ...]) -> None:
+        for gap in gaps:
+            if gap not in self._told and self._warn is not None:
+                self._told.add(gap)
+                self._warn(f"Exec: {gap}")
+
+    def _home(self, agent: str) -> str:
+        """An empty directory of its own for each agent."""
+        with self._lock:
+            if agent not in self._homes:
+                self._homes[agent] = tempfile.TemporaryDirectory(prefix="prose-home-", ignore_cleanup_errors=True)
+            return self._homes[agent].name
+
+    def close(self) -> None:
+        """Remove the private home directories."""
+        with self._lock:
+            homes, self._homes = list(self._homes.values()), {}
+        for home in homes:
+            home.cleanup()
+
+
+def register_exec(registry: Registry, tool: ExecTool) -> str:
+    """Add `Exec` to the registry, on behalf of the operator; returns its name. May be repeated."""
+    return registry.register(NAME, tool)
+
+
+class AgentPrograms:
+    """The `Programs` port: `Exec` for the agents of one run, each with capabilities from its permissions.
+
+    `audit` is the run's log, `warn` gets lines for the person. Close it when the run ends.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        options: ExecOptions,
+        audit: AuditLog,
+        *,
+        warn: Callable[[str], object] | None = None,
+        kernel: Callable[[], Mapping[str, str]] = lambda: os.environ,
+    ) -> None:
+        self.capabilities = CapabilityStore()
+        self.registry = Registry()
+        self._options = options
+        self._warn = warn
+        self._kernel = kernel
+        self._told: set[str] = set()
+        self._tool = ExecTool(engine, options, audit, kernel=kernel, warn=warn)
+        if options.enabled:
+            register_exec(self.registry, self._tool)
+        self._dispatcher = Dispatcher(self.registry, self.capabilities, audit)
+        self._lock = threading.Lock()
+
+    def offers(self, caller: ExecCaller) -> bool:
+        """Whether the operator switched it on and the permissions grant it."""
+        execute = caller.rules.get("execute", "deny")
+        granted = execute in ("allow", "prompt") if isinstance(execute, str) else bool(execute)
+        return NAME in self.registry.names and granted
+
+    def shown(self, argv: Sequence[object]) -> str:
+        return shlex.join(display([str(item) for item in argv]))
+
+    async def call(self, caller: ExecCaller, call: str, arguments: object) -> ExecOutcome:
+        await asyncio.to_thread(self._known, caller)
+        return await self._dispatcher.dispatch(caller.agent, call, NAME, arguments)
+
+    def _known(self, caller: ExecCaller) -> CapabilityRecord:
+        """The agent's record, made at its first call."""
+        with self._lock:
+            record = self.capabilities.find(caller.agent)
+            if record is None:
+                kernel = self._kernel()
+                record = capabilities.capabilities(caller, self._options, kernel.get("PATH"), kernel.get("HOME", ""))
+                self.capabilities.create(caller.agent, record)
+                self._warn_of(caller, record, kernel.get("PATH"))
+        return record
+
+    def _warn_of(self, caller: ExecCaller, record: CapabilityRecord, path: str | None) -> None:
+        lines = [
+            f"Exec: `execute` names {name}, which is not on the PATH" for name in capabilities.not_found(caller, path)
+        ]
+        if record.tool_grants:
+            lines += [
+                f"Exec: {place} is granted; an agent that can run it can run any command"
+                for place in capabilities.dangerous(record)
+            ]
+        for line in lines:
+            if line not in self._told and self._warn is not None:
+                self._told.add(line)
+                self._warn(line)
+
+    def close(self) -> None:
+        self._tool.close()

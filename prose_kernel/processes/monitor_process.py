@@ -1,0 +1,353 @@
+"""The monitor process: one for each call, it owns all that the call starts (exec-and-tasks.md 1.3).
+
+Run by path with `python -I -S`. It adopts whatever loses its parent below it, so that nothing can leave; it enforces
+the clock, ends the whole tree, and does so too when the pipe from the kernel ends. It never holds the program's pipes.
+
+It reads its job (a `dict`, marshalled) from a memory file, and reports in lines: `started PID TICKS`, `failed STEP
+ERRNO`, `ended STATUS CAUSE KILLED LEFT MAXRSS CPU`. The kernel tells it in single letters: `i` interrupt, `c` cancel,
+`k` kill now.
+"""
+
+from __future__ import annotations
+
+import _signal as signals  # type: ignore[import-not-found]  # without the 8 ms of enumerations around it
+import marshal
+import os
+import resource
+import select
+import sys
+import time
+
+if __name__ == "__main__":
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - no pathlib here
+    import process_table  # type: ignore[import-not-found]
+    import sandbox_syscalls  # type: ignore[import-not-found]
+    import system  # type: ignore[import-not-found]
+    import system_call_filter  # type: ignore[import-not-found]
+else:
+    from prose_kernel.processes import process_table, sandbox_syscalls, system, system_call_filter
+
+_KILL_PATIENCE = 2.0
+_LOOK = 0.02
+_LOOK_KILLING = 0.002
+_IGNORED = (signals.SIGINT, signals.SIGQUIT, signals.SIGTERM, signals.SIGHUP)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Job = dict[str, Any]
+
+
+# ---------------------------------------------------------------- the child, until it is the program
+
+
+def become_program(job: Job, monitor: int, stdout: int, stderr: int, failures: int) -> None:
+    """Never returns: execs, or tells which step failed, and ends."""
+    step = "start"
+    try:
+        os.setsid()
+        _sane_signals()
+        sandbox_syscalls.die_with_parent(signals.SIGKILL)
+        if os.getppid() != monitor:
+            os._exit(127)
+        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        for source, target in ((null, 0), (stdout, 1), (stderr, 2)):
+            os.dup2(source, target)
+        os.umask(job["umask"])
+        system.prefer_for_out_of_memory(os.getpid())
+        step = "cwd"
+        os.chdir(job["cwd"])
+        _same(os.stat("."), job["cwd_identity"])  # noqa: PTH116
+        step = "limits"
+        sandbox_syscalls.set_limits(job["limits"])
+        step = "confinement"
+        _confine(job)
+        step = "program"
+        _same(os.stat(job["program"]), job["identity"])  # noqa: PTH116
+        os.execve(job["program"], job["argv"], job["env"])  # noqa: S606
+    except OSError as problem:
+        what = problem.filename if step == "confinement" else ""
+        os.write(failures, f"{step} {problem.errno or 0} {what}".encode())
+    except BaseException as problem:
+        os.write(failures, f"start 0 {type(problem).__name__}".encode())
+    os._exit(127)
+
+
+def _sane_signals() -> None:
+    for number in range(1, signals.NSIG):
+        try:
+            signals.signal(number, signals.SIG_DFL)
+        except (OSError, ValueError):  # KILL, STOP, those that the C library keeps
+            continue
+    signals.pthread_sigmask(signals.SIG_SETMASK, ())
+
+
+def _same(status: os.stat_result, identity: tuple[int, int] | None) -> None:
+    """What was checked is what is used."""
+    if identity is not None and (status.st_dev, status.st_ino) != identity:
+        raise OSError(116, "changed")
+
+
+def _confine(job: Job) -> None:
+    if job["keep_rights"]:
+        return
+    if job["own_network"] or job["apart"]:
+        sandbox_syscalls.own_namespaces(job["own_network"], job["apart"], job["read_only"])
+        os.chdir(job["cwd"])  # as it is seen through the new mounts
+        _same(os.stat("."), job["cwd_identity"])  # noqa: PTH116
+    sandbox_syscalls.no_new_privileges()
+    if job["landlock"]:
+        paths = job["paths"]
+        if paths is None and not (job["apart"] or job["maps_root"]):
+            paths = sandbox_syscalls.all_but_shared_memory()
+        sandbox_syscalls.landlock(paths, job["no_tcp"])
+    sandbox_syscalls.drop_capabilities(job["maps_root"])
+    if job["filtered"]:
+        code = system_call_filter.code(sockets=job["no_sockets"], shared=not (job["apart"] or job["maps_root"]))
+        if job["maps_root"]:
+            _hand_over(code, job)
+        else:
+            sandbox_syscalls.filter_calls(code)
+
+
+def _hand_over(code: bytes, job: Job) -> None:
+    """Leave the filter in a file for bubblewrap, which needs the calls that it refuses, and sets it at its end."""
+    descriptor = os.memfd_create("filter", 0)
+    os.write(descriptor, code)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    os.set_inheritable(descriptor, True)
+    argv = job["argv"]
+    argv[argv.index(system_call_filter.HANDED_OVER.encode())] = str(descriptor).encode()
+
+
+# ---------------------------------------------------------------- the tree
+
+
+class Tree:
+    """Everything below this process. It adopts orphans, so no child means: nothing is left."""
+
+    def __init__(self, main: int) -> None:
+        self.main = main
+        self.status = -1
+        self.exited = False
+
+    def reap(self) -> bool:
+        """Take the statuses of all that ended; whether something is left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if not pid:
+                return True
+            if pid == self.main and not self.exited:
+                self.exited = True
+                self.status = status
+
+    def members(self) -> list[process_table.Member]:
+        found: list[process_table.Member] = process_table.below((os.getpid(),), process_table.members())
+        return found
+
+    def signal(self, number: int) -> int:
+        """Signal each process; how many there were. A number that was used again meanwhile is not signalled."""
+        members = self.members()
+        for member in members:
+            try:
+                descriptor = os.pidfd_open(member.pid)
+            except OSError:
+                continue
+            try:
+                now = process_table.member_of(member.pid)
+                if now is not None and now.ticks == member.ticks:
+                    signals.pidfd_send_signal(descriptor, number)
+                    if number != signals.SIGKILL:
+                        signals.pidfd_send_signal(descriptor, signals.SIGCONT)
+            except OSError:
+                continue
+            finally:
+                os.close(descriptor)
+        return len(members)
+
+
+class Monitor:
+    """Watches one program, and ends what belongs to it."""
+
+    def __init__(self, job: Job, control: int, report: int, main: int) -> None:
+        self._control = control
+        self._report = report
+        self._tree = Tree(main)
+        self._timeout: float | None = job["timeout"]
+        self._grace: float = job["grace"]
+        self._interrupt_grace: float = job["interrupt_grace"]
+        self._cause = "exited"
+        self._told = ""
+        self._killed = 0
+        self._poller = select.poll()
+        self._poller.register(control, select.POLLIN)
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)
+        os.set_blocking(writer, False)
+        signals.signal(signals.SIGCHLD, lambda *_: None)
+        signals.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        self._poller.register(reader, select.POLLIN)
+        self._wakes = reader
+
+    def run(self) -> None:
+        end = time.monotonic() + self._timeout if self._timeout is not None else None
+        while True:
+            self._tree.reap()
+            if self._tree.exited or self._told:
+                break
+            if end is not None and time.monotonic() >= end:
+                break
+            self._wait(None if end is None else end - time.monotonic())
+        if self._tree.exited:
+            self._killed = self._kill()
+        else:
+            self._end()
+        self._tell()
+
+    def _wait(self, seconds: float | None) -> None:
+        """Until something ended, the kernel said something, or the time is over."""
+        for descriptor, _ in self._poller.poll(None if seconds is None else max(0.0, seconds) * 1000 + 0.5):
+            if descriptor == self._control:
+                self._listen()
+            else:
+                os.read(self._wakes, 4096)
+
+    def _listen(self) -> None:
+        words = os.read(self._control, 4096)
+        if not words:
+            self._poller.unregister(self._control)
+            self._told += "c"  # the kernel is gone
+        self._told += words.decode("ascii", "replace")
+
+    def _end(self) -> None:
+        """The ladder: each step is skipped once nothing is left."""
+        self._cause = "timed_out" if not self._told else "interrupted" if self._told[0] == "i" else "cancelled"
+        steps: tuple[tuple[int, float], ...] = ((signals.SIGTERM, self._grace),)
+        if self._cause == "interrupted":
+            steps = ((signals.SIGINT, self._interrupt_grace), (signals.SIGTERM, self._interrupt_grace))
+        for number, patience in steps:
+            if "k" not in self._told and self._step(number, patience):
+                return
+        self._kill()
+
+    def _step(self, number: int, patience: float) -> bool:
+        heard, until = len(self._told), time.monotonic() + patience
+        self._tree.signal(number)
+        while self._tree.reap():
+            now = time.monotonic()
+            if now >= until or "k" in self._told or (len(self._told) > heard and self._told[-1] == "i"):
+                return False
+            self._wait(min(_LOOK, until - now))
+        return True
+
+    def _kill(self) -> int:
+        """KILL until nothing is left, however fast it multiplies; how many there were at first."""
+        if not self._tree.reap():
+            return 0
+        until = time.monotonic() + _KILL_PATIENCE
+        first = self._tree.signal(signals.SIGKILL)
+        while self._tree.reap() and time.monotonic() < until:
+            self._wait(_LOOK_KILLING)
+            self._tree.signal(signals.SIGKILL)
+        return first
+
+    def _tell(self) -> None:
+        left = len(self._tree.members()) if self._tree.reap() else 0
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        status = self._tree.status if self._tree.exited else -1
+        cpu = usage.ru_utime + usage.ru_stime
+        line = f"ended {status} {self._cause} {self._killed} {left} {usage.ru_maxrss} {cpu:.6f}\n"
+        try:
+            os.write(self._report, line.encode())
+        except OSError:
+            return  # the kernel is gone
+
+
+# ---------------------------------------------------------------- start
+
+
+def main(job_file: int, control: int, report: int, stdout: int, stderr: int) -> None:
+    for number in _IGNORED:
+        signals.signal(number, signals.SIG_IGN)
+    sandbox_syscalls.become_sub_reaper()
+    for descriptor in (job_file, control, report, stdout, stderr):
+        os.set_inheritable(descriptor, False)
+    with os.fdopen(job_file, "rb") as file:
+        job: Job = marshal.load(file)  # noqa: S302 - from our own kernel, in memory
+    reader, failures = os.pipe()
+    monitor = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        become_program(job, monitor, stdout, stderr, failures)
+    for descriptor in (stdout, stderr, failures):
+        os.close(descriptor)
+    failure = _until_exec(reader, control, pid, job["start_timeout"])
+    if failure:
+        os.waitpid(pid, 0)
+        os.write(report, b"failed " + failure + b"\n")
+        return
+    own = process_table.member_of(pid)
+    os.write(report, b"started %d %d\n" % (pid, own.ticks if own is not None else 0))
+    Monitor(job, control, report, pid).run()
+
+
+def _until_exec(reader: int, control: int, pid: int, seconds: float) -> bytes:
+    """Wait for the exec, which closes the pipe; what failed otherwise. A file system may hang: not longer than this."""
+    poller = select.poll()
+    poller.register(reader, select.POLLIN)
+    poller.register(control, select.POLLIN)
+    ready = {descriptor for descriptor, _ in poller.poll(seconds * 1000)}
+    if reader in ready:
+        return os.read(reader, 512)
+    os.kill(pid, signals.SIGKILL)
+    return b"cancelled 0 " if ready else b"program 110 "
+
+
+def probe() -> None:
+    """Try each mechanism in a child of its own, and print what works."""
+    print(f"landlock {sandbox_syscalls.landlock_version()}")
+    for name, attempt in (
+        ("sub-reaper", sandbox_syscalls.become_sub_reaper),
+        ("network", _try_network),
+        ("apart", _try_apart),
+        ("domain", _try_domain),
+        ("filter", _try_filter),
+    ):
+        sys.stdout.flush()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                attempt()
+            except OSError as problem:
+                os._exit(min(problem.errno or 1, 255))
+            os._exit(0)
+        print(f"{name} {os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}")
+
+
+def _try_domain() -> None:
+    sandbox_syscalls.no_new_privileges()
+    sandbox_syscalls.landlock([(b"/usr", sandbox_syscalls.READ)], False)
+
+
+def _try_network() -> None:
+    sandbox_syscalls.own_namespaces(True, False)
+
+
+def _try_apart() -> None:
+    sandbox_syscalls.own_namespaces(False, True)
+
+
+def _try_filter() -> None:
+    sandbox_syscalls.no_new_privileges()
+    sandbox_syscalls.filter_calls(system_call_filter.code(sockets=True, shared=True))
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--probe":
+        probe()
+    else:
+        main(*(int(word) for word in sys.argv[1:6]))

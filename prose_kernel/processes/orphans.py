@@ -1,0 +1,150 @@
+"""Orphans: what a command starts and leaves without a parent becomes a child of this process (exec-and-tasks.md 1.4).
+
+On Linux the process of a run is a sub-reaper. Whatever its commands and helpers do to leave (`setsid`, a double fork,
+an empty environment), they stay below the run, and that is how a gate knows them (`access/peers.py`). In return
+this process has to take their exit statuses: a dead child whose status was not taken still answers `kill -0`, and
+scripts wait for that.
+
+Only the statuses of orphans are taken. They are children of the first thread, those of the engine are children of the
+engine's thread. A child in a session that is neither ours nor its own can only be an orphan, and so can one with the
+mark of the engine's commands. One without it that leads its session may also have been started by other code in this
+process, which may ask for its status at any time: it is left alone, except in a process that runs nothing but this
+package, a kernel or the command line, and there for a moment only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from prose_kernel.processes import process_table, system
+from prose_kernel.processes.spawn import ExitWatch
+from prose_kernel.runtime import detached
+
+_PAUSE: Final = 0.2
+"""Seconds between two looks for new orphans, while something runs."""
+
+_MOMENT: Final = 1.0
+"""Seconds in which code of this process has taken the status of a child that it waits for."""
+
+_sub_reaper = 0
+_own: Final = set[int]()
+
+
+def own(pid: int) -> None:
+    """A child that leads a session, and whose status this package takes elsewhere."""
+    _own.add(pid)
+
+
+def adopt() -> bool:
+    """Make this process a sub-reaper; a second call does nothing. False where the system offers no way to do that, or
+    to find the children."""
+    global _sub_reaper
+    if _sub_reaper == os.getpid():
+        return True
+    if not system.LINUX or not Path(f"/proc/self/task/{os.getpid()}/children").is_file():
+        return False
+    from prose_kernel.processes import sandbox_syscalls  # with ctypes, which is not cheap
+
+    try:
+        sandbox_syscalls.become_sub_reaper()
+    except OSError:
+        return False
+    _sub_reaper = os.getpid()
+    return True
+
+
+class Orphans:
+    """Takes the statuses of orphans, in the engine's loop. `mark` is how the marker of the engine's commands begins;
+    `busy` tells whether something runs that may leave some, `ends` whether the engine ends a session or group at its
+    close. What it does not end is noted (`detached.py`)."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, mark: str, busy: Callable[[], bool], ends: Callable[[int], bool]
+    ) -> None:
+        self._loop = loop
+        self._mark = mark
+        self._busy = busy
+        self._ends = ends
+        self._children: dict[int, ExitWatch] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def watch(self) -> None:
+        """Look now and then, as long as something runs."""
+        if self._timer is None and _sub_reaper == os.getpid():
+            self._timer = self._loop.call_later(_PAUSE, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.look()
+        if self._busy() or self._children:
+            self.watch()
+
+    def look(self) -> None:
+        """Find new orphans, and take the statuses of those that have ended."""
+        if _sub_reaper != os.getpid():
+            return
+        now = set(system.children(os.getpid()))
+        for pid in self._children.keys() - now:
+            self._forget(pid)
+        for pid in now - self._children.keys():
+            sure = self._is_orphan(pid)
+            if sure is not None and not (sure and _take(pid)):
+                standing = system.standing(pid)
+                if standing is not None and not any(map(self._ends, standing[:2])):
+                    detached.note(pid)
+                self._children[pid] = ExitWatch(self._loop, pid, functools.partial(self._ended, pid, sure))
+
+    def _ended(self, pid: int, sure: bool) -> None:
+        if sure:
+            _take(pid)
+            self._forget(pid)
+        else:
+            self._loop.call_later(_MOMENT, self._ended, pid, True)
+
+    def _forget(self, pid: int) -> None:
+        if (watch := self._children.pop(pid, None)) is not None:
+            watch.stop()
+
+    def _is_orphan(self, pid: int) -> bool | None:
+        """Whether a child of the first thread is surely an orphan; None for one that is left alone."""
+        try:
+            session = os.getsid(pid)
+            if session == os.getsid(0) or pid in _own:
+                return None
+        except ProcessLookupError:
+            return None
+        if session != pid or process_table.carries_prefix(pid, self._mark):
+            return True
+        return False if _alone() else None
+
+    def close(self) -> None:
+        """Take the statuses that are there, and watch no more."""
+        self.look()
+        if self._timer is not None:
+            self._timer.cancel()
+        for pid in tuple(self._children):
+            self._forget(pid)
+
+
+@functools.cache
+def _alone() -> bool:
+    """Whether this process runs nothing but this package."""
+    program = sys.modules.get("__main__")
+    spec = getattr(program, "__spec__", None)
+    if spec is not None:
+        return str(spec.name).startswith("prose_kernel.")
+    return Path(getattr(program, "__file__", None) or "").name == "prose"
+
+
+def _take(pid: int) -> bool:
+    """Take the status of a child that has ended; whether it had."""
+    with contextlib.suppress(ChildProcessError):
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    return True

@@ -1,0 +1,555 @@
+"""One child process from spawn to reap: drain, deadline, ladder, record (exec-and-tasks.md 1.2).
+
+Everything here runs in the engine's loop. The order at the end matters: the exit is seen without reaping, the pipes are
+drained, a ladder waits for the *group* to be empty, and the leader is reaped last, because until then its number cannot
+belong to anybody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from prose_kernel.processes import process_table, system
+from prose_kernel.processes.drain import Drain
+from prose_kernel.processes.output import Capture
+from prose_kernel.processes.spawn import Child, ExitWatch, SpawnFailure, classify, close, high, spawn
+from prose_kernel.processes.termination import GroupScope, Ladder, TreeScope, ladder
+from prose_kernel.runtime.ports import DEFAULT_MAX_OUTPUT, Outcome, Stream
+
+_CHUNK = 65536
+_LOOK = 0.003
+_LOOKS = 5
+"""Looks at the table for what is left of a group that is not empty."""
+
+_LOST = 0.05
+"""Seconds after which a signal that had to end a process, and did not, must have been lost or ignored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What to start, and the limit in seconds (None: none).
+
+    `prepare` makes the arguments: it is given the descriptor of the report pipe (None without `report`) and returns
+    them with further descriptors to pass on, which are closed after the start. May raise `SpawnFailure` or `OSError`.
+    `tree` is the value of `PROSE_JOB` that this command alone has: then all of its processes belong to it, also those
+    that left its group. What is still in its group when it ends by itself is then ended too, and counted.
+    With `talk` its standard input is a pipe, whose end `Process.stdin` is the caller's to write and to close; else it
+    reads `stdin`. Of each stream the first `kept` characters are recorded.
+    """
+
+    prepare: Callable[[int | None], tuple[Sequence[str | bytes], Sequence[int]]]
+    env: Mapping[bytes, bytes]
+    cwd: str
+    timeout: float | None
+    report: bool = False
+    report_descriptor: int = 100
+    tree: str | None = None
+    talk: bool = False
+    stdin: bytes = b""
+    kept: int = DEFAULT_MAX_OUTPUT
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The engine's record of one process; each surface derives its own result from it.
+
+    `status` is a wait status, None when there is none: not started, or never ended. `report` is what the private pipe
+    held. `spawn_error` goes with `spawn_kind`. `created` says which protected files an agent's command has created.
+    """
+
+    outcome: Outcome
+    status: int | None
+    stdout: Capture
+    stderr: Capture
+    duration: float = 0.0
+    pipes_held: bool = False
+    background_left: int = 0
+    background_ended: int = 0
+    report: bytes = b""
+    spawn_kind: Literal["spawn", "cwd"] = "spawn"
+    spawn_error: str | None = None
+    max_rss: int = 0
+    cpu_s: float = 0.0
+    created: str = ""
+
+
+class EngineProcess(Protocol):
+    """What an engine runs: a child of its own (`Process`), or a program under a monitor (`MonitoredProcess`).
+
+    All calls in the engine's loop. `foreground` ones get a user's interrupts.
+    """
+
+    foreground: bool
+
+    @property
+    def pid(self) -> int | None:
+        """The leader of its group, where the engine owns that; else None."""
+        ...
+
+    @property
+    def has_exited(self) -> bool:
+        """Whether it has ended, seen now; what it printed may still be on its way."""
+        ...
+
+    def start(self) -> None:
+        """Start it; what fails is reported like every other end."""
+        ...
+
+    def refuse(self, outcome: Outcome) -> None:
+        """End one that was never started."""
+        ...
+
+    def stop(self, outcome: Outcome, grace: float | None = None) -> None:
+        """TERM, the grace in seconds (None: the usual one), KILL."""
+        ...
+
+    def kill(self, outcome: Outcome) -> None:
+        """KILL without a grace."""
+        ...
+
+    def interrupt(self) -> None:
+        """A user's interrupt: INT, TERM, KILL; a second one jumps to KILL."""
+        ...
+
+    def shutdown(self) -> None:
+        """The engine closes: TERM now, then KILL."""
+        ...
+
+
+class Feed(Protocol):
+    """Who gets a command's output while it runs, decoded, in the engine's loop. Must not block.
+
+    While it is `full`, nothing more is read; it calls `room` in the engine's loop when that is over.
+    """
+
+    room: Callable[[], None]
+
+    @property
+    def full(self) -> bool: ...
+
+    def feed(self, stream: Stream, text: str) -> None: ...
+
+    def stop(self) -> None:
+        """Nothing more comes."""
+        ...
+
+
+class Owner(Protocol):
+    """What an `EngineProcess` needs of its engine."""
+
+    loop: asyncio.AbstractEventLoop
+    grace: float
+
+    def started(self, pid: int, ticks: int = 0) -> None: ...
+
+    def ended(self, process: EngineProcess, left: Sequence[process_table.Member]) -> None: ...
+
+    def forget(self, leader: int) -> None: ...
+
+    def adopt(self, child: Child) -> None: ...
+
+    def take_orphans(self) -> None: ...
+
+    def table(self, *, fresh: bool = False) -> list[process_table.Member]: ...
+
+
+class Process:
+    """Owns one child. `start` once; `stop`, `kill`, `interrupt` and `shutdown` any time; `done` is called exactly once.
+
+    `begun` is called when the child runs. With `foreground` False an interrupt of the user does not touch it.
+    """
+
+    def __init__(
+        self,
+        owner: Owner,
+        launch: Launch,
+        live: Feed | None,
+        done: Callable[[Record], None],
+        begun: Callable[[], None] | None = None,
+    ) -> None:
+        self.foreground = True
+        self._owner = owner
+        self._launch = launch
+        self._live = live
+        self._done = done
+        self._begun = begun
+        self._child: Child | None = None
+        self._scope = GroupScope(0)
+        self._exit: ExitWatch | None = None
+        self._report = -1
+        self._captures: dict[Stream, Capture] = {
+            "stdout": Capture(launch.kept, pictures=True),
+            "stderr": Capture(launch.kept),
+        }
+        self._drain = Drain(owner.loop, self._take, self._advance)
+        if live is not None:
+            live.room = self._drain.resume
+        self._started = 0.0
+        self._finished = False
+        self._exited = False
+        self._deadline: asyncio.TimerHandle | None = None
+        # ending
+        self._outcome: Outcome = "exited"
+        self._ladder: Ladder | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._climbing = False
+        self._interrupts = 0
+        self._kill_now = False
+        self._wake = asyncio.Event()
+        self._empty_in: object = None
+        self._tidied = False
+        self._tidied_away = 0
+
+    # ------------------------------------------------------------ start
+
+    def start(self) -> None:
+        """Spawn the child; a failure is reported as a record like every other end."""
+        try:
+            self._spawn()
+        except SpawnFailure as failure:
+            self._give_up(failure)
+            return
+        assert self._child is not None
+        loop, pid = self._owner.loop, self._child.pid
+        self._scope = GroupScope(pid)
+        self._started = loop.time()
+        tree = self._launch.tree
+        if tree is None:
+            self._owner.started(pid)
+        else:
+            self._scope = TreeScope(pid, tree)
+            self._owner.started(pid, self._scope.since)
+        self._exit = ExitWatch(loop, pid, self._exit_seen)
+        self._drain.start(self._child.stdout, self._child.stderr)
+        if self._launch.timeout is not None:
+            self._deadline = loop.call_later(self._launch.timeout, self._expire)
+        if self._begun is not None:
+            self._begun()
+
+    def _spawn(self) -> None:
+        launch, report_end, passed, opened = self._launch, -1, [], list[int]()
+        try:
+            if launch.report:
+                self._report, report_end = os.pipe()
+                os.set_blocking(self._report, False)
+                report_end = high(report_end, launch.report_descriptor)
+                passed.append(report_end)
+            argv, further = launch.prepare(report_end if launch.report else None)
+            passed += further
+            given = -1
+            if launch.stdin:
+                given = system.memory_file(launch.stdin)
+                opened.append(given)
+            self._child = spawn(argv, launch.env, launch.cwd, passed, talk=launch.talk, stdin=given)
+        except OSError as problem:
+            raise classify(problem, "", launch.cwd) from None
+        finally:
+            close((*passed, *opened))
+
+    def _give_up(self, failure: SpawnFailure) -> None:
+        self._finished = True
+        if self._report >= 0:
+            close((self._report,))
+        stdout, stderr = self._captures.values()
+        record = Record("spawn_failed", None, stdout, stderr, spawn_kind=failure.kind, spawn_error=failure.message)
+        self._owner.ended(self, ())
+        self._done(record)
+
+    def refuse(self, outcome: Outcome) -> None:
+        """End a process that was never started."""
+        self._finished = True
+        stdout, stderr = self._captures.values()
+        self._done(Record(outcome, None, stdout, stderr))
+
+    # ------------------------------------------------------------ output and exit
+
+    def _take(self, stream: Stream, data: bytes, final: bool) -> None:
+        text = self._captures[stream].feed(data, final)
+        if self._live is not None:
+            self._live.feed(stream, text)
+            if self._live.full:
+                self._drain.pause()
+
+    def _exit_seen(self) -> None:
+        if self._exited or self._finished:
+            return
+        self._exited = True
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._wake.set()
+        self._advance()
+
+    def _advance(self) -> None:
+        """Finish when all has ended: the leader, the ladder if there is one, and both streams or the patience."""
+        if not self._exited or self._climbing or self._finished:
+            return
+        if self._drain.over:
+            self._drained()
+        else:
+            self._drain.lose_patience(self._out_of_patience, hurried=self._ladder is not None)
+
+    def _out_of_patience(self) -> None:
+        if not self._finished and not self._climbing:
+            self._drained()
+
+    def _drained(self) -> None:
+        """All is read that will be read. A command that owns its tree first ends what it left in it."""
+        if self._launch.tree is None or self._tidied:
+            self._finish()
+            return
+        self._tidied = True
+        if self.foreground and self._ladder is None:
+            # what a foreground command detached on purpose lives on, until the engine closes
+            self._scope = GroupScope(self._scope.leader)
+        left = self._scope.members(self._owner.table())
+        if not left:
+            self._finish()
+            return
+        self._tidied_away = len(left)
+        self._climb(ladder("cancelled", self._owner.grace))
+
+    # ------------------------------------------------------------ ending it
+
+    def _expire(self) -> None:
+        self.stop("timed_out")
+
+    def stop(self, outcome: Outcome, grace: float | None = None) -> None:
+        """Start the ladder of a cause, unless one runs already. An exit that was there first keeps its outcome."""
+        if self._ladder is None:
+            self._climb(ladder(outcome, self._owner.grace if grace is None else grace))
+
+    def kill(self, outcome: Outcome) -> None:
+        """KILL without a grace, whether a ladder runs or not."""
+        self._kill_now = True
+        self.stop(outcome)
+        self._wake.set()
+
+    def interrupt(self) -> None:
+        """A user's interrupt: INT, TERM, KILL; a second one jumps to KILL."""
+        self._interrupts += 1
+        if self._ladder is None:
+            self.stop("interrupted")
+        elif self._interrupts > 1:
+            self._kill_now = True
+            self._wake.set()
+
+    def shutdown(self) -> None:
+        """The engine closes: TERM now whatever was going on, then KILL."""
+        if self._ending is not None:
+            self._ending.cancel()
+        self._climb(ladder("cancelled", self._owner.grace))
+
+    def _climb(self, steps: Ladder) -> None:
+        if self._finished or self._child is None:
+            return
+        if self._ladder is None and not self._exited and not system.has_exited(self._child.pid):
+            self._outcome = steps.outcome
+        self._ladder = steps
+        self._climbing = True
+        self._ending = self._owner.loop.create_task(self._run_ladder(steps))
+
+    async def _run_ladder(self, steps: Ladder) -> None:
+        for step in steps.steps:
+            last = step.signal == signal.SIGKILL
+            if self._kill_now and not last:
+                continue
+            if await self._run_step(step.signal, self._owner.loop.time() + step.grace, last):
+                break
+        self._climbing = False
+        # What even KILL does not end is not waited for: the record says how many there are.
+        self._exited = True
+        self._advance()
+
+    async def _run_step(self, number: signal.Signals, end: float, last: bool) -> bool:
+        """Signal the scope, wait until it is empty (true), the time is over, or a second interrupt came (false)."""
+        told = self._signal(number)
+        delay, again = 0.001, self._owner.loop.time() + _LOST
+        while not self._scope_is_empty():
+            now = self._owner.loop.time()
+            if now >= end or (self._kill_now and not last):
+                return False
+            if now >= again and not last:
+                # where handlers cannot be read, TERM follows an interrupt immediately, and has its grace
+                asked = system.LINUX or number != signal.SIGINT
+                if self._exited and not (asked and self._is_handled(number)):
+                    return False
+                if told:
+                    self._repeat(number, told)
+                    told = {}
+            await self._pause(_LOOK if self._empty_in is not None else min(delay, end - now))
+            delay = min(delay * 2, 0.02)
+            if last:
+                self._signal(number)
+        return True
+
+    async def _pause(self, seconds: float) -> None:
+        self._wake.clear()
+        timer = self._owner.loop.call_later(seconds, self._wake.set)
+        await self._wake.wait()
+        timer.cancel()
+
+    def _signal(self, number: signal.Signals) -> dict[int, bytes]:
+        """Signal the scope; what each process in it executed just before, where that matters."""
+        assert self._child is not None
+        table, told = self._owner.table(), dict[int, bytes]()
+        if number != signal.SIGKILL and system.LINUX:  # without signal masks nothing is repeated
+            told = process_table.programs_below(self._child.pid)
+        self._scope.signal(number, table)
+        if number != signal.SIGKILL:
+            self._scope.signal(signal.SIGCONT, table)
+        return told
+
+    def _repeat(self, number: signal.Signals, told: dict[int, bytes]) -> None:
+        """Signal again what has lost the signal.
+
+        A shell's child still has the shell's handlers until it executes its program; what comes before that is noted
+        there and forgotten. Whoever executes the same program as before has got the signal, and may be cleaning up.
+        """
+        for member in self._scope.members(self._owner.table()):
+            before = told.get(member.pid)
+            if before is None or not process_table.dies_of(member.pid, number):
+                continue
+            if system.program_of(member.pid) != before:
+                with contextlib.suppress(OSError):
+                    os.kill(member.pid, number)
+
+    def _is_handled(self, number: signal.Signals) -> bool:
+        """Whether a process of the scope may be cleaning up because of this signal.
+
+        Without the command's leader, waiting for those that only ignore it is waiting for nothing: a shell starts its
+        background jobs with INT ignored.
+        """
+        members = self._scope.members(self._owner.table())
+        return any(process_table.handles(member.pid, number) for member in members)
+
+    def _scope_is_empty(self) -> bool:
+        assert self._child is not None
+        leader = self._child.pid
+        if not self._exited and not system.has_exited(leader):
+            return False
+        table = self._owner.table()
+        if self._scope.members(table):
+            self._empty_in = None
+            return False
+        # One look can miss a process that was forked while looking by one that ended meanwhile: two looks count.
+        seen, self._empty_in = self._empty_in, table
+        return seen is not None and seen is not table
+
+    # ------------------------------------------------------------ the end
+
+    def _finish(self) -> None:
+        self._finished = True
+        if self._deadline is not None:
+            self._deadline.cancel()
+        held = self._drain.stop()
+        if self._live is not None:
+            self._live.stop()
+        record = self._reap(held)
+        self._done(record)
+
+    def _reap(self, held: bool) -> Record:
+        assert self._child is not None
+        child, outcome, problem = self._child, self._outcome, None
+        duration = self._owner.loop.time() - self._started
+        report = self._read_report()
+        status: int | None = None
+        max_rss, cpu_s = 0, 0.0
+        try:
+            pid, code, usage = os.wait4(child.pid, os.WNOHANG)
+        except ChildProcessError:
+            child.reaped(0)
+            outcome, problem = "spawn_failed", "the exit code was taken by another part of this process"
+        else:
+            if pid:
+                child.reaped(code)
+                status, max_rss, cpu_s = code, usage.ru_maxrss, usage.ru_utime + usage.ru_stime
+            else:
+                self._owner.adopt(child)
+        if self._exit is not None:
+            self._exit.stop()
+        left = self._left_behind()
+        self._owner.ended(self, left)
+        if outcome == "exited" and status is not None and os.WIFSIGNALED(status):
+            outcome = "signaled"
+        stdout, stderr = self._captures.values()
+        return Record(
+            outcome,
+            status,
+            stdout,
+            stderr,
+            duration,
+            held,
+            len(left),
+            self._tidied_away,
+            report,
+            "spawn",
+            problem,
+            max_rss,
+            cpu_s,
+        )
+
+    def _read_report(self) -> bytes:
+        if self._report < 0:
+            return b""
+        data = b""
+        try:
+            while chunk := os.read(self._report, _CHUNK):
+                data += chunk
+        except OSError:
+            pass  # a background process holds the other end: what is there now is all that counts
+        close((self._report,))
+        return data
+
+    def _left_behind(self) -> list[process_table.Member]:
+        """What the command left running in its group. One system call when, as usual, there is nothing."""
+        assert self._child is not None
+        leader = self._child.pid
+        scope = GroupScope(leader)
+        left: list[process_table.Member] = []
+        for _ in range(_LOOKS):
+            if scope.surely_empty():
+                return []
+            # One look can miss a process that was forked while looking by one that ended meanwhile.
+            if left := scope.members(self._owner.table(fresh=True)):
+                break
+            self._owner.take_orphans()
+        if any(member.pid == leader for member in left) and self._child.popen.returncode is not None:
+            return []  # the leader is reaped: whoever has its number now is a stranger
+        return left
+
+    @property
+    def has_exited(self) -> bool:
+        """Whether the child has ended, seen now; what it printed may still be on its way."""
+        return self._finished or self._exited or (self._child is not None and system.has_exited(self._child.pid))
+
+    @property
+    def pid(self) -> int | None:
+        return self._child.pid if self._child is not None else None
+
+    @property
+    def stdin(self) -> int:
+        """Our end of its standard input, non-blocking; -1 when there is none."""
+        return self._child.stdin if self._child is not None else -1
+
+
+def exit_of(status: int | None) -> tuple[int | None, str | None]:
+    """The exit status or the name of the signal in a wait status; neither for None, an end never seen."""
+    if status is None:
+        return None, None
+    if os.WIFSIGNALED(status):
+        return None, signal_name(os.WTERMSIG(status))
+    return os.WEXITSTATUS(status), None
+
+
+def signal_name(number: int) -> str:
+    """`SIGTERM` and the like, also for signals that have no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIG{number}"

@@ -1,0 +1,145 @@
+"""Who is alive: a look at the process table, by group and by session.
+
+Used by the engine and by the watchdog process, which runs without `site` and must start in a few milliseconds: so this
+module imports nothing but `os`, and defines no dataclass.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+if __package__:
+    from prose_kernel.processes import system
+else:  # run by path
+    import system  # type: ignore[import-not-found,no-redef]
+
+
+class Member:
+    """One live process: its number, its group, its session, its start time in ticks since boot, and its parent.
+
+    Number and start time together name a process for ever; the number alone may be used again.
+    """
+
+    __slots__ = ("group", "parent", "pid", "session", "ticks")
+
+    def __init__(self, pid: int, group: int, session: int, ticks: int, parent: int = 0) -> None:
+        self.pid = pid
+        self.group = group
+        self.session = session
+        self.ticks = ticks
+        self.parent = parent
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        return self.pid, self.ticks
+
+
+def members() -> list[Member]:
+    """All live processes; a zombie is not alive. Takes about 10 ms for 600 processes on Linux."""
+    return [member for pid in system.pids() if (member := member_of(pid)) is not None]
+
+
+def member_of(pid: int) -> Member | None:
+    """The live process with this number, or None."""
+    standing = system.standing(pid)
+    return Member(pid, *standing) if standing is not None else None
+
+
+def job_of(pid: int) -> str | None:
+    """The value of `PROSE_JOB` that the process was started with, if any."""
+    for entry in system.environment(pid):
+        if entry.startswith(b"PROSE_JOB="):
+            return entry[10:].decode("utf-8", "replace")
+    return None
+
+
+def carries(pid: int, marker: str) -> bool:
+    """Whether the process was started with the environment variable `PROSE_JOB=marker`."""
+    return job_of(pid) == marker
+
+
+def carries_prefix(pid: int, marker: str) -> bool:
+    """Whether its `PROSE_JOB` begins with this."""
+    return (job_of(pid) or "").startswith(marker)
+
+
+def dies_of(pid: int, number: int) -> bool:
+    """Whether a signal would surely end the process: it neither blocks nor ignores nor handles it."""
+    masks = system.signal_masks(pid)
+    return masks is not None and not any(mask >> (number - 1) & 1 for mask in masks)
+
+
+def handles(pid: int, number: int) -> bool:
+    """Whether the process may do something of its own about a signal: it has a handler, or blocks it to fetch it."""
+    masks = system.signal_masks(pid)
+    return masks is None or bool((masks[0] | masks[2]) >> (number - 1) & 1)
+
+
+def programs_below(pid: int) -> dict[int, bytes]:
+    """A process and all below it, each with what it executes. Much quicker than a look at the whole table."""
+    found: dict[int, bytes] = {}
+    waiting = [pid]
+    while waiting:
+        pid = waiting.pop()
+        if pid not in found:
+            found[pid] = system.program_of(pid)
+            waiting += system.children(pid)
+    return found
+
+
+def below(roots: Iterable[int], table: Iterable[Member]) -> list[Member]:
+    """All that these processes have started, as far as the lines of parents are whole."""
+    children: dict[int, list[Member]] = {}
+    for member in table:
+        children.setdefault(member.parent, []).append(member)
+    found: list[Member] = []
+    waiting = list(roots)
+    while waiting:
+        for child in children.pop(waiting.pop(), ()):
+            found.append(child)
+            waiting.append(child.pid)
+    return found
+
+
+def in_scope(member: Member, leader: int) -> bool:
+    """Whether a process belongs to the command that `leader` was started for.
+
+    Its own group, and groups that it made inside its session (`timeout`, `set -m`); what called setsid left on purpose.
+    """
+    return leader in (member.group, member.session)
+
+
+def still_ours(leader: int, known: set[tuple[int, int]], marker: str, table: list[Member]) -> list[Member]:
+    """The live processes of a group whose leader is gone, if it is still the group that we knew; else nothing.
+
+    The group's number may belong to a stranger by now. It does not as long as a process is in it that we saw before
+    (`known`, which is brought up to date) or that carries the marker.
+    """
+    now = [member for member in table if in_scope(member, leader)]
+    if not any(member.identity in known or carries(member.pid, marker) for member in now):
+        return []
+    known.update(member.identity for member in now)
+    return now
+
+
+def is_empty(group: int) -> bool:
+    """Whether a group holds no process of ours, in one system call; one that was not waited for counts as one."""
+    try:
+        os.killpg(group, 0)
+    except OSError:
+        return True
+    return False
+
+
+def signal_scope(leader: int, number: int, table: list[Member]) -> None:
+    """Send a signal to the leader's group, and to the other groups of its session."""
+    groups = {leader} | {member.group for member in table if member.session == leader}
+    for group in groups:
+        try:
+            os.killpg(group, number)
+        except OSError:  # gone, or of another user: nothing that we could do about it
+            continue

@@ -1,0 +1,216 @@
+"""What a child does to itself before it becomes the program: limits, no new rights, no way out (exec-and-tasks.md 1.3).
+
+Runs in the monitor's forked child, so it imports only what starts in a few milliseconds, and each failure is an
+`OSError` that carries the name of the step. Nothing here can be undone by the program that follows.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import resource
+import struct
+
+if __package__:
+    from prose_kernel.processes import system_call_filter
+else:  # in the monitor, which is run by path
+    import system_call_filter  # type: ignore[import-not-found,no-redef]
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+_NO_NEW_PRIVILEGES = 38
+_PARENT_DEATH_SIGNAL = 1
+_SUB_REAPER = 36
+_DROP_FROM_BOUNDING_SET = 24
+_AMBIENT, _AMBIENT_CLEAR_ALL = 47, 4
+_NEW_USER, _NEW_NETWORK, _NEW_IPC, _NEW_MOUNTS = 0x10000000, 0x40000000, 0x08000000, 0x00020000
+_READ_ONLY, _NO_SET_ID, _NO_DEVICES, _REMOUNT, _BIND, _RECURSIVE = 1, 2, 4, 32, 4096, 16384
+_SLAVE, _RELATIVE_TIMES = 1 << 19, 1 << 21
+
+_LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
+EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
+_MAKE_CHAR, _MAKE_BLOCK, _TRUNCATE, _IOCTL = 1 << 6, 1 << 11, 1 << 14, 1 << 15
+_OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | _TRUNCATE | _IOCTL
+_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
+"""How many rights on files each version of Landlock knows; 16 from version 5 on."""
+
+READ = READ_FILE | READ_DIR
+WRITE = 0xFFFF & ~(READ | EXECUTE | _IOCTL | _MAKE_CHAR | _MAKE_BLOCK)
+DEVICE = READ_FILE | WRITE_FILE | _IOCTL | _TRUNCATE
+
+_KEPT_CAPABILITIES = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 4
+"""Of root's rights only those on files stay: no raising of limits, no looking into other processes, no mounting."""
+
+
+def _check(result: int, step: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), step)
+    return result
+
+
+def _prctl(option: int, *arguments: int) -> int:
+    padded = [ctypes.c_ulong(each) for each in (*arguments, 0, 0, 0, 0)[:4]]
+    return int(_libc.prctl(option, *padded))
+
+
+def become_sub_reaper() -> None:
+    """From now on, whoever below loses its parent becomes a child of this process."""
+    _check(_prctl(_SUB_REAPER, 1), "sub-reaper")
+
+
+def die_with_parent(signal: int) -> None:
+    """Valid for this process alone, and only when the thread that forked it is its parent's main thread."""
+    _check(_prctl(_PARENT_DEATH_SIGNAL, signal), "parent death signal")
+
+
+def set_limits(limits: list[tuple[int, int, int]]) -> None:
+    """Resource, soft and hard limit. A hard limit that is lower already is kept."""
+    for number, soft, hard in limits:
+        _, now = resource.getrlimit(number)
+        if now != resource.RLIM_INFINITY:
+            hard = min(hard, now)
+        resource.setrlimit(number, (min(soft, hard), hard))
+
+
+def no_new_privileges() -> None:
+    """Set-id bits and file capabilities have no effect any more."""
+    _check(_prctl(_NO_NEW_PRIVILEGES, 1), "no new privileges")
+
+
+def drop_capabilities(maps_root: bool = False) -> None:
+    """Give up every right that is not about files; does nothing for who has none. `maps_root` keeps what root needs to
+    enter a user namespace as root."""
+    keep = _KEPT_CAPABILITIES | (1 << 31 if maps_root else 0)
+    header = ctypes.create_string_buffer(struct.pack("=Ii", 0x20080522, 0))
+    data = ctypes.create_string_buffer(24)
+    _check(_libc.capget(header, data), "capabilities")
+    words = struct.unpack("=6I", data.raw)
+    permitted = (words[1] | words[4] << 32) & keep
+    effective = (words[0] | words[3] << 32) & keep
+    if not any(words):
+        return
+    _prctl(_AMBIENT, _AMBIENT_CLEAR_ALL)
+    for number in range(64):
+        if not 1 << number & keep:
+            _prctl(_DROP_FROM_BOUNDING_SET, number)
+    low, high = 0xFFFFFFFF, 32
+    kept = (effective & low, permitted & low, 0, effective >> high, permitted >> high, 0)
+    _check(_libc.capset(header, ctypes.create_string_buffer(struct.pack("=6I", *kept))), "capabilities")
+
+
+# ---------------------------------------------------------------- system calls
+
+_SECCOMP, _SECCOMP_FILTER = 22, 2
+
+
+def filter_calls(code: bytes) -> None:
+    """Refuse system calls, as `system_call_filter.code` says, to this process and all that it starts."""
+    if os.uname().machine not in system_call_filter.MACHINES:
+        raise OSError(38, os.strerror(38), "system call filter")
+    instructions = ctypes.create_string_buffer(code, len(code))
+    program = ctypes.create_string_buffer(struct.pack("@HP", len(code) // 8, ctypes.addressof(instructions)))
+    if _libc.prctl(_SECCOMP, ctypes.c_ulong(_SECCOMP_FILTER), program, 0, 0) < 0:
+        _check(-1, "system call filter")
+
+
+# ---------------------------------------------------------------- namespaces
+
+
+def own_namespaces(network: bool, apart: bool, read_only: tuple[bytes, ...] = ()) -> None:
+    """Namespaces of its own, through a user namespace where that is needed.
+
+    `network`: with nothing in it. `apart`: nothing is shared by name with other processes, neither the memory,
+    semaphores and queues of System V nor those of POSIX; and `read_only` files and directories cannot be changed.
+    """
+    wanted = (_NEW_NETWORK if network else 0) | (_NEW_IPC | _NEW_MOUNTS if apart else 0)
+    if _libc.unshare(wanted) != 0:
+        user, group = os.geteuid(), os.getegid()
+        _check(_libc.unshare(_NEW_USER | wanted), "namespaces")
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+            descriptor = os.open(f"/proc/self/{name}", os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.write(descriptor, text.encode())
+            finally:
+                os.close(descriptor)
+    if apart:
+        _mount(b"none", b"/", None, _RECURSIVE | _SLAVE)
+        if os.path.isdir("/dev/shm"):  # noqa: PTH112, S108
+            _mount(b"tmpfs", b"/dev/shm", b"tmpfs", _NO_DEVICES | _NO_SET_ID, b"mode=1777,size=256m")
+        if os.path.isdir("/dev/mqueue"):  # noqa: PTH112
+            _mount(b"mqueue", b"/dev/mqueue", b"mqueue", _NO_DEVICES | _NO_SET_ID)
+        for path in read_only:
+            _make_read_only(path)
+
+
+def _make_read_only(path: bytes) -> None:
+    try:
+        kept = os.statvfs(path).f_flag
+        _mount(path, path, None, _BIND | _RECURSIVE)
+    except FileNotFoundError:
+        return
+    flags = kept & 0xC0E | (_RELATIVE_TIMES if kept & 4096 else 0)  # a user namespace cannot take these away
+    _mount(b"none", path, None, _BIND | _REMOUNT | _READ_ONLY | flags)
+
+
+def _mount(source: bytes, target: bytes, kind: bytes | None, flags: int, data: bytes | None = None) -> None:
+    _check(_libc.mount(source, target, kind, ctypes.c_ulong(flags), data), "mounts")
+
+
+# ---------------------------------------------------------------- Landlock
+
+
+def landlock_version() -> int:
+    """The version of Landlock that this system offers; 0 when there is none."""
+    return max(0, int(_libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(1))))
+
+
+def landlock(paths: list[tuple[bytes, int]] | None, no_tcp: bool) -> None:
+    """Enter a domain of its own: what is outside cannot be signalled, traced or looked into.
+
+    `paths` are the only places for files, each with its rights (None: files are not restricted); what does not exist
+    is left out. `no_tcp` forbids connecting and listening, and sockets without a file.
+    """
+    version = landlock_version()
+    known = (1 << _RIGHTS.get(version, 16)) - 1
+    # A domain has to handle something: making devices is what no program needs.
+    handled = known if paths is not None else 0 if version >= 6 else _MAKE_BLOCK
+    network = 3 if no_tcp and version >= 4 else 0
+    scoped = 0 if version < 6 else 3 if no_tcp else 2
+    attributes = struct.pack("=QQQ", handled, network, scoped)[: 24 if version >= 6 else 16 if version >= 4 else 8]
+    buffer = ctypes.create_string_buffer(attributes, len(attributes))
+    domain = _check(
+        _libc.syscall(_LANDLOCK_CREATE, buffer, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0)), "Landlock"
+    )
+    try:
+        for path, rights in paths or ():
+            _allow(domain, path, rights & known)
+        _check(_libc.syscall(_LANDLOCK_RESTRICT, domain, ctypes.c_uint32(0)), "Landlock")
+    finally:
+        os.close(domain)
+
+
+def all_but_shared_memory() -> list[tuple[bytes, int]]:
+    """Every place, with all rights, but for `/dev/shm` and `/dev/mqueue`; nothing can be made in `/` and `/dev`."""
+    every = 0xFFFF
+    found = [(b"/", READ_DIR)]
+    found += [(b"/" + name, every) for name in os.listdir(b"/") if name != b"dev"]  # noqa: PTH208
+    found += [(b"/dev/" + name, every) for name in os.listdir(b"/dev") if name not in (b"shm", b"mqueue")]  # noqa: PTH208
+    return found
+
+
+def _allow(domain: int, path: bytes, rights: int) -> None:
+    try:
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        if os.fstat(descriptor).st_mode & 0o170000 != 0o040000:  # no directory
+            rights &= _OF_FILES
+        rule = ctypes.create_string_buffer(struct.pack("=Qi", rights, descriptor), 12)
+        added = _libc.syscall(_LANDLOCK_ADD, domain, ctypes.c_int(1), rule, ctypes.c_uint32(0))
+        if added < 0 and ctypes.get_errno() != errno.EBADFD:  # a pipe behind `/dev/stdin`: it needs no rule
+            _check(added, "Landlock")
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,234 @@
+"""Starting one child, and learning that it has ended: absolute program, own session, three pipes, nothing else open.
+
+See docs/reference/exec-and-tasks.md 1.2. The standard library's vfork path does it; `preexec_fn` is never used,
+since it forks a threaded process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import os
+import resource
+import signal
+import stat
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from prose_kernel.processes import system
+
+
+class SpawnFailure(Exception):
+    """A child could not be started. `kind` is `cwd` when its directory was the reason; the message is for people."""
+
+    def __init__(self, kind: Literal["spawn", "cwd"], message: str) -> None:
+        super().__init__(message)
+        self.kind: Literal["spawn", "cwd"] = kind
+        self.message = message
+
+
+@dataclass(slots=True, eq=False)
+class Child:
+    """A started child and our ends of its pipes. `popen` only holds the number; reaping is the engine's.
+
+    `stdin` is -1 unless it is to be talked to."""
+
+    popen: subprocess.Popen[bytes]
+    stdout: int
+    stderr: int
+    stdin: int = -1
+
+    @property
+    def pid(self) -> int:
+        return self.popen.pid
+
+    def reaped(self, status: int) -> None:
+        """Tell the standard library that there is nothing left to wait for."""
+        self.popen.returncode = os.waitstatus_to_exitcode(status)
+
+
+def spawn(
+    argv: Sequence[str | bytes],
+    env: Mapping[bytes, bytes],
+    cwd: str,
+    keep: Sequence[int] = (),
+    *,
+    talk: bool = False,
+    stdin: int = -1,
+) -> Child:
+    """Start `argv` in a new session. `keep` lists further descriptors to pass on; its standard input is a pipe of ours
+    with `talk`, else the descriptor `stdin`, else /dev/null. Raises `SpawnFailure`."""
+    unignore()
+    if children_are_lost():
+        raise SpawnFailure("spawn", "SIGCHLD is ignored in this process: exit codes would be lost")
+    opened: list[int] = []
+    try:
+        for _ in range(3 if talk else 2):
+            opened += os.pipe()
+        popen = subprocess.Popen(
+            argv,
+            stdin=opened[4] if talk else stdin if stdin >= 0 else _null(),
+            stdout=opened[1],
+            stderr=opened[3],
+            env=env,
+            cwd=cwd,
+            start_new_session=True,
+            pass_fds=keep,
+        )
+    except (OSError, ValueError, subprocess.SubprocessError) as problem:
+        close(opened)
+        raise classify(problem, os.fsdecode(argv[0]), cwd) from None
+    close((opened[1], opened[3], *opened[4:5]))
+    ours = opened[0], opened[2], *opened[5:]
+    for descriptor in ours:
+        os.set_blocking(descriptor, False)
+    system.prefer_for_out_of_memory(popen.pid)
+    return Child(popen, *ours)
+
+
+def classify(problem: Exception, program: str, cwd: str) -> SpawnFailure:
+    """What a failed start means for a person, without numbers or places that change from run to run."""
+    if not isinstance(problem, OSError):
+        reason = directory_problem(cwd)
+        if reason is not None:
+            return SpawnFailure("cwd", reason)
+        return SpawnFailure("spawn", f"cannot start the command: {problem}")
+    code = problem.errno
+    if code in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.ESTALE):
+        reason = directory_problem(cwd)
+        if reason is not None:
+            return SpawnFailure("cwd", reason)
+        if code == errno.ENOENT and Path(program).exists():
+            return SpawnFailure("spawn", f"cannot start {program}: its interpreter was not found")
+        if code == errno.ENOENT:
+            return SpawnFailure("spawn", f"cannot start {program}: not found")
+        return SpawnFailure("spawn", f"cannot start {program}: {_words(code)}")
+    if code == errno.E2BIG:
+        return SpawnFailure("spawn", "cannot start the command: it and the environment are too long (E2BIG)")
+    return SpawnFailure("spawn", f"cannot start the command: {_words(code)}")
+
+
+def directory_problem(cwd: str) -> str | None:
+    """Why no command can run in this directory; None when one can."""
+    try:
+        mode = Path(cwd).stat().st_mode
+    except FileNotFoundError:
+        return f"directory not found: {cwd}"
+    except NotADirectoryError:
+        return f"not a directory: {cwd}"
+    except OSError as problem:
+        return f"directory not usable: {cwd}: {_words(problem.errno)}"
+    except ValueError:  # NUL, or a character that no name can have
+        return "the directory's name cannot be encoded"
+    if not stat.S_ISDIR(mode):
+        return f"not a directory: {cwd}"
+    return None if os.access(cwd, os.X_OK) else f"directory not permitted: {cwd}"
+
+
+def _words(code: int | None) -> str:
+    if code is None:
+        return "unknown reason"
+    return f"{os.strerror(code).lower()} ({errno.errorcode.get(code, code)})"
+
+
+def high(descriptor: int, lowest: int) -> int:
+    """Move a descriptor of ours to a number of at least `lowest`, if the limit allows. Raises `OSError`."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY:
+        lowest = min(lowest, soft // 2)
+    try:
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, lowest)
+    finally:
+        os.close(descriptor)
+
+
+def close(descriptors: Sequence[int]) -> None:
+    """Close what can be closed."""
+    for descriptor in descriptors:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+
+
+class ExitWatch:
+    """Calls `ended` in the loop, once, when the child has ended; its status is still there to be taken.
+
+    It learns of the end by a descriptor, or where there is none by a thread that waits.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, pid: int, ended: Callable[[], None]) -> None:
+        self._loop = loop
+        self._ended = ended
+        self._descriptor = -1
+        self._over = False
+        try:
+            self._descriptor = system.exit_descriptor(pid)
+        except OSError:
+            threading.Thread(target=self._wait, args=(pid,), name="prose-exit", daemon=True).start()
+        else:
+            loop.add_reader(self._descriptor, self._seen)
+
+    def _wait(self, pid: int) -> None:
+        with contextlib.suppress(ChildProcessError):  # other code took the status: reaping will find out
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        with contextlib.suppress(RuntimeError):  # the engine is closed, and has given this process up
+            self._loop.call_soon_threadsafe(self._seen)
+
+    def _seen(self) -> None:
+        if not self._over:
+            self.stop()
+            self._ended()
+
+    def stop(self) -> None:
+        """Watch no more. A second call does nothing."""
+        self._over = True
+        if self._descriptor >= 0:
+            self._loop.remove_reader(self._descriptor)
+            close((self._descriptor,))
+            self._descriptor = -1
+
+
+_null_descriptor = -1
+
+
+def _null() -> int:
+    # one for all: opening /dev/null for every child is the easiest thing to save
+    global _null_descriptor
+    if _null_descriptor < 0:
+        _null_descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    return _null_descriptor
+
+
+# "Ignored" is inherited, and a shell cannot even trap a signal that was ignored when it started. Python kernels ignore
+# SIGINT while idle, and shells start their background jobs with it ignored. A handler is not inherited.
+
+_WANTED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+
+
+def unignore() -> None:
+    """Make sure that no child starts with INT, QUIT or TERM ignored. Callable from any thread, cheap when all is well.
+
+    The process itself still ignores them: a C function without effect becomes the handler, under what Python
+    believes, since only the main thread may install a Python handler.
+    """
+    ignored = [number for number in _WANTED if signal.getsignal(number) is signal.SIG_IGN]
+    if not ignored:
+        return
+    import ctypes  # rarely needed, and not cheap
+
+    library = ctypes.CDLL(None)
+    harmless = ctypes.cast(library.getpid, ctypes.c_void_p)
+    library.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
+    library.signal.restype = ctypes.c_void_p
+    for number in ignored:
+        library.signal(number, harmless)
+
+
+def children_are_lost() -> bool:
+    """Whether SIGCHLD is ignored: the system would then throw exit statuses away, and failures would look like 0."""
+    return signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN

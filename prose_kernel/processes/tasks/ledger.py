@@ -1,0 +1,105 @@
+"""The records of the tasks that this kernel runs: the store, opened when first needed, and what it could not take.
+
+A record that cannot be kept must not hurt a task that runs: memory remembers it and it is tried again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from prose_kernel.errors import TaskRefused
+from prose_kernel.processes.tasks.pointers import Pointer
+from prose_kernel.processes.tasks.records import TaskRecord, may_follow
+from prose_kernel.processes.tasks.recovery import interrupt_all
+from prose_kernel.processes.tasks.store import Owned, Store, StoreError, exists
+from prose_kernel.runtime.ports import Clock
+
+
+class Ledger:
+    """All calls in the engine's loop. `directory` is the run's, None for memory."""
+
+    def __init__(self, directory: Path | None, pointer: Pointer | None, clock: Clock) -> None:
+        self._clock = clock
+        self._directory = directory
+        self._pointer = pointer
+        self._store: Store | None = None
+        self._unsaved: dict[str, TaskRecord] = {}
+
+    @property
+    def exists(self) -> bool:
+        """Whether there are records, or have been."""
+        return self._store is not None or (self._directory is not None and exists(self._directory))
+
+    def open(self) -> Store:
+        """The store. Raises `StoreError`."""
+        if self._store is None:
+            try:
+                self._store = Store(self._directory)
+            except Owned:
+                raise StoreError("another kernel owns this run") from None
+            interrupt_all(self._store, self._clock)  # of a process that was killed, when the run is resumed
+            if self._pointer is not None:
+                self._pointer.leave()
+        return self._store
+
+    @contextlib.contextmanager
+    def store(self) -> Iterator[Store]:
+        """The store, for calls from outside. Raises `TaskRefused`."""
+        try:
+            yield self.open()
+        except StoreError as problem:
+            raise TaskRefused("task_store_failed", f"the records of the tasks cannot be used: {problem}") from None
+
+    def keep(self, record: TaskRecord, event: Literal["TaskStatus", "TaskResult"] | None) -> TaskRecord:
+        """Record a change of a task that runs. When that fails the task continues, and the record is kept in memory."""
+        known = self._unsaved.get(record.task_id)
+        if known is not None and known.status != record.status and not may_follow(known.status, record.status):
+            return known
+        try:
+            kept = self.open().save(record, event)
+        except StoreError:
+            self._unsaved[record.task_id] = replace(record, revision=record.revision + 1)
+            return self._unsaved[record.task_id]
+        self._unsaved.pop(record.task_id, None)
+        return kept
+
+    def retry(self) -> bool:
+        """Try again what could not be kept; whether something is still left."""
+        for record in tuple(self._unsaved.values()):
+            self.keep(record, "TaskResult" if record.ended else None)
+        return bool(self._unsaved)
+
+    def prune(self, kept: int) -> None:
+        """Forget the oldest ended tasks beyond `kept`."""
+        with contextlib.suppress(StoreError):
+            self.open().prune(kept)
+
+    def find(self, name: str, *, number: bool) -> TaskRecord | None:
+        """A task by its id, or by its number where that counts. Raises `TaskRefused`."""
+        if not self.exists:
+            return None
+        with self.store() as store:
+            record = store.find(name, number=number)
+        return self._unsaved.get(record.task_id, record) if record is not None else None
+
+    def all(self) -> list[TaskRecord]:
+        """Every task of the run, oldest first. Raises `TaskRefused`."""
+        if not self.exists:
+            return []
+        with self.store() as store:
+            return [self._unsaved.get(record.task_id, record) for record in store.all()]
+
+    def close(self) -> None:
+        """Write what is left, remove the pointer unless it is still needed, give the run free."""
+        if self._store is None:
+            return
+        self.retry()
+        with contextlib.suppress(StoreError):
+            if self._pointer is not None and not self._store.untold() and not self._store.follow_ups():
+                self._pointer.remove()
+        self._store.close()
+        self._store = None

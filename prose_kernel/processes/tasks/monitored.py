@@ -1,0 +1,162 @@
+"""An agent's commands: under the monitor, and kept to the agent's permissions (exec-and-tasks.md 1.3, 3.12).
+
+The monitor owns all that a command starts, however it detaches. Where the rules leave a shell less than this user may
+(the network denied, lists of files that bind) it runs in a domain of its own; what the machine cannot enforce is
+refused, never run with less.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from prose_kernel.access.created_code import Watch
+from prose_kernel.access.paths import resolve
+from prose_kernel.errors import TaskRefused
+from prose_kernel.processes.engine import Engine
+from prose_kernel.processes.exec_tool import sandbox_plan
+from prose_kernel.processes.exec_tool.capabilities import capabilities
+from prose_kernel.processes.exec_tool.checks import Checked, Refused
+from prose_kernel.processes.exec_tool.options import ExecOptions
+from prose_kernel.processes.exec_tool.sandbox_plan import Plan
+from prose_kernel.processes.monitor import Confinement, MonitoredLaunch, MonitoredProcess, MonitorRecord
+from prose_kernel.processes.output import Capture, no_op
+from prose_kernel.processes.process import Record
+from prose_kernel.processes.sandbox import mechanisms
+from prose_kernel.processes.shell import LONGEST_ARGUMENT, Shell
+from prose_kernel.processes.tasks.running import Identity, Recorder
+from prose_kernel.runtime.ports import Stream
+from prose_kernel.runtime.services import ExecCaller, TaskCaller
+
+
+def plan_for(caller: TaskCaller, shell: Shell, identity: Identity, workspace: str) -> Plan:
+    """What the rules forbid, as the machine can enforce it. May take a moment the first time: call it in a thread.
+
+    Raises `TaskRefused`, naming the mechanism that is missing.
+    """
+    if len(identity.cmd.encode()) > LONGEST_ARGUMENT:
+        raise TaskRefused(
+            "invalid_input",
+            "cmd: the command is too long to be run under these permissions",
+            hint="write it to a file and run that",
+        )
+    agent = ExecCaller(str(caller.session), caller.workspace or workspace, caller.rules, caller.lists_bind)
+    options = ExecOptions()
+    record = capabilities(agent, options, os.environ.get("PATH"))
+    checked = Checked(resolve(shell.path), resolve(identity.workdir))
+    try:
+        return sandbox_plan.plan(record, options, mechanisms(), checked, None)
+    except Refused as refused:
+        raise TaskRefused(
+            "permission_denied", f"the command was not started: {refused}", hint="allow what it needs in permissions:"
+        ) from None
+
+
+def monitor_alone(identity: Identity) -> Plan | None:
+    """The monitor, and nothing taken away; None where there can be none, or for a command too long to be handed on."""
+    if len(identity.cmd.encode()) > LONGEST_ARGUMENT or mechanisms().monitor:
+        return None
+    return Plan(Confinement(keep_rights=True))
+
+
+class MonitoredCommand(MonitoredProcess):
+    """A command under the monitor, with the manners of `Process`: the monitor owns all that it starts."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        launch: MonitoredLaunch,
+        recorder: Recorder,
+        done: Callable[[Record], None],
+        begun: Callable[[], None],
+        watch: Watch | None = None,
+    ) -> None:
+        self._watch = watch
+        self._loop = engine.loop
+        self._keeping = _Keeper(recorder)
+        self._record_done = done
+        self._begun = begun
+        super().__init__(engine, launch, self._keeping, self._monitor_ended)
+        self._keeping.pause = self._drain.pause
+        recorder.room = self._drain.resume
+
+    def _program_started(self, pid: int, ticks: int) -> None:
+        super()._program_started(pid, ticks)
+        self._begun()
+
+    def _monitor_ended(self, ended: MonitorRecord) -> None:
+        self._keeping.recorder.stop()
+        stdout, stderr = self._keeping.captures.values()
+        step, problem = "", None
+        if ended.failure is not None:
+            step = ended.failure.step
+            problem = f"the command could not be started: {step} ({ended.failure.name})"
+        record = Record(
+            ended.outcome,
+            ended.status,
+            stdout,
+            stderr,
+            ended.duration,
+            background_ended=ended.background_killed,
+            spawn_kind="cwd" if step == "cwd" else "spawn",
+            spawn_error=problem,
+            max_rss=ended.max_rss,
+            cpu_s=ended.cpu_s,
+        )
+        if self._watch is None:
+            self._record_done(record)
+            return
+        comparing = self._loop.run_in_executor(None, self._watch.end)  # a file system may be slow
+        comparing.add_done_callback(lambda said: self._record_done(replace(record, created=_said(said))))
+
+
+def _said(comparing: asyncio.Future[str]) -> str:
+    return comparing.result() if not comparing.cancelled() and comparing.exception() is None else ""
+
+
+class _Keeper:
+    """Decodes what the monitor hands on, for the recorder."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.captures: dict[Stream, Capture] = {"stdout": Capture(), "stderr": Capture()}
+        self.pause: Callable[[], None] = no_op
+
+    def take(self, stream: Stream, data: bytes, final: bool) -> None:
+        self.recorder.feed(stream, self.captures[stream].feed(data, final))
+        if self.recorder.full:
+            self.pause()
+
+
+def launch_of(
+    shell: Shell,
+    identity: Identity,
+    environment: Mapping[bytes, bytes],
+    job: str,
+    confinement: Confinement,
+    graces: tuple[float, float],
+) -> MonitoredLaunch:
+    """How a confined command is started; `graces` are those of a stop and of an interrupt."""
+    argv, _ = shell.arguments(identity.cmd)
+    return MonitoredLaunch(
+        shell.path,
+        [os.fsdecode(each) for each in argv],
+        {**environment, b"PROSE_JOB": job.encode()},
+        identity.workdir,
+        None,
+        graces[0],
+        graces[1],
+        confinement=confinement,
+        umask=_umask(),
+    )
+
+
+def _umask() -> int:
+    """The kernel's own, without touching it."""
+    try:
+        with open("/proc/self/status") as file:  # noqa: PTH123 - one line of a small file
+            return next(int(line.split()[1], 8) for line in file if line.startswith("Umask:"))
+    except (OSError, StopIteration, ValueError):
+        return 0o022

@@ -1,0 +1,59 @@
+"""Notes beside the runs that tell which of them may have tasks to look after (exec-and-tasks.md 4.9).
+
+So a start need not look into each run that there ever was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from prose_kernel.access import plain_files
+
+_POINTERS = "tasks"
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """The note that a run has tasks to look after. `notebook` is the one that shows news of them."""
+
+    directory: Path
+    run: str
+    notebook: str | None
+
+    def leave(self) -> None:
+        """Raises nothing: without it a later start says nothing, and loses nothing."""
+        with contextlib.suppress(OSError):
+            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            plain_files.write_whole(self._path, json.dumps({"notebook": self.notebook}))
+
+    def remove(self) -> None:
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)
+
+    @property
+    def _path(self) -> Path:
+        return self.directory / self.run
+
+
+def pointer_of(state_dir: Path, run: str, notebook: str | None) -> Pointer:
+    return Pointer(state_dir / _POINTERS, run, notebook)
+
+
+def left(state_dir: Path) -> list[Pointer]:
+    """The notes that are there, in the order of the runs."""
+    directory = state_dir / _POINTERS
+    found = []
+    try:
+        names = sorted(path.name for path in directory.iterdir())
+    except OSError:
+        return []
+    for name in names:
+        notebook: str | None = None
+        with contextlib.suppress(OSError, ValueError):
+            data = json.loads(plain_files.read_text(directory / name, plain_files.SMALL))
+            notebook = data.get("notebook") if isinstance(data, dict) else None
+        found.append(Pointer(directory, name, notebook))
+    return found

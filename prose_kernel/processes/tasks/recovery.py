@@ -1,0 +1,112 @@
+"""After a restart: what earlier runs left is recorded as interrupted, once, and reported (exec-and-tasks.md 4.9).
+
+A run that may have something unfinished leaves a pointer beside the runs, so that a start need not look into each of
+them. Nothing is run again and nothing re-attached; the whole command stays in the record.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from prose_kernel.processes import watchdog_process
+from prose_kernel.processes.tasks import pointers
+from prose_kernel.processes.tasks.records import TaskRecord, new_result_id, snapshot_of, timestamp
+from prose_kernel.processes.tasks.store import Owned, Store, StoreError, exists
+from prose_kernel.runtime.ports import Clock
+from prose_kernel.runtime.services import TaskFollowUp, TaskSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What earlier runs of this notebook left: tasks whose end was not reported, and continuations that wait."""
+
+    tasks: tuple[TaskSnapshot, ...] = ()
+    follow_ups: tuple[tuple[Path, TaskFollowUp], ...] = ()
+
+
+def recover(run_directory: Path, clock: Clock) -> list[TaskRecord]:
+    """Record what is unfinished in a run that no live kernel owns as interrupted; returns what was changed.
+
+    Raises `Owned` when a live kernel owns it, and `StoreError`.
+    """
+    store = Store(run_directory)
+    try:
+        return interrupt_all(store, clock)
+    finally:
+        store.close()
+
+
+def interrupt_all(store: Store, clock: Clock) -> list[TaskRecord]:
+    """Record what is unfinished as interrupted: whoever owns the store has started none of it. Raises `StoreError`."""
+    now = timestamp(clock.now())
+    changed = []
+    for record in store.active():
+        interrupted = replace(
+            record,
+            status="interrupted",
+            status_before_restart=record.status,
+            interrupted_reason="runtime_restarted",
+            error={"kind": "runtime_restarted", "message": "the kernel was gone before the command ended"},
+            ended_at=now,
+            updated_at=now,
+            result_id=new_result_id(),
+        )
+        changed.append(store.save(interrupted, "TaskResult"))
+    return changed
+
+
+def recover_all(
+    state_dir: Path, clock: Clock, notebook: str | None, *, private: Path | None = None, tell: bool = True
+) -> Recovered:
+    """Look after every run that a pointer tells of, and that has no owner. Raises nothing; may take a second.
+
+    What belongs to this notebook is returned, and counts as reported. `private` is where process data is kept (1.4).
+    """
+    tasks: list[TaskSnapshot] = []
+    follow_ups: list[tuple[Path, TaskFollowUp]] = []
+    changed = False
+    for pointer in pointers.left(state_dir):
+        run_directory = state_dir / "runs" / pointer.run
+        if not exists(run_directory):
+            pointer.remove()
+            continue
+        try:
+            store = Store(run_directory)
+        except (Owned, StoreError):
+            continue
+        try:
+            changed = bool(interrupt_all(store, clock)) or changed
+            if pointer.notebook == notebook and tell:
+                untold = store.untold()
+                store.tell(untold)
+                tasks += [snapshot_of(record) for record in untold]
+                waiting = store.follow_ups()
+                follow_ups += [(run_directory, one) for one in waiting]
+                if not waiting:
+                    pointer.remove()
+        except StoreError:
+            continue
+        finally:
+            store.close()
+    if changed:
+        sweep(private)
+    return Recovered(tuple(tasks), tuple(follow_ups))
+
+
+def take_follow_up(run_directory: Path, result_id: str) -> bool:
+    """Claim a continuation of an earlier run; false when it was taken already. Raises `StoreError`."""
+    store = Store(run_directory, mode="look")
+    try:
+        return store.take_follow_up(result_id)
+    finally:
+        store.close()
+
+
+def sweep(private: Path | None = None) -> None:
+    """End what a killed kernel and its killed watchdog left, where process id, start time and boot id all match."""
+    directory = str(private or Path(tempfile.gettempdir()) / f"prose_kernel-{os.getuid()}")
+    if Path(directory).is_dir() and watchdog_process.private(directory):
+        watchdog_process.sweep(directory)

@@ -1,0 +1,303 @@
+"""The `Tasks` port on the process engine: what the workspace creates for a run, and closes with it.
+
+Every call crosses into the engine's loop, where the manager does the work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from prose_kernel.errors import TaskRefused
+from prose_kernel.processes.cross_loop import in_engine
+from prose_kernel.processes.engine import Engine, EngineClosed
+from prose_kernel.processes.output import Live
+from prose_kernel.processes.tasks.options import TaskOptions
+from prose_kernel.processes.tasks.pointers import Pointer
+from prose_kernel.processes.tasks.records import TaskRecord, preview_of, snapshot_of
+from prose_kernel.processes.tasks.requests import encodable, whole
+from prose_kernel.runtime.ports import Clock, OnOutput
+from prose_kernel.runtime.services import (
+    TaskCaller,
+    TaskEvent,
+    TaskFollowUp,
+    TaskListing,
+    TaskOutput,
+    TaskReceipt,
+    TaskSnapshot,
+)
+
+if TYPE_CHECKING:
+    from prose_kernel.processes.tasks.manager import Manager
+
+_LONGEST_WAIT_MS = 600_000
+T = TypeVar("T")
+
+
+class TaskService:
+    """Commands and tasks of one run. Callable from any event loop; opens nothing before it is used.
+
+    `run_directory` None keeps records in memory. `workspace` is the directory that `workdir` is relative to.
+    `pointer` is left where a later start finds what this run could not finish.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        run_directory: Path | None,
+        workspace: str,
+        clock: Clock,
+        options: TaskOptions | None = None,
+        *,
+        displayed: int = 0,
+        pointer: Pointer | None = None,
+    ) -> None:
+        self._engine = engine
+        self._manager: Manager | None = None
+
+        def make() -> Manager:
+            from prose_kernel.processes.tasks.manager import Manager  # with what an ordinary cell does not need
+
+            return Manager(engine, run_directory, workspace, clock, options or TaskOptions(), pointer, self._tell)
+
+        self._make = make
+        self._directory = run_directory
+        self._listeners: list[Callable[[TaskEvent], None]] = []
+        self._displayed = displayed
+        self._closed = False
+
+    async def _call(self, work: Callable[[Manager], Coroutine[object, object, T]]) -> T:
+        async def there() -> T:
+            if self._closed and self._manager is None:
+                raise TaskRefused("runtime_closed", "the run has ended")
+            if self._manager is None:
+                self._manager = self._make()
+            return await work(self._manager)
+
+        try:
+            return await in_engine(self._engine, there)
+        except EngineClosed:
+            raise _closed() from None
+
+    @property
+    def used(self) -> bool:
+        """Whether there may be news."""
+        return self._manager is not None
+
+    # ------------------------------------------------------------ starting
+
+    async def start(
+        self, fields: Mapping[str, object], caller: TaskCaller, on_output: OnOutput | None = None
+    ) -> TaskReceipt:
+        """See `Tasks.start`. `on_output` is called in the caller's loop, and never after the call has returned."""
+        self._engine_ready()
+        live = self._live(on_output, self._displayed) if on_output is not None else None
+        try:
+            return await self._call(lambda manager: manager.start(fields, caller, live))
+        finally:
+            if live is not None:
+                live.deliver()
+
+    async def start_watched(
+        self,
+        fields: Mapping[str, object],
+        caller: TaskCaller,
+        on_output: OnOutput,
+        environment: Mapping[str, str],
+    ) -> TaskReceipt:
+        """The same, where whoever started a command watches it as a task too, and adds to its environment."""
+        self._engine_ready()
+        live = self._live(on_output, 0)
+        extra = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
+        try:
+            return await self._call(lambda manager: manager.start(fields, caller, live, extra=extra, watched=True))
+        finally:
+            live.deliver()
+
+    def _engine_ready(self) -> None:
+        try:
+            self._engine.start()
+        except EngineClosed:
+            raise _closed() from None
+
+    def _live(self, on_output: OnOutput, displayed: int) -> Live:
+        loop = asyncio.get_running_loop()
+
+        def post(callback: Callable[[], None]) -> bool:
+            try:
+                loop.call_soon_threadsafe(callback)
+            except RuntimeError:  # the caller's loop is closed: nothing reads it any more
+                return False
+            return True
+
+        return Live(self._engine.loop, post, on_output, displayed)
+
+    # ------------------------------------------------------------ tasks
+
+    async def active(self, caller: TaskCaller, limit: object = 20) -> TaskListing:
+        most = whole(limit, "limit", 1, 100, 20)
+        if not self._may_have_tasks:
+            return TaskListing(0, 0, most, ())
+
+        async def work(manager: Manager) -> TaskListing:
+            found = manager.active(caller)
+            shown = tuple(map(snapshot_of, found[:most]))
+            return TaskListing(len(found), len(shown), most, shown)
+
+        return await self._call(work)
+
+    @property
+    def _may_have_tasks(self) -> bool:
+        from prose_kernel.processes.tasks.store import exists
+
+        return self._manager is not None or (self._directory is not None and exists(self._directory))
+
+    async def history(self) -> tuple[TaskSnapshot, ...]:
+        if not self._may_have_tasks:
+            return ()
+
+        async def work(manager: Manager) -> tuple[TaskSnapshot, ...]:
+            return tuple(map(snapshot_of, manager.history()))
+
+        return await self._call(work)
+
+    async def status(self, task_id: str, caller: TaskCaller) -> TaskSnapshot:
+        async def work(manager: Manager) -> TaskSnapshot:
+            return snapshot_of(manager.find(_name(task_id), caller))
+
+        return await self._call(work)
+
+    async def output(
+        self, task_id: str, caller: TaskCaller, *, block: bool = True, timeout_ms: object = 30_000
+    ) -> TaskOutput:
+        milliseconds = whole(timeout_ms, "timeout_ms", 0, _LONGEST_WAIT_MS, 30_000)
+
+        async def work(manager: Manager) -> TaskOutput:
+            record = manager.find(_name(task_id), caller)
+            if block:
+                record = await manager.wait(record, milliseconds / 1000)
+            return _output(record, block)
+
+        return await self._call(work)
+
+    async def follow(self, task_id: str, caller: TaskCaller, on_output: OnOutput) -> TaskSnapshot:
+        self._engine_ready()
+        live = self._live(on_output, self._displayed)
+
+        async def work(manager: Manager) -> TaskRecord:
+            record = manager.find(_name(task_id), caller)
+            live.feed("stdout", preview_of(record)[0])
+            return await manager.follow(record.task_id, caller, live)
+
+        try:
+            record = await self._call(work)
+        finally:
+            live.deliver()
+        return snapshot_of(record)
+
+    async def stop(self, task_id: str, caller: TaskCaller) -> TaskSnapshot:
+        async def work(manager: Manager) -> TaskSnapshot:
+            return snapshot_of(manager.stop(_name(task_id), caller))
+
+        return await self._call(work)
+
+    async def command_of(self, task_id: str) -> Mapping[str, object]:
+        async def work(manager: Manager) -> Mapping[str, object]:
+            record = manager.find(_name(task_id), TaskCaller())
+            return {
+                "cmd": record.cmd,
+                "workdir": record.workdir,
+                "shell": record.shell,
+                "login": record.login,
+                "yield_time_ms": record.yield_time_ms,
+                "max_output_tokens": record.max_output_tokens,
+                "summary": record.summary,
+            }
+
+        return await self._call(work)
+
+    # ------------------------------------------------------------ news for the person
+
+    def subscribe(self, listener: Callable[[TaskEvent], None]) -> Callable[[], None]:
+        self._listeners.append(listener)
+
+        def end() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return end
+
+    def _tell(self, event: TaskEvent) -> None:
+        for listener in tuple(self._listeners):
+            with contextlib.suppress(Exception):  # a listener that raises must not stop a task's bookkeeping
+                listener(event)
+
+    async def news(self) -> tuple[TaskSnapshot, ...]:
+        if not self.used:
+            return ()
+
+        async def work(manager: Manager) -> tuple[TaskSnapshot, ...]:
+            if not manager.ledger.exists:
+                return ()
+            with manager.ledger.store() as store:
+                ended = store.untold()
+                if ended:
+                    store.tell(ended)
+                return tuple(map(snapshot_of, ended))
+
+        return await self._call(work)
+
+    async def follow_ups(self) -> tuple[TaskFollowUp, ...]:
+        if not self._may_have_tasks:
+            return ()
+
+        async def work(manager: Manager) -> tuple[TaskFollowUp, ...]:
+            with manager.ledger.store() as store:
+                return tuple(store.follow_ups())
+
+        return await self._call(work)
+
+    async def take_follow_up(self, result_id: str) -> bool:
+        async def work(manager: Manager) -> bool:
+            with manager.ledger.store() as store:
+                return store.take_follow_up(result_id)
+
+        return await self._call(work)
+
+    # ------------------------------------------------------------ the end
+
+    async def close(self) -> None:
+        """The run ends: its tasks are recorded as interrupted and ended. Idempotent."""
+        self._closed = True
+        if self._manager is not None:
+            manager = self._manager
+            try:
+                await in_engine(self._engine, manager.close)
+            except EngineClosed:
+                return  # the engine is closed, and with it everything that ran
+
+
+def _closed() -> TaskRefused:
+    return TaskRefused("runtime_closed", "the run has ended; no command can be started in it")
+
+
+def _name(task_id: object) -> str:
+    if not isinstance(task_id, str) or not task_id.strip() or not encodable(task_id):
+        raise TaskRefused("invalid_input", "task_id: must be the id of a task", details={"field": "task_id"})
+    return task_id.strip()
+
+
+def _output(record: TaskRecord, block: bool) -> TaskOutput:
+    preview, truncated = preview_of(record)
+    return TaskOutput(
+        "success" if record.ended else "timeout" if block else "not_ready",
+        snapshot_of(record),
+        preview,
+        truncated,
+        record.log_ref,
+        record.log_error,
+    )

@@ -1,0 +1,121 @@
+"""Ending a command: which signals, how long each is given, and which processes get them.
+
+The ladders stand in docs/reference/exec-and-tasks.md 1.2, what belongs to a command in 1.4: its process group, or its
+whole tree. A tree also holds what left the group with setsid: processes that carry the command's own marker in their
+environment, and those that were seen below one of its processes while the line of parents was whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from prose_kernel.processes import process_table
+from prose_kernel.processes.process_table import Member
+from prose_kernel.runtime.ports import Outcome
+
+GRACE = 2.0
+"""Seconds that `exec` gives a command between two steps."""
+
+_AFTER_KILL = 2.0
+"""Seconds until we give up on a process that even KILL does not end: one in the kernel's hands, or not ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One signal, and the seconds to wait for the scope to be empty. KILL is repeated while waiting."""
+
+    signal: signal.Signals
+    grace: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """The steps of one cause, and the outcome that the cause gives a command which was still running."""
+
+    outcome: Outcome
+    steps: tuple[Step, ...]
+
+
+def ladder(outcome: Outcome, grace: float = GRACE) -> Ladder:
+    """INT, TERM, KILL for a user's interrupt; TERM, KILL for everything else."""
+    first = (Step(signal.SIGINT, grace),) if outcome == "interrupted" else ()
+    return Ladder(outcome, (*first, Step(signal.SIGTERM, grace), Step(signal.SIGKILL, _AFTER_KILL)))
+
+
+class GroupScope:
+    """The leader's group, and the other groups of its session."""
+
+    def __init__(self, leader: int) -> None:
+        self.leader = leader
+
+    def members(self, table: Sequence[Member]) -> list[Member]:
+        """The live processes of the scope."""
+        return [member for member in table if process_table.in_scope(member, self.leader)]
+
+    def signal(self, number: int, table: list[Member]) -> None:
+        """Send a signal to all of it."""
+        process_table.signal_scope(self.leader, number, table)
+
+    def surely_empty(self) -> bool:
+        """True when one system call tells that there is nothing; False means that a look at the table is needed."""
+        try:
+            os.killpg(self.leader, 0)
+        except ProcessLookupError:
+            return True
+        except OSError:
+            pass
+        return False
+
+
+_jobs: dict[tuple[int, int], str | None] = {}
+"""What each process carries: read once for all scopes, since two hundred of them look at each other's processes."""
+
+_MOST_JOBS = 10_000
+
+
+def _job_of(member: Member) -> str | None:
+    if member.identity not in _jobs:
+        if len(_jobs) >= _MOST_JOBS:
+            _jobs.clear()
+        _jobs[member.identity] = process_table.job_of(member.pid)
+    return _jobs[member.identity]
+
+
+class TreeScope(GroupScope):
+    """All of it, whatever it did to leave: `marker` is a value of `PROSE_JOB` that no other command has."""
+
+    def __init__(self, leader: int, marker: str) -> None:
+        super().__init__(leader)
+        self._marker = marker
+        own = process_table.member_of(leader)
+        self.since = own.ticks if own is not None else 0
+        """When the leader started."""
+        self._ours: set[tuple[int, int]] = set()
+
+    def members(self, table: Sequence[Member]) -> list[Member]:
+        young = [member for member in table if member.ticks >= self.since]
+        found = {member.pid: member for member in young if self._is_ours(member)}
+        found.update({child.pid: child for child in process_table.below(found, young)})
+        self._ours = {member.identity for member in found.values()}
+        return list(found.values())
+
+    def _is_ours(self, member: Member) -> bool:
+        """Once ours, for ever ours, and the same for strangers: a marker is inherited or not, never gained."""
+        if process_table.in_scope(member, self.leader) or member.identity in self._ours:
+            return True
+        return _job_of(member) == self._marker
+
+    def signal(self, number: int, table: list[Member]) -> None:
+        super().signal(number, table)
+        # what left is signalled one by one: it may have joined a group that is not ours
+        for member in self.members(table):
+            if not process_table.in_scope(member, self.leader):
+                with contextlib.suppress(OSError):
+                    os.kill(member.pid, number)
+
+    def surely_empty(self) -> bool:
+        return False

@@ -1,0 +1,299 @@
+"""The watchdog process. Run by path, on Linux with `python -I -S`, so it imports only what starts quickly.
+
+Reads lines from its standard input, a pipe whose only writer is the kernel: `?TICKS` commands are about to be started,
+and nothing of them is older than that (`?` all are started), `+G` group G runs (`+G TICKS`: its members need not carry
+the marker, and none is older than that), `=G pid ticks ...` its command ended and left these processes, `-G` it is
+over. When the pipe ends, or the kernel's process does, everything registered is ended: TERM, one second, KILL.
+
+The kernel writes the same lines into a private file, from which the next watchdog of this user (or the next start of a
+notebook) sweeps what is left when kernel and watchdog were both killed.
+"""
+
+from __future__ import annotations
+
+import _signal as signals  # type: ignore[import-not-found]  # without the 8 ms of enumerations around it
+import os
+import select
+import sys
+import time
+
+if __name__ == "__main__":
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - no pathlib here
+    import process_table  # type: ignore[import-not-found]
+    import system  # type: ignore[import-not-found]
+else:
+    from prose_kernel.processes import process_table, system
+
+_BATCH = 0.02
+_LOOKS = 5
+"""Looks at the table in which a group that is not empty may show no process: one that forks and ends, or becomes
+another program, while the table is read is not seen in it."""
+
+_PARENT = 1.0
+"""Seconds between two looks whether the kernel lives, where no descriptor tells."""
+_GRACE = 1.0
+_START = 0.3
+"""Seconds in which what the kernel was just starting has become its program."""
+
+Known = set[tuple[int, int]]
+
+
+class Groups:
+    """What runs and what was left, as the kernel reported it."""
+
+    def __init__(self, marker: str) -> None:
+        self.marker = marker
+        self.tasks = marker.rpartition(":")[0] + ":task:"
+        self.running: dict[int, int] = {}  # with the start of the oldest that may be in it
+        self.left: dict[int, Known] = {}
+        self.starting: int | None = None
+        self._rest = b""
+
+    def take(self, data: bytes) -> None:
+        lines = (self._rest + data).split(b"\n")
+        self._rest = lines.pop()
+        for line in lines:
+            numbers = [int(word) for word in line[1:].split()]
+            if line[:1] == b"?":
+                self.starting = numbers[0] if numbers else None
+                continue
+            group = numbers.pop(0)
+            self.running.pop(group, None)
+            self.left.pop(group, None)
+            if line[:1] == b"+":
+                self.running[group] = numbers[0] if numbers else 0
+            elif line[:1] == b"=":
+                self.left[group] = set(zip(numbers[::2], numbers[1::2], strict=True))
+
+    def seize(self) -> dict[int, Known]:
+        """The groups to end, each with its members."""
+        scopes: dict[int, Known] = {}
+        for look in range(_LOOKS):
+            time.sleep(_BATCH if look else 0)
+            scopes.update(self._members(process_table.members()))
+            if all(group in scopes or process_table.is_empty(group) for group in (*self.running, *self.left)):
+                break
+        return scopes
+
+    def _members(self, table: list[process_table.Member]) -> dict[int, Known]:
+        """The groups in which a process is seen.
+
+        The number of a running group is its own: the kernel would have taken its leader's status only later.
+        """
+        scopes = {}
+        for group, oldest in self.running.items():
+            known = {m.identity for m in table if m.ticks >= oldest and process_table.in_scope(m, group)}
+            if known:
+                scopes[group] = known
+        for group, known in self.left.items():
+            if process_table.still_ours(group, known, self.marker, table):
+                scopes[group] = known
+        return scopes
+
+    def recall(self) -> None:
+        """After both were killed: the numbers may be used again. A group is ours if its leader started when it was
+        said to, or if a process in it carries our marker."""
+        table = process_table.members()
+        ours = self.marker.rpartition(":")[0] + ":"
+        for group, ticks in tuple(self.running.items()):
+            members = [member for member in table if process_table.in_scope(member, group)]
+            if ticks and (group, ticks) in {member.identity for member in members}:
+                continue
+            if not any(process_table.carries_prefix(member.pid, ours) for member in members):
+                del self.running[group]
+
+    def find_started(self) -> None:
+        """The groups of commands during whose start the kernel was killed: a leader may become it only now."""
+        if (oldest := self.starting) is None:
+            return
+        until = time.monotonic() + _START
+        while True:
+            table = process_table.members()
+            old = {member.session for member in table if member.ticks < oldest}
+            for member in table:
+                session = member.session  # its leader may have ended already
+                known = session in self.running or session in self.left or session in old
+                if not known and process_table.carries(member.pid, self.marker):
+                    self.running[session] = oldest
+            if time.monotonic() >= until:
+                return
+            time.sleep(_BATCH)
+
+    def hunt(self, scopes: dict[int, Known], table: list[process_table.Member]) -> None:
+        """Add what tasks have started and what left their groups: it carries their marker."""
+        for member in table:
+            if member.session not in scopes and process_table.carries_prefix(member.pid, self.tasks):
+                scopes.setdefault(member.session, set()).add(member.identity)
+
+
+def end(scopes: dict[int, Known], groups: Groups) -> None:
+    """TERM, one second, KILL; a group is signalled only as long as it is still the one that we knew."""
+    unseen: dict[int, int] = {}
+    for number, patience in ((signals.SIGTERM, _GRACE), (signals.SIGKILL, _GRACE)):
+        until = time.monotonic() + patience
+        signalled = False
+        while True:
+            table = process_table.members()
+            scopes = {
+                group: known for group, known in scopes.items() if _is_there(group, known, groups.marker, table, unseen)
+            }
+            before = set(scopes)
+            groups.hunt(scopes, table)
+            if not scopes:
+                return
+            if not signalled or number == signals.SIGKILL or before != set(scopes):
+                for group in scopes:
+                    process_table.signal_scope(group, number, table)
+                    process_table.signal_scope(group, signals.SIGCONT, table)
+                signalled = True
+            if time.monotonic() >= until:
+                break
+            time.sleep(_BATCH)
+
+
+def _is_there(group: int, known: Known, marker: str, table: list[process_table.Member], unseen: dict[int, int]) -> bool:
+    """Whether something of a group lives that was seen a moment ago."""
+    if process_table.still_ours(group, known, marker, table):
+        unseen.pop(group, None)
+        return True
+    unseen[group] = unseen.get(group, 0) + 1
+    return unseen[group] < _LOOKS and not process_table.is_empty(group)
+
+
+# ---------------------------------------------------------------- the private file
+
+
+def private(directory: str) -> bool:
+    """Make the directory if need be; whether it is ours alone."""
+    try:
+        os.makedirs(directory, mode=0o700, exist_ok=True)  # noqa: PTH103
+        status = os.lstat(directory)
+    except OSError:
+        return False
+    return status.st_uid == os.getuid() and status.st_mode & 0o170077 == 0o040000
+
+
+def sweep(directory: str) -> None:
+    """End what kernels left that were killed together with their watchdogs. A living kernel's file is not touched."""
+    for path in orphans(directory):
+        sweep_one(path)
+
+
+def orphans(directory: str, watched: bool = True) -> list[str]:
+    """The files of kernels that are dead, and of those the ones whose watchdog lives only if `watched`."""
+    found = []
+    for name in os.listdir(directory):  # noqa: PTH208
+        path = f"{directory}/{name}"
+        if not name.startswith("jobs-") or not (lines := _lines(path)):
+            continue
+        heads = _heads(lines)
+        here = heads.get(b"boot") == system.boot_id().encode()
+        busy = _lives(heads.get(b"owner", b"")) or (not watched and _lives(heads.get(b"watchdog", b"")))
+        if not (here and busy):
+            found.append(path)
+    return found
+
+
+def sweep_one(path: str) -> None:
+    """End what the kernel of this file has left, and remove the file."""
+    lines = _lines(path)
+    heads = _heads(lines)
+    if heads.get(b"boot") == system.boot_id().encode():
+        _sweep_lines(heads.get(b"marker", b"").decode(), lines)
+    _remove(path)
+
+
+def _heads(lines: list[bytes]) -> dict[bytes, bytes]:
+    return dict(line.split(b" ", 1) for line in lines if line[:1].isalpha() and b" " in line)
+
+
+def _sweep_lines(marker: str, lines: list[bytes]) -> None:
+    groups = Groups(marker)
+    for line in lines:
+        try:
+            groups.take(line + b"\n")
+        except (ValueError, IndexError):  # a head, or damaged: it costs itself
+            continue
+    if marker:
+        groups.find_started()
+        groups.recall()
+        end(groups.seize(), groups)
+
+
+def _lines(path: str) -> list[bytes]:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            return file.read().split(b"\n")
+    except OSError:
+        return []
+
+
+def _lives(owner: bytes) -> bool:
+    try:
+        pid, ticks = (int(word) for word in owner.split())
+    except ValueError:
+        return False
+    member = process_table.member_of(pid)
+    return member is not None and member.ticks == ticks
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)  # noqa: PTH108
+    except OSError:
+        return
+
+
+# ---------------------------------------------------------------- the process
+
+
+class Watch:
+    """Takes what the kernel tells, until it closes the pipe or is gone."""
+
+    def __init__(self, groups: Groups, kernel: int) -> None:
+        self._groups = groups
+        self._kernel = kernel
+        self._gone = _exit_descriptor(kernel)
+
+    def run(self) -> None:
+        poller = select.poll()
+        poller.register(0, select.POLLIN)
+        if self._gone >= 0:
+            # A forked copy of the kernel may hold the pipe open: the end of the kernel itself counts as well.
+            poller.register(self._gone, select.POLLIN)
+        os.set_blocking(0, False)
+        patience = None if self._gone >= 0 else _PARENT * 1000
+        while self._take({descriptor for descriptor, _ in poller.poll(patience)}):
+            time.sleep(_BATCH)  # commands come in crowds: wake up for all of them together
+
+    def _take(self, ready: set[int]) -> bool:
+        try:
+            data = os.read(0, 65536)
+        except BlockingIOError:
+            return self._gone not in ready if self._gone >= 0 else os.getppid() == self._kernel
+        self._groups.take(data)
+        return bool(data)
+
+
+def _exit_descriptor(pid: int) -> int:
+    try:
+        return system.exit_descriptor(pid) if os.getppid() == pid else -1
+    except OSError:
+        return -1
+
+
+def main(kernel: int, directory: str, marker: str, journal: str = "") -> None:
+    for number in (signals.SIGINT, signals.SIGTERM, signals.SIGHUP):
+        signals.signal(number, signals.SIG_IGN)
+    groups = Groups(marker)
+    if private(directory):
+        sweep(directory)
+    Watch(groups, kernel).run()
+    groups.find_started()
+    end(groups.seize(), groups)
+    if journal:
+        _remove(journal)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), *sys.argv[2:])

@@ -1,0 +1,1 @@
+"""Programs that a program imports: from files, from registries; consent and the lock file."""

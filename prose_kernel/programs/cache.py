@@ -1,0 +1,77 @@
+"""The user's cache of fetched programs: one file for each digest, shared by all projects and processes.
+
+A file is named by the SHA-256 of its content, which is checked again whenever it is read. So it does not matter who
+wrote it, processes cannot get in each other's way, and what is damaged counts as missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from prose_kernel.access import plain_files
+
+SUFFIX = ".prose"
+
+
+def default_directory() -> Path:
+    """`~/.cache/prose_kernel/programs`, or where the system keeps such files (`XDG_CACHE_HOME`)."""
+    import platformdirs
+
+    return platformdirs.user_cache_path("prose_kernel") / "programs"
+
+
+def digest_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+class ProgramCache:
+    """Programs by digest, below `directory`. A cache that cannot be written keeps nothing and says nothing."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self.directory = directory or default_directory()
+
+    def get(self, digest: str) -> bytes | None:
+        """The program with that digest; None if it is not here, or no longer what it was."""
+        try:
+            data = plain_files.read(self._path(digest))
+        except OSError:
+            return None
+        return data if digest_of(data) == digest else None
+
+    def put(self, data: bytes) -> str:
+        """Keep a program; its digest is returned."""
+        digest = digest_of(data)
+        if self.get(digest) is None:
+            with contextlib.suppress(OSError):
+                self._write(self._path(digest), data)
+        return digest
+
+    def _write(self, path: Path, data: bytes) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".fetched-")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+    def _path(self, digest: str) -> Path:
+        return self.directory / f"{digest}{SUFFIX}"
+
+    def entries(self) -> Iterator[tuple[str, int]]:
+        """Digest and size of what is kept, sorted."""
+        if self.directory.is_dir():
+            for path in sorted(self.directory.glob(f"*{SUFFIX}")):
+                with contextlib.suppress(OSError):
+                    yield path.stem, path.stat().st_size
+
+    def remove(self, digest: str) -> None:
+        """Forget a program. Raises `OSError`."""
+        self._path(digest).unlink(missing_ok=True)

@@ -1,0 +1,162 @@
+"""Before a program from elsewhere first runs, a person agrees: what is shown, what is asked, and who may answer.
+
+An agreement is about a text, by its digest. It is given at a terminal, in a notebook's input box, or beforehand by
+`--trust` and `%trust`; never by a program: what a run has started is recognized as gates recognize it
+(`state.gates.peers`), and no input, session or file of decisions is asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from prose_kernel.errors import ImportProgramError, NobodyToAsk, UsageError
+from prose_kernel.programs import urls
+from prose_kernel.runtime.asker import SerialAsker
+from prose_kernel.runtime.forms import Button, Form
+from prose_kernel.runtime.text import escaped, escaped_lines
+
+ALL = "all"
+_DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
+_QUESTION = "Run this, now and later? yes, no, or show (print the text): "
+_FORM = Form("program", "Run this, now and later?", (Button("Yes", "yes"), Button("No", "no"), Button("Show", "show")))
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The text of a program: the URL that was asked for, the one it was found at, and its digest."""
+
+    url: str
+    location: str
+    data: bytes = field(repr=False)
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A program that is about to run. `holds` says what it can do; `via` are the URLs of the programs that led to it,
+    outermost first; `before` is the digest that is pinned so far, if it replaces another text."""
+
+    fetched: Fetched
+    holds: tuple[str, ...]
+    via: tuple[str, ...] = ()
+    before: str | None = None
+
+
+class Trust:
+    """What was agreed to beforehand: `all`, digests, and URLs or registry names.
+
+    A digest covers that text alone. A URL covers what it stands for at the time, with all that it imports.
+    """
+
+    def __init__(self) -> None:
+        self._all = False
+        self._digests: set[str] = set()
+        self._urls: set[str] = set()
+
+    def add(self, given: Iterable[str], registry: str) -> None:
+        """Raises `UsageError` for what is neither `all` nor a digest nor an address."""
+        for one in given:
+            if one == ALL:
+                self._all = True
+            elif digest := _DIGEST.fullmatch(one):
+                self._digests.add(digest[1])
+            elif "/" in one and one[0] not in "./~":
+                try:
+                    self._urls.add(urls.address(one, registry))
+                except ImportProgramError as problem:
+                    raise UsageError(problem.message, hint=problem.hint) from None
+            else:
+                hint = "trust takes a URL, `handle/name`, the SHA-256 of a text (64 digits), or `all`"
+                raise UsageError(f"{one} is no program from elsewhere", hint=hint)
+
+    def covers(self, candidate: Candidate) -> bool:
+        known = self._urls.intersection((candidate.fetched.url, *candidate.via))
+        return self._all or bool(known) or candidate.fetched.digest in self._digests
+
+
+async def agree(candidates: Sequence[Candidate], trust: Trust, asker: SerialAsker | None) -> None:
+    """Return if everything may run. Raises `ImportProgramError` (E215): not agreed to, or nobody here to ask."""
+    first = candidates[0].fetched.url
+    if _from_inside():
+        why = "it has not run here before, and only a person may agree to that, not a command of a run"
+        raise urls.unfetchable(first, why, f"at a terminal: prose install {first}")
+    open_ones = [one for one in candidates if not trust.covers(one)]
+    if not open_ones:
+        return
+    if asker is None or not asker.available:
+        raise _nobody(open_ones, asker)
+    try:
+        async with asker.turn():
+            asker.show(written(open_ones))
+            agreed = await _answer(open_ones, asker)
+    except (EOFError, NobodyToAsk):
+        raise _nobody(open_ones, asker) from None
+    if not agreed:
+        raise urls.unfetchable(open_ones[0].fetched.url, "you did not agree to run it")
+
+
+async def _answer(candidates: Sequence[Candidate], asker: SerialAsker) -> bool:
+    while True:
+        answer = (await asker.ask_form(_QUESTION, _FORM)).strip().lower()
+        if answer in ("y", "yes", "n", "no"):
+            return answer.startswith("y")
+        if answer in ("s", "show"):
+            for one in candidates:
+                asker.show(f"---- {one.fetched.url}\n{legible(one.fetched.data)}")
+        else:
+            asker.show("Please answer yes, no or show.")
+
+
+def legible(data: bytes) -> str:
+    """The text of a program for somebody who reads it before it runs: its own lines, and nothing in them is hidden."""
+    return escaped_lines(data.decode("utf-8-sig").replace("\r\n", "\n").removesuffix("\n"))
+
+
+def written(candidates: Sequence[Candidate]) -> str:
+    """What a person is shown: everything that is known before the programs run."""
+    many = len(candidates) > 1
+    lines = [f"{len(candidates)} programs" if many else "A program", "from elsewhere, not agreed to before:"]
+    shown = [" ".join(lines)]
+    for one in candidates:
+        shown += ["", f"  {escaped(one.fetched.url)}"]
+        shown += [f"    {key:<8}{escaped(value)}" for key, value in _facts(one)]
+    if any(hold.startswith("exec") for one in candidates for hold in one.holds):
+        shown += ["", "exec runs shell commands on this machine, with your rights."]
+    return "\n".join(shown)
+
+
+def _facts(one: Candidate) -> list[tuple[str, str]]:
+    found = one.fetched
+    facts = [("sha256", found.digest)]
+    if one.before:
+        facts.append(("was", one.before))
+    facts.append(("size", f"{len(found.data):,} bytes"))
+    if found.location != found.url:
+        facts.append(("from", found.location))
+    if one.via:
+        facts.append(("used by", one.via[-1]))
+    return [*facts, ("holds", ", ".join(one.holds) or "nothing that acts")]
+
+
+def _nobody(candidates: Sequence[Candidate], asker: SerialAsker | None) -> ImportProgramError:
+    """The hint names the text where it is one: a server may give another to whoever has read this one."""
+    magic = asker.magic if asker is not None else ""
+    found = candidates[0].fetched
+    url, agreed = found.url, found.digest if len(candidates) == 1 else found.url
+    trust = f"{magic}trust {agreed}" if magic else f"--trust {agreed}"
+    error = urls.unfetchable(
+        url,
+        "it has not run here before, and nobody is here to agree to that",
+        f"read it (prose programs show {url}), then agree: {trust}",
+    )
+    error.nobody = True
+    return error
+
+
+def _from_inside() -> bool:
+    """Whether this process was started by a run: then whoever seems to agree may be the program itself."""
+    from prose_kernel.access import peers
+
+    return peers.inside_a_run()

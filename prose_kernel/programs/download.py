@@ -1,0 +1,170 @@
+"""Fetch the text of a program over https: each redirect checked, size and total time limited, failures in words."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from prose_kernel.errors import ImportProgramError
+from prose_kernel.programs import urls
+
+ATTEMPTS: Final = 3
+REDIRECTS: Final = 5
+LONGEST_PAUSE: Final = 5.0
+_ACCEPT: Final = "text/plain, text/markdown, text/*;q=0.8, application/octet-stream;q=0.5"
+_FILES: Final = ("application/octet-stream", "binary/octet-stream", "application/x-openprose", "application/x-prose")
+_HTML: Final = ("text/html", "application/xhtml+xml")
+_STATUS: Final = {
+    401: "the server gives it only to those who sign in",
+    403: "the server does not give it to everybody",
+    404: "the server has no such program",
+    410: "it was removed from the server",
+    429: "the server has too many requests",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one program may cost. `size` counts bytes of its unpacked text, `seconds` all attempts and redirects
+    together. `private_hosts` are names that may lead to this machine or a private network."""
+
+    size: int = 1024 * 1024
+    seconds: int = 30
+    private_hosts: tuple[str, ...] = ()
+
+
+class Downloaded(NamedTuple):
+    """A program's bytes, and the URL that the redirects ended at."""
+
+    data: bytes
+    location: str
+
+
+class _Failed(Exception):
+    """`pause`: how long to wait before another attempt; None where that would be no use."""
+
+    def __init__(self, why: str, pause: float | None = None, hint: str | None = None) -> None:
+        super().__init__(why)
+        self.pause = pause
+        self.hint = hint
+
+
+async def download(
+    url: str, limits: Limits, *, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+) -> Downloaded:
+    """The program at a canonical URL. Raises `ImportProgramError` (E215), whose message says why it cannot be had.
+
+    A server that is busy or breaks off is tried again, twice.
+    """
+    urls.require_https(url)
+    try:
+        async with asyncio.timeout(limits.seconds):
+            for attempt in range(ATTEMPTS):
+                try:
+                    return await _follow(url, limits)
+                except _Failed as failure:
+                    if failure.pause is None or attempt == ATTEMPTS - 1:
+                        raise urls.unfetchable(url, str(failure), failure.hint) from None
+                    await sleep(max(failure.pause, 2**attempt * random.uniform(0.2, 0.4)))  # noqa: S311 - no secret
+    except TimeoutError:
+        raise urls.unfetchable(url, f"no complete answer within {limits.seconds} seconds") from None
+    raise AssertionError
+
+
+async def _follow(url: str, limits: Limits) -> Downloaded:
+    for _ in range(REDIRECTS + 1):
+        found = await _hop(url, limits)
+        if isinstance(found, Downloaded):
+            return found
+        try:
+            url = urls.canonical(found)
+            urls.require_https(url)
+        except ImportProgramError as refused:
+            raise _Failed(
+                f"the server redirects to what is not fetched: {refused.message}", hint=refused.hint
+            ) from None
+    raise _Failed(f"more than {REDIRECTS} redirects")
+
+
+async def _hop(url: str, limits: Limits) -> Downloaded | str:
+    """One request: the program, or the URL that it redirects to."""
+    from prose_kernel.access import checked_http as http
+
+    try:
+        target = http.url_of(url)
+        name = http.host_of(target)
+        to = await http.addresses(target, private=name in limits.private_hosts or _is_tested(name, target))
+        async with http.get(target, to, _ACCEPT) as response:
+            if response.has_redirect_location:
+                return str(http.url_of(response.headers["location"], target))
+            _accept(url, response, limits)
+            data, more = await http.body(response, limits.size)
+    except http.PrivateAddress as refused:
+        hint = f'if that is meant, name it in prose.toml: [programs] private_hosts = ["{name}"]'
+        raise _Failed(f"{refused}: programs are fetched from the open internet", hint=hint) from None
+    except http.Unreachable as failure:
+        if failure.certificate is not None:
+            raise _Failed(f"the certificate of '{name}' is not valid: {failure.certificate}") from None
+        raise _Failed(str(failure), 0.0) from None
+    except http.HttpFailed as failure:
+        raise _Failed(str(failure), 0.0 if failure.again else None) from None
+    if more:
+        raise _too_large(limits)
+    return Downloaded(_text(url, data), url)
+
+
+def _is_tested(host: str, target: Any) -> bool:
+    from prose_kernel.access.checked_http import port_of
+
+    return f"{host}:{port_of(target)}" in urls.plain_http
+
+
+def _accept(url: str, response: Any, limits: Limits) -> None:
+    """Raises `_Failed` for an answer that holds no program, before any of its body is read."""
+    status = response.status_code
+    if status != 200:
+        why = _STATUS.get(status) or ("the server failed" if status >= 500 else "the server did not send it")
+        again = status == 429 or status in (500, 502, 503, 504)
+        raise _Failed(f"{why} ({status})", _pause(response) if again else None)
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind in _HTML:
+        raise _page(url)
+    if kind and not kind.startswith("text/") and kind not in _FILES:
+        raise _Failed(f"the server says that it is {kind}, which is no program")
+    length = response.headers.get("content-length", "")
+    if length.isdecimal() and int(length) > limits.size and "content-encoding" not in response.headers:
+        raise _too_large(limits)
+
+
+def _pause(response: Any) -> float:
+    """How long the server asks to wait, as far as that is bearable."""
+    asked = response.headers.get("retry-after", "")
+    return min(float(asked), LONGEST_PAUSE) if asked.isdecimal() else 0.0
+
+
+def _text(url: str, data: bytes) -> bytes:
+    """The bytes, if they can be those of a program."""
+    if not data.strip():
+        raise _Failed("the server sent an empty text")
+    if data.lstrip().lower().startswith((b"<!doctype html", b"<html")):
+        raise _page(url)
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as problem:
+        raise _Failed(f"it is not UTF-8 text (byte {problem.start + 1})") from None
+    return data
+
+
+def _page(url: str) -> _Failed:
+    raw = urls.raw_page(url)
+    hint = f"the text is at {raw}" if raw else "give the address of the program's text, not of a page that shows it"
+    return _Failed("it is an HTML page, not a program", hint=hint)
+
+
+def _too_large(limits: Limits) -> _Failed:
+    limit = f"{limits.size / 1024**2:g} MiB" if limits.size >= 1024**2 else f"{limits.size:,} bytes"
+    hint = "[programs] size in prose.toml changes the limit"
+    return _Failed(f"it is larger than {limit}, the limit for programs from elsewhere", hint=hint)

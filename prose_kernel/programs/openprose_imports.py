@@ -1,0 +1,532 @@
+"""Imported programs: resolve a `use` path, read and check the program, return its contract (openprose.md 6.1).
+
+Local files are read here. Programs from elsewhere come from a `Resolver`; without one they are unavailable. A program
+and all that it imports are fetched and checked first; then somebody agrees to run what is new; then it is loaded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from prose_kernel.errors import CompileError, ImportProgramError
+from prose_kernel.language import typed_answers
+from prose_kernel.language.diagnostics import Diagnostic, Profile
+from prose_kernel.language.openprose.contract import abilities, contract, place_of
+from prose_kernel.language.openprose.names import Contract
+from prose_kernel.language.openprose.tree import Program, Use
+from prose_kernel.language.source import Source
+from prose_kernel.programs import files as program_files
+from prose_kernel.programs import schema_files, urls
+from prose_kernel.programs.consent import Candidate, Fetched
+from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
+
+
+class Resolver(Protocol):
+    """Provides programs from elsewhere: `state.registry.resolver`. URLs are those of `address`."""
+
+    @property
+    def registry(self) -> str:
+        """The address that names of the form `handle/slug` are below; it ends with `/`."""
+        ...
+
+    @property
+    def most(self) -> int:
+        """How many programs from elsewhere one import may lead to."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """How many bytes these may have together."""
+        ...
+
+    def cached(self, url: str) -> Fetched | None:
+        """Return the program if it is available without a connection, else None."""
+        ...
+
+    def location(self, url: str) -> str:
+        """Return the URL that the program was found at, behind redirects; `url` itself if nothing is known."""
+        ...
+
+    async def fetch(self, url: str) -> Fetched:
+        """Return the program. Raises `ImportProgramError` (E215) with the reason if it cannot be fetched."""
+        ...
+
+    async def admit(self, candidates: Sequence[Candidate]) -> None:
+        """Return if all of these may run. Raises `ImportProgramError` (E215) if nobody has agreed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The location of a program: a file (absolute, links resolved) or a URL; `shown` is its name for people."""
+
+    address: str
+    remote: bool = False
+    shown: str = field(default="", compare=False)
+
+
+Stamp = program_files.Stamp | str
+"""Of a program from elsewhere its digest."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A parsed program with its imports."""
+
+    where: Where
+    stamp: Stamp
+    source: Source
+    program: Program
+    uses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """A program without errors. `imports` are the programs it was checked against, in the order of its `uses`."""
+
+    text: _Text
+    contract: Contract
+    imports: tuple[_Checked | None, ...]
+
+
+class LocalPrograms:
+    """Resolves the imports of one program or notebook.
+
+    `base` is the directory to which its local paths are relative; `program` is its own file, so that importing it is
+    detected as a cycle. A program is read again if its file has changed. `origin` is the registry name or URL of a
+    program that comes from elsewhere itself. `resolver` is called when the first program from elsewhere is met.
+    """
+
+    def __init__(
+        self,
+        base: Path,
+        *,
+        program: Path | None = None,
+        profile: Profile = "default",
+        resolver: Callable[[], Resolver] | None = None,
+        origin: str = "",
+        home: Path | None = None,
+        texts: Mapping[str, str] | None = None,
+    ) -> None:
+        self._profile: Profile = profile
+        self._make_resolver = resolver
+        self._made_resolver: Resolver | None = None
+        self._home = home
+        self._root = Where(str(_real(base / (program.name if program else "."))), shown=program.name if program else "")
+        if origin:
+            self._root = self._remote(origin)
+        self._directory = _real(base)
+        self._shown_from = "" if base.is_absolute() else str(base)
+        self._texts: dict[Where, _Text] = {}
+        self._checked: dict[Where, _Checked] = {}
+        self._loaded: dict[int, tuple[Source, tuple[Where, ...]]] = {}
+        self._met_remote = False  # during the last check
+        # By address: what an editor holds, or what a resumed run has read before.
+        self._given: Mapping[str, str] = {} if texts is None else texts
+
+    # ------------------------------------------------------------ the calls
+
+    def load_contract(self, path: str) -> Contract | None:
+        """Return the contract of the program at a `use` path of the root; None for a remote program that is not cached.
+
+        Raises `ImportProgramError`: E215 if it is missing or has errors, E112 for a cycle; E224 for a JSON Schema that
+        is no use.
+        """
+        if path.startswith(typed_answers.FILE):
+            return Contract(schema=self._schema(path, self._root)[0])
+        where = self.resolve(path)
+        text = self._read(where)
+        return None if text is None else self._check(text, (self._root,)).contract
+
+    async def load_program(self, request: LoadRequest) -> LoadedProgram:
+        """The program that an import leads to, read and checked in a worker thread.
+
+        Raises `ImportProgramError` as `load_contract` does, and for a remote program that cannot be fetched.
+        """
+        path, source = request.path, request.importer
+        held, self._given = self._given, request.texts or {}
+        _, chain = self._loaded.get(id(source), (source, (self._root,)))
+        if path.startswith(typed_answers.FILE):
+            try:
+                schema, texts = await asyncio.to_thread(self._schema, path, chain[-1])
+            finally:
+                self._given = held
+            return LoadedProgram(schema, source, "", "", texts=texts)
+        where = self.resolve(path, chain[-1])
+        if where in chain:
+            raise _cycle((*chain[chain.index(where) :], where))
+        try:
+            checked, remote = await self._complete(where, chain)
+            if remote and len(chain) == 1:
+                remote = await self._with_others(source, where, remote)
+        finally:
+            self._given = held  # what is compiled next belongs to the present
+        await self._admit(remote)
+        text = checked.text
+        self._loaded[id(text.source)] = text.source, (*chain, where)
+        handle, slug = handle_and_slug(path, where, self._registry)
+        found = remote[where].fetched if where in remote else None
+        url, digest = (found.url, found.digest) if found else ("", "")
+        return LoadedProgram(text.program, text.source, handle, slug, url, digest, _texts(checked))
+
+    def file_of(self, path: str) -> Path | None:
+        """The local file that a `use` path of the root leads to; None for any other path."""
+        try:
+            where = self.resolve(path)
+        except ImportProgramError:
+            return None
+        return None if where.remote else Path(where.address)
+
+    async def load_root(self) -> Source:
+        """The text of the program at `origin`, when everything that it leads to has been agreed to.
+
+        Raises `CompileError` if it has errors itself, and `ImportProgramError` as `load_program` does.
+        """
+        try:
+            checked, remote = await self._complete(self._root, ())
+        except ImportProgramError as error:
+            text = await asyncio.to_thread(self._read, self._root)
+            findings = self._own_errors(text) if text is not None else ()
+            if findings:
+                raise CompileError(findings) from None
+            raise error from None
+        await self._admit(remote)
+        return checked.text.source
+
+    # ------------------------------------------------------------ programs from elsewhere
+
+    @property
+    def _resolver(self) -> Resolver | None:
+        if self._made_resolver is None and self._make_resolver is not None:
+            self._made_resolver = self._make_resolver()
+        return self._made_resolver
+
+    @property
+    def _registry(self) -> str:
+        return self._made_resolver.registry if self._made_resolver is not None else urls.REGISTRY
+
+    async def _complete(self, where: Where, chain: tuple[Where, ...]) -> tuple[_Checked, dict[Where, Candidate]]:
+        """The program, checked, and all programs from elsewhere that it leads to, itself included: none is missing."""
+        while True:
+            found = await asyncio.to_thread(self._attempt, where, chain)
+            if isinstance(found, tuple):
+                return found
+            for one in found:
+                if self._resolver is None:
+                    hint = f"save {one.address} beside this program and `use` the file"
+                    raise ImportProgramError(
+                        f'"{one.shown}" cannot be loaded: offline, only local files are', hint=hint
+                    )
+                await self._resolver.fetch(one.address)
+
+    def _attempt(self, where: Where, chain: tuple[Where, ...]) -> tuple[_Checked, dict[Where, Candidate]] | list[Where]:
+        """The same, or what must be fetched before it can be told. A check tells whether anything is from elsewhere."""
+        self._met_remote = where.remote
+        if not where.remote and (local := self._read(where)) is not None:
+            checked = self._check(local, chain)
+            if not self._met_remote:
+                return checked, {}
+        remote: dict[Where, Candidate] = {}
+        missing: list[Where] = []
+        resolver, size = self._resolver, 0
+        seen = {where}
+        ahead: list[tuple[Where, tuple[str, ...]]] = [(where, ())]
+        for at, via in ahead:
+            agreed = at.address in self._given  # when the run began
+            fetched = resolver.cached(at.address) if at.remote and not agreed and resolver else None
+            size += len(fetched.data) if fetched is not None else 0
+            if resolver is not None and size > resolver.size:
+                raise _leads_to(where, f"{resolver.size:,} bytes of programs", "size")
+            try:
+                text = self._read(at)
+            except ImportProgramError:
+                continue  # the check reports it
+            if text is None:
+                missing.append(at)
+                continue
+            if fetched is not None:
+                if fetched.digest != text.stamp:
+                    return []  # the pin has changed in between
+                remote[at] = Candidate(fetched, abilities(text.program), via)
+                via = (*via, at.address)
+            for inner in self._uses_of(text):
+                if inner not in seen:
+                    seen.add(inner)
+                    ahead.append((inner, via))
+        if resolver is not None and len(remote) + len(missing) > resolver.most:
+            raise _leads_to(where, f"{resolver.most} programs", "most")
+        if missing:
+            return missing
+        text = self._read(where)
+        assert text is not None  # it is not missing
+        checked = self._check(text, chain)
+        if where in remote and remote[where].fetched.digest != checked.text.stamp:
+            return []  # the pin has changed in between
+        return checked, remote
+
+    def _uses_of(self, text: _Text) -> list[Where]:
+        found = []
+        for path in text.uses:
+            with contextlib.suppress(ImportProgramError):  # the check reports it
+                found.append(self.resolve(path, text.where))
+        return found
+
+    async def _with_others(
+        self, importer: Source, first: Where, remote: dict[Where, Candidate]
+    ) -> dict[Where, Candidate]:
+        """Also what the other imports of a text lead to, so that one question covers all. What is wrong with one of
+        them is said when its turn comes."""
+        from prose_kernel.language.openprose import parse
+
+        program = parse(importer, self._profile).program
+        for path in dict.fromkeys(item.path.raw for item in program.items if isinstance(item, Use)):
+            with contextlib.suppress(ImportProgramError):
+                if (where := self.resolve(path)) != first:
+                    remote = (await self._complete(where, (self._root,)))[1] | remote
+        return remote
+
+    async def _admit(self, remote: dict[Where, Candidate]) -> None:
+        if remote and self._resolver is not None:
+            await self._resolver.admit(tuple(remote.values()))
+
+    def _own_errors(self, text: _Text) -> tuple[Diagnostic, ...]:
+        """What is wrong with a program whatever it imports; empty if nothing is."""
+        from prose_kernel.language.openprose import compile_source
+
+        compiled = compile_source(text.source, profile=self._profile)
+        return () if compiled.ok else compiled.diagnostics
+
+    # ------------------------------------------------------------ paths
+
+    def resolve(self, path: str, importer: Where | None = None) -> Where:
+        """Resolve a path in `importer` (by default the root). Raises `ImportProgramError` (E215) if 6.1 forbids it."""
+        importer = importer or self._root
+        place = place_of(path, self._profile)
+        if place == "local":
+            return self._remote_neighbour(path, importer) if importer.remote else self._file(path, importer)
+        if place == "remote":
+            return self._remote(path)
+        raise ImportProgramError(
+            f'"{path}" is not an import path', hint="a file, `handle/name`, or an `https://` address"
+        )
+
+    def _file(self, path: str, importer: Where) -> Where:
+        if not path.isprintable():
+            raise ImportProgramError("a path with unprintable characters cannot be loaded: no file can be called so")
+        if path.startswith("~/"):
+            return Where(str(_real((self._home or Path.home()) / path[2:])), shown=path)
+        is_root = importer is self._root
+        directory = self._directory if is_root else Path(importer.address).parent
+        above = self._shown_from if is_root else str(Path(importer.shown).parent)
+        return Where(str(_real(directory / path)), shown=os.path.normpath(Path(above) / path))
+
+    def _remote(self, path: str) -> Where:
+        resolver = self._resolver
+        return Where(urls.address(path, resolver.registry if resolver is not None else urls.REGISTRY), True, path)
+
+    def _remote_neighbour(self, path: str, importer: Where) -> Where:
+        """A program from elsewhere reaches its own server by relative paths, and never a file of this machine."""
+        if path.startswith(("/", "~/")):
+            raise ImportProgramError(f'"{path}" names a file of this machine, in a program from elsewhere')
+        resolver = self._resolver
+        url = urls.neighbour(resolver.location(importer.address) if resolver is not None else importer.address, path)
+        return Where(url, True, url)
+
+    # ------------------------------------------------------------ reading
+
+    def _schema(self, path: str, importer: Where) -> tuple[dict[str, Any], dict[str, str]]:
+        """A JSON Schema that a program names, and the texts that were read for it. Raises `ImportProgramError`."""
+        path = path.removeprefix(typed_answers.FILE)
+        if importer.remote:
+            raise schema_files.unusable(path, "a program from elsewhere reads no files")
+        if "://" in path:
+            raise schema_files.unusable(path, "a schema is a file; nothing is fetched for it")
+        where = self._file(path, importer)
+        schema, text = schema_files.read(where.address, where.shown, self._given)
+        return schema, {where.address: text}
+
+    def _read(self, where: Where) -> _Text | None:
+        """Return the parsed program at `where`, cached if unchanged; None if a remote program is unavailable."""
+        known = self._texts.get(where)
+        data: bytes | None = None
+        try:
+            self._met_remote |= where.remote
+            if where.address in self._given:
+                data = self._given[where.address].encode("utf-8", "replace")
+                stamp: Stamp = self._given[where.address]
+            elif where.remote:
+                fetched = self._resolver.cached(where.address) if self._resolver is not None else None
+                if fetched is None:
+                    return None
+                stamp = fetched.digest
+                data = fetched.data
+            else:
+                stamp = program_files.stamp(where.address)
+            if known is not None and known.stamp == stamp:
+                return known
+            content = program_files.read(where.address) if data is None else data
+        except program_files.Unreadable as reason:
+            raise _unreadable(where, reason) from None
+        text = self._texts[where] = self._parse(where, stamp, content)
+        return text
+
+    def _parse(self, where: Where, stamp: Stamp, data: bytes) -> _Text:
+        from prose_kernel.language.openprose import decode, parse
+
+        try:
+            source = decode(data, where.shown)
+        except CompileError as error:
+            raise _errors(where, error.diagnostics) from None
+        parsed = parse(source, self._profile)
+        uses = dict.fromkeys(item.path.raw for item in parsed.program.items if isinstance(item, Use))
+        return _Text(where, stamp, source, parsed.program, tuple(uses))
+
+    # ------------------------------------------------------------ checking
+
+    def _check(self, start: _Text, chain: tuple[Where, ...]) -> _Checked:
+        """Check a program and all its imports, innermost first."""
+        results: dict[Where, _Checked | ImportProgramError] = {}
+        active = {*chain, start.where}
+
+        def enter(importer: _Text, path: str) -> _Text | None:
+            text = self._import_of(importer, path, results, active)
+            if text is not None:
+                active.add(text.where)
+            return text
+
+        def check(way: list[_Text]) -> None:
+            where = way[-1].where
+            results[where] = self._check_one(way[-1], (*chain, *(text.where for text in way)), results)
+            active.discard(where)
+
+        program_files.innermost_first(start, lambda text: text.uses, enter, check)
+        result = results[start.where]
+        if isinstance(result, ImportProgramError):
+            raise result
+        return result
+
+    def _import_of(
+        self, importer: _Text, path: str, results: dict[Where, _Checked | ImportProgramError], active: set[Where]
+    ) -> _Text | None:
+        """Return the import to visit next, or None. An import that cannot be read is added to `results`."""
+        try:
+            where = self.resolve(path, importer.where)
+        except ImportProgramError:
+            return None  # the check of the importer reports it
+        if where in results or where in active:
+            return None
+        try:
+            return self._read(where)
+        except ImportProgramError as error:
+            results[where] = error
+            return None
+
+    def _check_one(
+        self, text: _Text, way: tuple[Where, ...], results: dict[Where, _Checked | ImportProgramError]
+    ) -> _Checked | ImportProgramError:
+        """Check one program. `way` leads from the root to it; the results of its imports are in `results`."""
+
+        def find(path: str) -> _Checked | None:
+            where = self.resolve(path, text.where)
+            if where in way:
+                raise _cycle((*way[way.index(where) :], where))
+            found = results.get(where)
+            if isinstance(found, ImportProgramError):
+                raise found
+            return found
+
+        def load(path: str) -> Contract | None:
+            if path.startswith(typed_answers.FILE):
+                return Contract(schema=self._schema(path, text.where)[0])
+            found = find(path)
+            return None if found is None else found.contract
+
+        imports, broken = _imports(text.uses, find)
+        known = self._checked.get(text.where)
+        if not broken and known is not None and known.text is text and _same(known.imports, imports):
+            return known
+        from prose_kernel.language.openprose import compile_source
+
+        compiled = compile_source(text.source, profile=self._profile, load=load)
+        if not compiled.ok:
+            return _errors(text.where, compiled.diagnostics)
+        checked = self._checked[text.where] = _Checked(text, contract(text.program), imports)
+        return checked
+
+
+def handle_and_slug(path: str, where: Where, registry: str = urls.REGISTRY) -> tuple[str, str]:
+    """Return the two parts of an import's directory name (6.5): `local` and the stem, `url` and the last path segment,
+    or the handle and name of a registry path."""
+    if not where.remote:
+        return "local", Path(path).name.removesuffix(".prose") or "program"
+    if where.address.startswith(registry) and not path.startswith(("http://", "https://", "./", "../")):
+        handle, _, rest = where.address.removeprefix(registry).partition("/")
+        return handle, rest.rpartition("/")[2].removesuffix(".prose") or "program"
+    return "url", Path(urlsplit(where.address).path).stem or "program"
+
+
+def _leads_to(where: Where, much: str, setting: str) -> ImportProgramError:
+    hint = f"[programs] {setting} in prose.toml changes the limit"
+    return urls.unfetchable(where.shown, f"it leads to more than {much} from elsewhere", hint)
+
+
+def _texts(checked: _Checked) -> dict[str, str]:
+    """The sources of a program and of all that it imports, by address."""
+    found: dict[str, str] = {}
+    agenda = [checked]
+    while agenda:
+        one = agenda.pop()
+        found[one.text.where.address] = one.text.source.text
+        agenda.extend(inner for inner in one.imports if inner is not None and inner.text.where.address not in found)
+    return found
+
+
+def _imports(uses: tuple[str, ...], find: _Find) -> tuple[tuple[_Checked | None, ...], bool]:
+    """Return the imports, and whether one of them has errors."""
+    try:
+        return tuple(find(path) for path in uses), False
+    except ImportProgramError:
+        return (), True
+
+
+class _Find(Protocol):
+    def __call__(self, path: str, /) -> _Checked | None: ...
+
+
+def _same(before: tuple[_Checked | None, ...], now: tuple[_Checked | None, ...]) -> bool:
+    return len(before) == len(now) and all(a is b for a, b in zip(before, now, strict=True))
+
+
+def _real(path: Path) -> Path:
+    """The path without links to directories; one to the file itself is refused when it is read."""
+    return Path(os.path.realpath(path.parent), path.name)
+
+
+def _unreadable(where: Where, reason: program_files.Unreadable) -> ImportProgramError:
+    return ImportProgramError(f'"{where.shown}" cannot be loaded: {reason}')
+
+
+def _errors(where: Where, findings: tuple[Diagnostic, ...]) -> ImportProgramError:
+    """Return the importer's error for an import with errors; a cycle among its imports stays E112."""
+    errors = [finding for finding in findings if finding.severity == "error"]
+    cycle = next((finding for finding in errors if finding.code == "E112"), None)
+    if cycle is not None:
+        return ImportProgramError(cycle.message, code="E112", hint=cycle.hint)
+    return ImportProgramError(
+        program_files.errors_in(where.shown, errors),
+        hint=f"prose compile {where.shown}" if not where.remote else None,
+    )
+
+
+def _cycle(way: tuple[Where, ...]) -> ImportProgramError:
+    shown = " -> ".join(where.shown or "this program" for where in way)
+    return ImportProgramError(
+        f"Import cycle: {shown}", code="E112", hint="a program cannot import itself, also not by way of others"
+    )

@@ -1,0 +1,169 @@
+"""The resolver of programs from elsewhere: pinned ones from the cache, others from their server, then an agreement.
+
+Nothing here reads a program: what it imports and what it can do is found out by its language (`state.programs`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from prose_kernel.errors import ImportProgramError
+from prose_kernel.programs import consent, urls
+from prose_kernel.programs.cache import ProgramCache, digest_of
+from prose_kernel.programs.consent import Candidate, Fetched, Trust
+from prose_kernel.programs.download import Limits, download
+from prose_kernel.programs.lock_file import NAME, LockFile, Pin
+from prose_kernel.runtime.asker import SerialAsker
+
+MOST: Final = 100
+"""How many programs from elsewhere one program may lead to: a server could make up new ones for ever."""
+TOGETHER: Final = 4
+"""How often all of these together may be as large as one: they are parsed before anybody has agreed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`registry` is the address that names of the form `handle/slug` are below."""
+
+    registry: str = urls.REGISTRY
+    limits: Limits = field(default_factory=Limits)
+    most: int = MOST
+
+
+class RemotePrograms:
+    """The `Resolver` of one workspace or command.
+
+    What is pinned comes from the cache, or from its server if it is still the same text. What is not pinned is fetched
+    for each load until somebody agrees; then it is pinned, or only remembered if `writes` is false. `upgrade` ignores
+    the pins when fetching, to replace them.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        lock: LockFile,
+        cache: ProgramCache,
+        *,
+        asker: SerialAsker | None = None,
+        writes: bool = True,
+        upgrade: bool = False,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self.registry = urls.canonical(options.registry.rstrip("/") + "/")
+        self.most = options.most
+        self.size = TOGETHER * options.limits.size
+        self.lock = lock
+        self.cache = cache
+        self.trust = Trust()
+        self._limits = options.limits
+        self._asker = asker
+        self._writes = writes
+        self._upgrade = upgrade
+        self._sleep = sleep
+        self._at_hand: dict[str, Fetched] = {}  # fetched, and not pinned or not yet
+        self._agreed: set[str] = set()  # digests of what cannot be pinned
+
+    def address(self, path: str) -> str:
+        """The URL that a registry name or URL stands for. Raises `ImportProgramError` (E215)."""
+        return urls.address(path, self.registry)
+
+    def name(self, url: str) -> str:
+        """What a person types for the URL of a program: its name in the registry, if it has one."""
+        return urls.name_of(url, self.registry)
+
+    def cached(self, url: str) -> Fetched | None:
+        """The program if no connection is needed: what is pinned, else what was fetched and may still be agreed to.
+
+        Raises `ImportProgramError` if `prose.lock` cannot be used.
+        """
+        at_hand, pin = self._at_hand.get(url), self._pin(url)
+        if pin is None or self._upgrade:
+            return at_hand
+        if at_hand is not None and at_hand.digest == pin.sha256:
+            return at_hand
+        data = self.cache.get(pin.sha256)
+        return None if data is None else Fetched(url, pin.location or url, data, pin.sha256)
+
+    def location(self, url: str) -> str:
+        """The URL that a program was found at, behind redirects: what its relative imports are relative to."""
+        at_hand, pin = self._at_hand.get(url), self._pin(url)
+        if at_hand is not None and (pin is None or self._upgrade or at_hand.digest == pin.sha256):
+            return at_hand.location
+        return pin.location or url if pin is not None else url
+
+    async def fetch(self, url: str) -> Fetched:
+        """The program. Raises `ImportProgramError` (E215): unreachable, or not the text that is pinned."""
+        known = await asyncio.to_thread(self.cached, url)
+        if known is not None:
+            return known
+        found = await download(url, self._limits, sleep=self._sleep)
+        digest = digest_of(found.data)
+        pin = None if self._upgrade else self._pin(url)
+        if pin is not None and pin.sha256 != digest:
+            why = f"it is not the text that {NAME} pins: it has sha256 {digest}, pinned is {pin.sha256}"
+            raise urls.unfetchable(url, why, f"if the change is wanted: prose install --upgrade {self.name(url)}")
+        await asyncio.to_thread(self.cache.put, found.data)
+        location = found.location if pin is None else pin.location or url
+        fetched = self._at_hand[url] = Fetched(url, location, found.data, digest)
+        return fetched
+
+    async def admit(self, candidates: Sequence[Candidate]) -> None:
+        """Return if all of these may run, all pinned from now on. Raises `ImportProgramError` (E215)."""
+        pins = await asyncio.to_thread(self.lock.pins)
+        new = [one for one in candidates if not self._is_pinned(one, pins.get(one.fetched.url))]
+        if not new:
+            return
+        agreed = self._agreed.union(pin.sha256 for pin in pins.values())
+        open_ones = [
+            Candidate(one.fetched, one.holds, one.via, _before(pins.get(one.fetched.url)))
+            for one in new
+            if one.fetched.digest not in agreed
+        ]
+        try:
+            if open_ones:
+                await consent.agree(open_ones, self.trust, self._asker)
+        except ImportProgramError:
+            self._forget(new)
+            raise
+        if not self._writes or not await self._write([self._pin_of(one) for one in new]):
+            self._agreed.update(one.fetched.digest for one in new)
+
+    def _forget(self, candidates: Iterable[Candidate]) -> None:
+        for one in candidates:
+            self._at_hand.pop(one.fetched.url, None)
+
+    def _pin(self, url: str) -> Pin | None:
+        return self.lock.pins().get(url)
+
+    def _is_pinned(self, candidate: Candidate, pin: Pin | None) -> bool:
+        found = candidate.fetched
+        if pin is not None:
+            return (pin.sha256, pin.location or pin.url) == (found.digest, found.location)
+        return not self._writes and found.digest in self._agreed
+
+    def _pin_of(self, one: Candidate) -> Pin:
+        found = one.fetched
+        return Pin(
+            url=found.url,
+            sha256=found.digest,
+            size=len(found.data),
+            location=found.location if found.location != found.url else "",
+            holds=one.holds,
+        )
+
+    async def _write(self, pins: list[Pin]) -> bool:
+        try:
+            await asyncio.to_thread(self.lock.change, pins)
+        except OSError as problem:
+            if self._asker is not None:
+                reason = (problem.strerror or "unknown").lower()
+                self._asker.show(f"Warning: {NAME} cannot be written ({reason}); you will be asked again")
+            return False
+        return True
+
+
+def _before(pin: Pin | None) -> str | None:
+    return pin.sha256 if pin is not None else None

@@ -1,0 +1,34 @@
+"""Files with the JSON Schema of typed answers (docs/typed-answers.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from prose_kernel.errors import ImportProgramError
+from prose_kernel.language import typed_answers
+from prose_kernel.programs import files as program_files
+from prose_kernel.runtime.typed_answers import require_schema
+
+
+def read(address: str, shown: str, given: Mapping[str, str]) -> tuple[dict[str, Any], str]:
+    """The schema in a file, without references, and the text of the file. `given` are texts of a run that is resumed,
+    by address. Raises `ImportProgramError` (E224)."""
+    try:
+        text = given[address] if address in given else _text(address)
+        schema = typed_answers.read(text)
+        require_schema(schema)
+    except (ValueError, program_files.Unreadable) as problem:
+        raise unusable(shown, str(problem).removesuffix(", not a program")) from None
+    return schema, text
+
+
+def _text(address: str) -> str:
+    if program_files.stamp(address)[1] > typed_answers.LARGEST * 4:
+        raise ValueError(f"the schema is too large; at most {typed_answers.LARGEST:,} characters are sent")
+    return program_files.read(address).decode("utf-8-sig", "replace")
+
+
+def unusable(shown: str, problem: str) -> ImportProgramError:
+    """The error for a schema that is no use."""
+    return ImportProgramError(f"{shown}: {problem}", code="E224", hint="or write the fields: `output: { ok: boolean }`")

@@ -1,0 +1,252 @@
+"""Modules of VVM: resolve an import path, read and check the file and all that it imports (9.3 of the reference)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from prose_kernel.errors import CompileError, ImportProgramError
+from prose_kernel.language import typed_answers
+from prose_kernel.language.diagnostics import has_errors
+from prose_kernel.language.source import Source
+from prose_kernel.language.typed_answers import Schema
+from prose_kernel.language.vvm.contract import contract
+from prose_kernel.language.vvm.diagnostics import Finding
+from prose_kernel.language.vvm.modules import Module, execution_order, names_file
+from prose_kernel.language.vvm.tree import Program
+from prose_kernel.programs import files as program_files
+from prose_kernel.programs import schema_files
+from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
+
+
+class _File(NamedTuple):
+    """A file by its identity, absolute and lexically normalised; `shown` is its path for people."""
+
+    path: str
+    shown: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A file that was read and parsed, with the paths of its imports."""
+
+    file: _File
+    stamp: program_files.Stamp | str
+    source: Source
+    program: Program
+    findings: tuple[Finding, ...]
+    paths: tuple[str, ...]
+
+
+_Results = dict[str, Module | ImportProgramError]
+
+
+class LocalModules:
+    """Loads the modules that one program or notebook imports.
+
+    `base` is the directory to which its paths are relative; `program` is its own file, so that importing it is detected
+    as a cycle. A file is read again if it has changed; otherwise its module is the same object as before.
+    """
+
+    def __init__(self, base: Path, *, program: Path | None = None, texts: Mapping[str, str] | None = None) -> None:
+        name = program.name if program else ""
+        self._root = _File(os.path.abspath(base / name), name)  # noqa: PTH100 - links are not resolved
+        self._directory = os.path.abspath(base)  # noqa: PTH100
+        self._shown_from = "" if base.is_absolute() else str(base)
+        self._texts: dict[str, _Text] = {}
+        self._modules: dict[str, tuple[_Text, Module]] = {}
+        self._given: Mapping[str, str] = {} if texts is None else texts
+
+    # ------------------------------------------------------------ the two calls
+
+    def load_contract(self, path: str) -> Module | Schema:
+        """Return the module at an import path of the root; errors in it are among the findings of the modules. Of a
+        JSON Schema what it says.
+
+        Raises `ImportProgramError`: E090 if there is no such file, E201 if it is the root itself, E224 for a schema
+        that is no use.
+        """
+        if path.startswith(typed_answers.FILE):
+            return self._schema(path, self._root)[0]
+        return self._load(path)
+
+    def _load(self, path: str) -> Module:
+        file = self._resolve(path, self._root)
+        if file.path == self._root.path:
+            raise _cycle((self._root, file))
+        return self._check(self._read(file))
+
+    async def load_program(self, request: LoadRequest) -> LoadedProgram:
+        """The module that an import of the root leads to, read and checked in a worker thread.
+
+        Raises `ImportProgramError` as `load_contract` does, and if the module or one below it has errors.
+        """
+        self._given = request.texts or {}
+        if request.path.startswith(typed_answers.FILE):
+            schema, found = await asyncio.to_thread(self._schema, request.path, self._root)
+            return LoadedProgram(schema, request.importer, "", "", texts=found)
+        module = await asyncio.to_thread(self._load, request.path)
+        for one in execution_order([module]):
+            if has_errors(one.findings):
+                raise _broken(one)
+        texts = {one.path: one.source.text for one in execution_order([module])}
+        return LoadedProgram(module, module.source, "local", Path(module.path).stem, texts=texts)
+
+    def file_of(self, path: str) -> Path | None:
+        """The file that an import path of the root leads to; None for one that names no file."""
+        try:
+            return Path(self._resolve(path, self._root).path)
+        except ImportProgramError:
+            return None
+
+    # ------------------------------------------------------------ reading
+
+    def _schema(self, path: str, importer: _File) -> tuple[dict[str, Any], dict[str, str]]:
+        """A JSON Schema, and the texts that were read for it. Raises `ImportProgramError`."""
+        path = path.removeprefix(typed_answers.FILE)
+        if "://" in path or not path.isprintable():
+            raise schema_files.unusable(path, "a schema is a file; nothing is fetched for it")
+        file = self._place(path, importer)
+        schema, text = schema_files.read(file.path, file.shown, self._given)
+        return schema, {file.path: text}
+
+    def _resolve(self, path: str, importer: _File) -> _File:
+        if not names_file(path) or not path.isprintable():
+            raise ImportProgramError(f"Module not found: {path}", code="E090", hint="no file can be called so")
+        return self._place(path, importer)
+
+    def _place(self, path: str, importer: _File) -> _File:
+        is_root = importer is self._root
+        directory = self._directory if is_root else os.path.dirname(importer.path)  # noqa: PTH120
+        above = self._shown_from if is_root else os.path.dirname(importer.shown)  # noqa: PTH120
+        return _File(os.path.normpath(os.path.join(directory, path)), os.path.normpath(os.path.join(above, path)))  # noqa: PTH118
+
+    def _read(self, file: _File) -> _Text:
+        """The parsed file, as before if it is unchanged. Raises `ImportProgramError` (E090)."""
+        known = self._texts.get(file.path)
+        if (given := self._given.get(file.path)) is not None:
+            if known is None or (known.stamp, known.file) != (given, file):
+                known = self._texts[file.path] = _parsed(file, given, given.encode("utf-8", "replace"))
+            return known
+        try:
+            stamp = program_files.stamp(file.path)
+            if known is not None and (known.stamp, known.file) == (stamp, file):
+                return known
+            data = program_files.read(file.path)
+        except program_files.Unreadable as reason:
+            why = "" if reason.missing else f" ({reason})"
+            raise ImportProgramError(f"Module not found: {file.shown}{why}", code="E090") from None
+        text = self._texts[file.path] = _parsed(file, stamp, data)
+        return text
+
+    # ------------------------------------------------------------ checking
+
+    def _check(self, start: _Text) -> Module:
+        """Check a module behind everything that it imports."""
+        results: _Results = {}
+        active = {self._root.path: self._root, start.file.path: start.file}
+
+        def enter(importer: _Text, path: str) -> _Text | None:
+            text = self._import_of(importer, path, results, active)
+            if text is not None:
+                active[text.file.path] = text.file
+            return text
+
+        def check(way: list[_Text]) -> None:
+            results[way[-1].file.path] = self._module(way[-1], results, active)
+            del active[way[-1].file.path]
+
+        program_files.innermost_first(start, lambda text: text.paths, enter, check)
+        module = results[start.file.path]
+        assert isinstance(module, Module)
+        return module
+
+    def _import_of(self, importer: _Text, path: str, results: _Results, active: Mapping[str, _File]) -> _Text | None:
+        """The module to visit next, or None. What cannot be read is among the `results`."""
+        try:
+            file = self._resolve(path, importer.file)
+        except ImportProgramError:
+            return None  # the check of the importer reports it
+        if file.path in results or file.path in active:
+            return None
+        try:
+            return self._read(file)
+        except ImportProgramError as error:
+            results[file.path] = error
+            return None
+
+    def _module(self, text: _Text, results: _Results, active: Mapping[str, _File]) -> Module:
+        """Check one file. The results of its imports are there; `active` are the modules that are being loaded."""
+        from prose_kernel.language.vvm.checker import check_module
+
+        def load(path: str) -> Module:
+            file = self._resolve(path, text.file)
+            if file.path in active:
+                way = list(active.values())
+                at = next(at for at, one in enumerate(way) if one.path == file.path)
+                raise _cycle((*way[at:], file))
+            found = results[file.path]
+            if isinstance(found, ImportProgramError):
+                raise found
+            return found
+
+        known = self._modules.get(text.file.path)
+        if known is not None and known[0] is text and _same(known[1].imports, load):
+            return known[1]
+
+        def find(path: str) -> Module | Schema:
+            return self._schema(path, text.file)[0] if path.startswith(typed_answers.FILE) else load(path)
+
+        findings, imports = check_module(text.program, text.source, find, text.findings)
+        module = Module(
+            text.file.path,
+            text.source,
+            text.program,
+            contract(text.program),
+            imports,
+            findings,
+            whole=not has_errors(text.findings),
+        )
+        if not has_errors(findings):
+            self._modules[text.file.path] = text, module
+        return module
+
+
+def _parsed(file: _File, stamp: program_files.Stamp | str, data: bytes) -> _Text:
+    from prose_kernel.language.vvm import decode, parse
+
+    try:
+        source = decode(data, file.shown)
+    except CompileError as error:
+        found = tuple(one for one in error.diagnostics if isinstance(one, Finding))
+        return _Text(file, stamp, Source("", file.shown), Program(()), found, ())
+    parsed = parse(source)
+    return _Text(file, stamp, source, parsed.program, tuple(parsed.diagnostics), contract(parsed.program).imports)
+
+
+def _same(imports: Mapping[str, Module], load: object) -> bool:
+    """Whether the imports lead to the modules that they led to."""
+    assert callable(load)
+    try:
+        return all(load(path) is module for path, module in imports.items())
+    except ImportProgramError:
+        return False
+
+
+def _cycle(way: tuple[_File, ...]) -> ImportProgramError:
+    names = [one.shown or "this program" for one in way]
+    if len(way) == 2:
+        return ImportProgramError(f"{names[0]} imports itself", code="E201", hint="leave the import out")
+    hint = "move what several of them need into a module of its own"
+    return ImportProgramError(f"modules import each other: {' -> '.join(names)}", code="E201", hint=hint)
+
+
+def _broken(module: Module) -> ImportProgramError:
+    """For a module that has got errors since the importing text was checked."""
+    errors = [one for one in module.findings if one.severity == "error"]
+    name = module.source.name
+    return ImportProgramError(program_files.errors_in(name, errors), code=errors[0].code, hint=f"prose compile {name}")

@@ -1,0 +1,198 @@
+"""Approvals that an earlier process of a run was given: they are asked once more before the run continues
+(docs/reference/openprose.md 5.9).
+
+The journal and the records of gates are files, and commands of the run can write them. So a replayed approval opens its
+gate only if a person has given or confirmed it in this process; `runtime/journal.py` holds each of them against
+`approved_here`, by what it says, when the program reaches its gate.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, Literal
+
+from msgspec import MsgspecError
+
+from prose_kernel.errors import GateRejected, NobodyToAsk, UsageError
+from prose_kernel.runtime import forms
+from prose_kernel.runtime import journal_codec as codec
+from prose_kernel.runtime.forms import Button, Form
+from prose_kernel.runtime.journal import Approved, approved
+from prose_kernel.runtime.journal_records import Answered, Asked
+from prose_kernel.runtime.ports import GateDecision
+from prose_kernel.runtime.text import escaped
+
+if TYPE_CHECKING:
+    from prose_kernel.run.journal import Resumption
+    from prose_kernel.runtime.services import Asker
+
+_SHOWN: Final = 100
+_HERE: Final[dict[str, set[Approved]]] = {}
+
+Place = Literal["terminal", "cell"]
+How = Place | Literal["option", "journal"]
+"""How an approval was confirmed: by the person who was asked, with `--yes`, or by the setting `[gates] resume`."""
+
+
+def approved_here(run: str, *, branch_of: str | None = None) -> set[Approved]:
+    """The approvals of a run that persons have given or confirmed in this process; a branch begins with those of the
+    run that it comes from."""
+    if run not in _HERE:
+        _HERE[run] = set(_HERE.get(branch_of, ())) if branch_of is not None else set()
+    return _HERE[run]
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """One approval of an earlier process. `key` is "" for one that was given with `--yes` before the run began, `when`
+    is milliseconds since 1970 (0: not known)."""
+
+    gate: str
+    record: str
+    prompt: str
+    decision: GateDecision
+    when: int
+    key: str = ""
+
+    @property
+    def line(self) -> str:
+        """Gate, question, who approved, and when."""
+        asked = "" if not self.prompt or self.prompt == self.gate else f' "{_clip(self.prompt)}"'
+        comment = f' "{_clip(self.decision.comment)}"' if self.decision.comment else ""
+        by = f"by {_clip(self.decision.decided_by)}" if self.key else "with --yes before the run began"
+        when = f", {self.at:%Y-%m-%d %H:%M:%S} UTC" if self.at is not None else ""
+        return f"gate {_clip(self.gate)}{asked}: approved {by}{comment}{when}"
+
+    @property
+    def at(self) -> datetime | None:
+        """When it was given."""
+        try:
+            return datetime.fromtimestamp(self.when / 1000, UTC) if self.when else None
+        except (OverflowError, OSError, ValueError):
+            return None
+
+
+@dataclass(slots=True)
+class EarlierApprovals:
+    """The approvals of an earlier process of one run. `confirmed` tells how, once they are."""
+
+    run: str
+    found: list[tuple[Approval, Approved]] = field(default_factory=list)
+    given: list[Approval] = field(default_factory=list)
+    confirmed: How | None = None
+
+    @property
+    def all(self) -> list[Approval]:
+        return [approval for approval, _ in self.found] + self.given
+
+    @property
+    def decisions(self) -> dict[str, bool]:
+        """Confirmed approvals that were given before the run began: they count for gates to come."""
+        return {one.gate: True for one in self.given} if self.confirmed is not None else {}
+
+    async def confirm(self, asker: Asker, given: Mapping[str, bool], how: Place | None, *, believe: bool) -> None:
+        """Have every approval confirmed: by `given` (`--yes`, `--no`), by the person in one question (`how` is the
+        place where they are asked, None when they cannot be), or by the setting (`believe`).
+
+        Raises `GateRejected` if they are not confirmed, and `UsageError` for a gate that `--no` names.
+        """
+        if self.confirmed is not None or not self.all:
+            return
+        if refused := next((one for one in self.all if given.get(one.gate) is False), None):
+            hint = f"--from {refused.key} begins a branch of the run before it" if refused.key else None
+            raise UsageError(f"--no {refused.gate}: run {self.run} has passed this gate", hint=hint)
+        lines = "\n".join(f"  {one.line}" for one in self.all)
+        open_ones = [one for one in self.all if not given.get(one.gate)]
+        if believe:
+            asker.show(f"Approvals taken over from the journal of run {self.run}, unconfirmed:\n{lines}")
+            self._confirmed("journal")
+        elif not open_ones:
+            self._confirmed("option")
+        elif how is None:
+            raise self._nobody(open_ones)
+        elif await self._asked(asker, open_ones):
+            self._confirmed(how)
+        else:
+            hint = "resume it once more to be asked again; --from PLACE begins a branch before a gate"
+            raise GateRejected(f"the earlier approvals of run {self.run} were not confirmed; nothing ran", hint=hint)
+
+    async def _asked(self, asker: Asker, left: list[Approval]) -> bool:
+        from prose_kernel.storage.gates.answers import read_answer
+
+        many = "these approvals" if len(left) > 1 else "this approval"
+        lines = [f"  {one.line}" for one in left]
+        text = "\n".join([f"Run {self.run} continues with {many} of an earlier process:", *lines])
+        prompt = f"{text}\napprove or reject? "
+        buttons = Button("Approve again", "approve"), Button("Reject", "reject")
+        form = Form("gate", f"earlier approvals of run {self.run}", buttons, None, text)
+        async with getattr(asker, "turn", contextlib.nullcontext)():
+            while True:
+                try:
+                    answer = read_answer(await forms.ask(asker, prompt, form))
+                except EOFError:
+                    return False
+                except NobodyToAsk:
+                    raise self._nobody(left) from None
+                if answer is not None:
+                    return answer.approved
+                prompt = "please answer approve or reject: "
+
+    def _nobody(self, left: list[Approval]) -> GateRejected:
+        names = dict.fromkeys(one.gate for one in left)
+        lines = "\n".join(f"  {one.line}" for one in left)
+        options = " ".join(f"--yes {shlex.quote(escaped(name))}" for name in names)
+        return GateRejected(
+            f"run {self.run} continues only when its earlier approvals are confirmed:\n{lines}",
+            hint=f"confirm them with {options}, or resume the run where you can be asked",
+            nobody=True,
+        )
+
+    def _confirmed(self, how: How) -> None:
+        self.confirmed = how
+        approved_here(self.run).update(known for _, known in self.found)
+
+
+def earlier_approvals(how: Resumption) -> EarlierApprovals:
+    """The approvals that a run was given by earlier processes, and that were not confirmed in this one. Raises
+    `UsageError` for one that names no gate."""
+    head = how.head
+    ids = tuple(run_id.encode() for run_id in (head.run, *head.branch_of))
+    here = approved_here(head.run)
+    found = EarlierApprovals(head.run)
+    for one, known in _approvals(how, ids):
+        if known not in here:
+            found.found.append((one, known))
+    began = datetime.fromisoformat(head.started).timestamp() * 1000 if head.started else 0
+    names = {one.gate for one in found.all}
+    for name, approves in head.decisions.items():
+        if approves and not name.strip():
+            raise how.journal.damaged(0)
+        if approves and name not in names and ("", name, "", b"") not in here:
+            found.given.append(Approval(name, name, "", GateDecision("approved", "user", source="option"), int(began)))
+    return found
+
+
+def _approvals(how: Resumption, ids: tuple[bytes, ...]) -> Iterator[tuple[Approval, Approved]]:
+    asked: dict[str, Asked] = {}
+    for number, record in how.journal.records(1, how.rewind):
+        match record:
+            case Asked(kind="gate"):
+                asked[record.key] = record
+            case Answered() if record.key in asked:
+                gate = asked[record.key]
+                with contextlib.suppress(MsgspecError):
+                    decision = codec.loads(record.value, GateDecision)
+                    if decision.status == "approved":
+                        if not gate.gate.strip():
+                            raise how.journal.damaged(number)
+                        one = Approval(gate.gate, gate.record or gate.gate, gate.said, decision, record.t, gate.key)
+                        yield one, approved(gate, record.value, ids)
+
+
+def _clip(text: str) -> str:
+    line = escaped(" ".join(text.split()))
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"

@@ -1,0 +1,180 @@
+"""Which cells are stale: something that they used is not what it was when they ran (docs/freshness.md).
+
+A cell uses the values that the cells above it have made. So `x` bound above and bound again below does not make the
+cells in between stale, and a notebook that has run from top to bottom is fresh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from prose_kernel.access import plain_files
+from prose_kernel.run.provenance import Cell, Provenance, digest
+
+Kind = Literal[
+    "changed",  # the cell above has made something else since
+    "other",  # what the cell found had been made by another cell than the one above it
+    "replaced",  # a cell above has bound again what this cell binds
+    "file",  # a program that was imported
+    "python",  # a Python variable that went into the cell
+    "unfinished",  # it ran again from within another cell, and did not come to its end
+    "above",  # nothing has changed yet, but the cell above is stale
+]
+
+_WORDS: Final[Mapping[Kind, str]] = {
+    "changed": "{name} was changed by {cell}",
+    "other": "{name} was not what {cell} makes",
+    "replaced": "{name}, which it binds, was bound again by {cell}",
+    "file": "{name} has changed",
+    "python": "the Python variable {name} has changed",
+    "unfinished": "when it ran again, it did not come to its end",
+    "above": "{name} may change: {cell} is stale",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a cell is stale: which name, or which file, and the cell that it comes from."""
+
+    kind: Kind
+    name: str
+    cell: Cell | None = None
+
+    def __str__(self) -> str:
+        return _WORDS[self.kind].format(name=self.name, cell=self.cell.label if self.cell is not None else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """A stale cell. `maybe`: it may turn out to be fresh, once the stale cells above have run."""
+
+    cell: Cell
+    reasons: tuple[Reason, ...]
+
+    @property
+    def maybe(self) -> bool:
+        return all(reason.kind == "above" for reason in self.reasons)
+
+
+class Freshness:
+    """The cells of a run in the notebook's order, and which of them are stale.
+
+    `outside` tells whether a Python variable is still what went into a cell.
+    """
+
+    def __init__(self, provenance: Provenance, outside: Callable[[Cell, str], bool] = lambda cell, name: True) -> None:
+        provenance.read()
+        self._outside = outside
+        self._provenance = provenance
+        place = {key: at for at, key in enumerate(provenance.order)}
+        living = [cell for cell in provenance.cells.values() if not cell.gone]
+        # where the front end tells no order, it is that of the first runs; a cell that it has not told of stays behind
+        # the one that ran before it
+        at, known = -1, list[tuple[int, int, Cell]]()
+        for cell in sorted(living, key=lambda cell: cell.first):
+            at = place.get(cell.key, at)
+            known.append((at, cell.first, cell))
+        self.cells = [cell for *_, cell in sorted(known, key=lambda one: one[:2])]
+        self._place = {cell.key: at for at, cell in enumerate(self.cells)}
+        self.above: dict[str, dict[str, Cell]] = {}
+        """For each cell the cell above, or else elsewhere, that makes each of its inputs."""
+        self._makers()
+
+    def _makers(self) -> None:
+        makers: dict[str, Cell] = {}
+        for cell in self.cells:
+            found = {}
+            for name, (_, maker) in cell.inputs.items():
+                if name in makers:
+                    found[name] = makers[name]
+                elif maker is not None and maker is not cell and maker.key in self._place:
+                    found[name] = maker
+            self.above[cell.key] = found
+            makers.update((name, cell) for name in cell.made)
+        self._last = makers
+
+    def stale(self) -> list[Stale]:
+        """The stale cells, in the notebook's order, and why."""
+        found: dict[str, Stale] = {}
+        for cell in self.cells:
+            reasons = (*self._changed(cell, found), *self._replaced(cell), *self._outer(cell))
+            if reasons:
+                found[cell.key] = Stale(cell, reasons)
+        return list(found.values())
+
+    def _changed(self, cell: Cell, stale: Mapping[str, Stale]) -> list[Reason]:
+        reasons = []
+        for name, source in self.above[cell.key].items():
+            content, maker = cell.inputs[name]
+            if maker is cell:
+                continue  # it goes on with what it has left itself
+            if source.made.get(name, content) != content:
+                since = maker is source or source.ran > cell.ran
+                reasons.append(Reason("changed" if since else "other", name, source))
+            elif source.key in stale:
+                reasons.append(Reason("above", name, source))
+        return sorted(reasons, key=lambda reason: reason.kind == "above")
+
+    def _replaced(self, cell: Cell) -> list[Reason]:
+        """Names that this cell is the last to bind, and that a cell above has bound again since."""
+        reasons = []
+        for name, content in cell.made.items():
+            now = self._provenance.current(name)
+            if now is None or self._last[name] is not cell or now.cell is cell or now.run < cell.ran:
+                continue
+            if self._provenance.content(name, now) != content and now.cell.key in self._place:
+                reasons.append(Reason("replaced", name, now.cell))
+        return reasons
+
+    def _outer(self, cell: Cell) -> list[Reason]:
+        files = [Reason("file", Path(path).name) for path, told in cell.files.items() if not _holds(path, told)]
+        given = [Reason("python", name) for name in cell.opening.given if not self._outside(cell, name)]
+        return files + given + ([Reason("unfinished", "")] if cell.unfinished else [])
+
+    def first(self, cell: Cell) -> list[Cell]:
+        """What has to run for a cell to run again: the cells above whose names stand for something else by now, then
+        the cell itself."""
+        order: dict[str, Cell] = {}
+        agenda, seen = [(cell, False)], set[str]()
+        while agenda:
+            one, ready = agenda.pop()
+            if ready:
+                order[one.key] = one
+                continue
+            if one.key in seen:
+                continue
+            seen.add(one.key)
+            agenda.append((one, True))
+            for name, source in self.above[one.key].items():
+                now = self._provenance.current(name)
+                differs = now is not None and self._provenance.content(name, now) != source.made.get(name)
+                if differs and one.inputs[name][1] is not one:
+                    agenda.append((source, False))
+        return list(order.values())
+
+
+def stale_facts(stale: Sequence[Stale]) -> list[dict[str, object]]:
+    """Stale cells as data: for an output's metadata and for front ends."""
+    return [
+        {
+            "cell": one.cell.key if not one.cell.key.startswith("text:") else None,
+            "label": one.cell.label,
+            "maybe": one.maybe,
+            "why": [str(reason) for reason in one.reasons],
+        }
+        for one in stale
+    ]
+
+
+def _holds(path: str, told: str) -> bool:
+    """Whether a file still has its text; one that is no local file is not looked at."""
+    file = Path(path)
+    if not file.is_absolute():
+        return True
+    try:
+        return digest(plain_files.read_text(file)) == told
+    except (OSError, ValueError):
+        return False

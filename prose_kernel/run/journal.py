@@ -1,0 +1,305 @@
+"""The journal of a workspace's run: begun with its first text, replayed when it is resumed (docs/durability.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from msgspec import structs
+
+from prose_kernel.errors import ResumeMismatch, RunError, UsageError
+from prose_kernel.run.earlier_approvals import approved_here
+from prose_kernel.runtime.journal import Journal, OnReplayed, UnderWay
+from prose_kernel.runtime.journal_records import Answered, Asked, Ended, Finished, Head, Interrupted, Noted, Text
+from prose_kernel.storage.journal_file import NAME, JournalFile, JournalRead, read
+from prose_kernel.storage.layout import VVM
+
+if TYPE_CHECKING:
+    from prose_kernel.runtime.execution_context import Host
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """A run that is to go on: what its journal holds, and what becomes of what was under way when it ended.
+
+    `rewind` is the number of the record from which on nothing counts any more: the answer that the run failed for
+    (`cause`), or the interrupt. `texts_stay`: a text that differs from the recorded one is an error, else it takes its
+    place. Made by `resumption`.
+    """
+
+    journal: JournalRead
+    under_way: UnderWay = "rerun"
+    rewind: int | None = None
+    cause: Asked | None = None
+    texts_stay: bool = False
+
+    @property
+    def head(self) -> Head:
+        return self.journal.head
+
+    @property
+    def directory(self) -> Path:
+        """That of the run."""
+        return self.journal.path.parent
+
+    @property
+    def state_dir(self) -> str | None:
+        """Its state directory, relative to where it was begun if it is below that; None for a run of VVM, which keeps
+        its files elsewhere."""
+        directory, base = self.directory.resolve().parent.parent, Path(self.head.directory).resolve()
+        if directory.name == VVM:
+            return None
+        return str(directory.relative_to(base)) if directory.is_relative_to(base) else str(directory)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the run has come to its end, be it by an error of the program itself: nothing of it is left to do."""
+        finished, last = self.journal.finished, self.journal.texts[-1].ended if self.journal.texts else None
+        if finished is None and (last is None or self.head.notebook):
+            return False
+        return (finished is not None and finished.status == "done") or (last is not None and self._is_over(last))
+
+    def _is_over(self, last: Ended) -> bool:
+        return last.status == "done" or (last.status == "failed" and self.rewind is None)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing can follow: the run of a file that is complete. A notebook's has further cells."""
+        return self.complete and not self.head.interactive
+
+    @property
+    def lost(self) -> list[Asked]:
+        """What was under way when the run ended."""
+        return self.journal.under_way()
+
+
+def resumption(journal: JournalRead | Path, under_way: UnderWay = "rerun") -> Resumption:
+    """How a run goes on; one that has ended by an error of the program itself comes to that error again. Raises
+    `UsageError` for a journal that cannot be used."""
+    if not isinstance(journal, JournalRead):
+        journal = read(journal)
+    journal.require_whole()
+    last, interactive = journal.texts[-1].ended if journal.texts else None, journal.head.interactive
+    if last is None:  # a text that was killed while an interrupt ended it goes on before that
+        return Resumption(journal, under_way, interrupted_at(journal), texts_stay=not interactive)
+    if interactive:
+        return Resumption(journal, under_way)
+    if last.status == "done":
+        return Resumption(journal, under_way, texts_stay=True)
+    rewind, cause = _last_record(journal, last) or (None, None)
+    return Resumption(journal, under_way, rewind, cause, texts_stay=True)
+
+
+def _last_record(journal: JournalRead, last: Ended) -> tuple[int, Asked | None] | None:
+    """The number of the answer that the text failed for, with what was asked, or of its interrupt."""
+    at: tuple[int, Asked | None] | None = None
+    asked = None
+    for number, record in journal.records(journal.texts[-1].number) if journal.texts else ():
+        match record:
+            case Asked(key=key) if key == last.cause:
+                asked = record
+            case Answered(key=key) if last.status == "failed" and key == last.cause:
+                at = number, asked
+            case Noted(key=key) if last.status == "failed" and key == last.cause:
+                at = number, None
+            case Interrupted() if last.status == "interrupted" and at is None:
+                at = number, None
+    return at
+
+
+def interrupted_at(journal: JournalRead) -> int | None:
+    """The number of the record that says that the last text was interrupted; None where it was not."""
+    found = _last_record(journal, Ended(0, "interrupted"))
+    return found[0] if found is not None else None
+
+
+# ---------------------------------------------------------------- branches
+
+
+def point_of(journal: JournalRead, at: str) -> int:
+    """The number of the record right before which a cell (`c3`) or a request of a statement (`c1/4`) begins.
+
+    Raises `UsageError` when there is no such one.
+    """
+    near: list[str] = []
+    for number, record in journal.records(1):
+        match record:
+            case Text() if at == f"c{record.number}":
+                return number
+            case Asked(key=key):
+                if key == at or key.startswith((f"{at}/", f"{at}#")):
+                    return number
+                near.append(key)
+    shown = ", ".join([*near[:3], "…", *near[-3:]] if len(near) > 6 else near) or "nothing"
+    cells = "c1" if len(journal.texts) == 1 else f"c1 to c{len(journal.texts)}"
+    hint = f"it has the cells {cells}; asked was {shown}"
+    raise UsageError(f"run {journal.head.run} asked nothing at {at}", hint=hint)
+
+
+def branch(journal: JournalRead, before: int, run_id: str, started: datetime, text: str | None = None) -> JournalRead:
+    """Begin another run with the records of this one before the one with that number; `text` takes the place of that
+    of the last file or cell. It lies beside the other one; large values and answers that the journal refers to are
+    copied, all else comes with the replay.
+
+    Raises `UsageError` when it cannot be written.
+    """
+    journal.require_whole(before)
+    head, directory = journal.head, journal.path.parent
+    records = [record for _, record in journal.records(1, before)]
+    new = structs.replace(
+        head,
+        run=run_id,
+        started=f"{started:%Y-%m-%dT%H:%M:%S.%fZ}",
+        branch_of=[*head.branch_of, head.run],
+        branch_at=len(records) + 1,
+        changed=text is not None,
+    )
+    if text is not None:
+        last = max(index for index, record in enumerate(records) if isinstance(record, Text))
+        records[last] = structs.replace(cast("Text", records[last]), text=text)
+    file = JournalFile(directory.with_name(run_id) / NAME)
+    try:
+        of_vvm = directory.parent.parent.name == VVM
+        answers = directory if of_vvm else Path(head.directory, VVM, "runs", head.run)
+        for source in (directory / "attachments", answers / "bindings"):
+            if source.is_dir():
+                shutil.copytree(source, source.parent.with_name(run_id) / source.name, dirs_exist_ok=True)
+        file.copy([new, *records])
+    except OSError as error:
+        reason = (error.strerror or "it did not work").lower()
+        raise UsageError(f"no branch of run {head.run} can be begun: {reason}") from None
+    finally:
+        file.close()
+    approved_here(run_id, branch_of=head.run)
+    return read(file.path)
+
+
+# ---------------------------------------------------------------- the journal of a workspace
+
+
+@dataclass(slots=True)
+class RunJournal:
+    """Writes down one run. A new one has a `head`; one that is resumed goes on behind its records.
+
+    `on_live` is told what was under way when a resumed run has come to the end of its records.
+    """
+
+    file: JournalFile
+    journal: Journal
+    resumed: Resumption | None = None
+    _texts: int = 0
+    _finished: bool = False
+    _supplied: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def begin(cls, file: JournalFile, host: Host, head: Head) -> RunJournal:
+        """The journal of a new run."""
+        file.append(head)
+        approved = approved_here(head.run)
+        approved.update(("", name, "", b"") for name, approves in head.decisions.items() if approves)
+        journal = host.journal = Journal(
+            file, host.scheduler, (head.run,), place=str(file.path), clock=host.ports.clock, approved=approved
+        )
+        return cls(file, journal)
+
+    @classmethod
+    def resume(
+        cls,
+        file: JournalFile,
+        host: Host,
+        how: Resumption,
+        on_live: Callable[[Sequence[Asked]], None],
+        on_replayed: OnReplayed,
+    ) -> RunJournal:
+        """The journal of a run that goes on. Raises `UsageError` when another process runs it, or it has changed."""
+        file.continue_from(how.journal)
+        found = how.journal
+        if how.rewind is not None:
+            file.rewind(how.rewind)
+            found.lines = file.lines
+            found.rewound(how.rewind)
+        head = how.head
+        journal = host.journal = Journal(
+            file,
+            host.scheduler,
+            (head.run, *head.branch_of),
+            known=found.records(1),
+            changed_before=head.branch_at if head.changed else 0,
+            texts_stay=how.texts_stay,
+            under_way=how.under_way,
+            again=how.cause.key if how.cause is not None else "",
+            on_live=on_live,
+            on_replayed=on_replayed,
+            place=str(file.path),
+            clock=host.ports.clock,
+            approved=approved_here(head.run),
+            complete=how.over,
+        )
+        return cls(file, journal, how)
+
+    # ------------------------------------------------------------ texts
+
+    @contextlib.contextmanager
+    def text(self, text: Text) -> Iterator[None]:
+        """One file or cell while it runs."""
+        self._texts += 1
+        new = {name: value for name, value in text.supplied.items() if self._supplied.get(name) != value}
+        self._supplied.update(new)
+        self.journal.begins(structs.replace(text, number=self._texts, supplied=new, t=self.journal.now()))
+        self.journal.task = asyncio.current_task()
+        status, cause, message = "done", "", ""
+        try:
+            yield
+        except ResumeMismatch:
+            status = ""
+            raise
+        except RunError as error:
+            from prose_kernel.runtime.secret_patterns import hidden_of_process
+
+            status, cause, message = "failed", error.answer, hidden_of_process()(error.message)
+            raise
+        except asyncio.CancelledError:
+            status = "interrupted"
+            raise
+        except BaseException:  # ours: the text did not end, and can go on when it is mended
+            status = ""
+            raise
+        finally:
+            self.journal.task = None
+            if status:
+                ended = Ended(self._texts, status, cause, message, self.journal.now())  # type: ignore[arg-type]
+                self.journal.ended(ended)
+
+    def finish(self, error: RunError | None) -> None:
+        """The run is over."""
+        if self._finished or not self._texts:
+            return
+        self._finished = True
+        status = "done" if error is None else "failed"
+        self.journal.finish(Finished(status))  # type: ignore[arg-type]
+
+    @property
+    def position(self) -> int:
+        """The number of the record that comes next: the first one that does not count any more, when the run is brought
+        back to this moment."""
+        return self.journal.coming or self.file.following
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def texts_of(how: Resumption) -> list[Text]:
+    """The texts of the run that have ended, in order."""
+    return [text.record for text in how.journal.texts if text.ended is not None]
+
+
+def interrupted_text(how: Resumption) -> Text | None:
+    """The text that was running when the run ended, if one was."""
+    last = how.journal.texts[-1] if how.journal.texts else None
+    return last.record if last is not None and last.ended is None else None

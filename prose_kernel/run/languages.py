@@ -1,0 +1,378 @@
+"""The languages: one record each, which is all that the other rooms know of it.
+
+A text belongs to the language of its file's suffix, of its cell's magic, or of the kernel it is typed into. Nothing of
+a language is imported before it is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from prose_kernel.language.diagnostics import Diagnostic, Profile
+    from prose_kernel.language.fixes import Edit, Fix
+    from prose_kernel.language.flow import Step
+    from prose_kernel.language.source import Source, Span
+    from prose_kernel.language.symbols import Index
+    from prose_kernel.language.words import Completion, Entry
+    from prose_kernel.run.settings import Settings
+    from prose_kernel.runtime.budgets import Spending
+    from prose_kernel.runtime.machine import Machine
+    from prose_kernel.runtime.ports import JudgedText, LoadedProgram, LoadRequest
+    from prose_kernel.runtime.values import Value
+
+
+class Compiled(Protocol):
+    """A text with all that was found at compile time, sorted; `ok` when none of it is an error."""
+
+    @property
+    def source(self) -> Source: ...
+
+    @property
+    def program(self) -> Any: ...
+
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]: ...
+
+    @property
+    def ok(self) -> bool: ...
+
+
+class Programs(Protocol):
+    """What finds and reads the programs that a text imports; `load_contract` is for the language's own compiler."""
+
+    @property
+    def load_contract(self) -> Callable[[str], Any]: ...
+
+    async def load_program(self, request: LoadRequest) -> LoadedProgram: ...
+
+    def file_of(self, path: str) -> Path | None:
+        """The local file that an import path leads to, whether there is one or not; None for any other path."""
+        ...
+
+
+class RemotePrograms(Programs, Protocol):
+    """Those of a language whose programs may come from elsewhere."""
+
+    async def load_root(self) -> Source:
+        """The text of the program at `origin`, when it may run."""
+        ...
+
+
+class CompileText(Protocol):
+    def __call__(
+        self,
+        source: Source,
+        *,
+        profile: Profile = "default",
+        known: Any = None,
+        load: Callable[[str], Any] | None = None,
+        cell: bool = False,
+        pipefail: bool = False,
+    ) -> Compiled:
+        """Read and check a text; never raises. `known` is what the machine holds by then, `load` tells what an import
+        gives, `cell` applies the rules of a notebook. `pipefail`: commands run with it unless the text says
+        otherwise; a language without commands takes no notice."""
+        ...
+
+
+class OpenPrograms(Protocol):
+    def __call__(
+        self,
+        base: Path,
+        *,
+        program: Path | None = None,
+        profile: Profile = "default",
+        resolver: Callable[[], Any] | None = None,
+        origin: str = "",
+        texts: Mapping[str, str] | None = None,
+    ) -> Programs:
+        """The programs around a directory, or around a program file, or around the program at the address `origin`.
+        `resolver` makes what provides programs from elsewhere; a language without such programs never calls it.
+        `texts` are read in the place of files; a text is found by the name that `file_of` gives the file."""
+        ...
+
+
+class Words(NamedTuple):
+    """The words of a language, for completion and inspection."""
+
+    keywords: Mapping[str, Entry]
+    properties: Mapping[str, Entry]
+
+
+def _spends_nothing(program: object) -> Spending:
+    """Of a language whose programs name no models and have no budgets."""
+    from prose_kernel.runtime.budgets import Spending
+
+    return Spending((), money=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Language:
+    """A language: how its texts are known, and what can be done with them.
+
+    `title` is its name for people. `mode` is the mode of an editor that does not know it; `delimiters` are what opens
+    and closes its literals beside quotes, `declared` the words for how a name was bound; `sample` is a program of one
+    line. `markers` are those of its narration, by the live mark or by `session`, `judge`, `loop`, `parallel`. `state`
+    is the setting that says what of it is kept in files: the names of a run that begins with it (`state`), or answers
+    of its agents (`vvm_state`). `at_home`: sessions of a file work in its directory, not in that in which it was
+    started. `configure` gives a new machine the settings that only its language has.
+
+    `complete` tells what could be written at the end of a text: given are the text, whether it ends in `code`, a
+    `string`, a `triple` quoted one or a `marker`, where that literal begins, what the machine knows and the values of
+    its names. The front end filters by what is typed.
+
+    `index` gives the names of a compiled program and their places, `fixes` the changes that apply the hint of a finding
+    of it; whoever offers one checks it first (`language.fixes.holds`). `known_in` is what a program defines for all of
+    its text, given what imports lead to. `grammar` is a TextMate grammar for editors that colour by one.
+
+    `elsewhere`: programs may come from a registry or URL. `has_inputs`: programs ask for values by name; where they do
+    not, values from outside are set as constants, or are names that the program finds bound.
+
+    `flow` is what a program is made of, for pictures of it; `stops` is where it can be held, statement by statement.
+    `merged` gives the changes that make a text, which was several cells, one program: what only cells may do, such as
+    declare a name again, is written as programs do it. `ends` are the statements that end a program before its last
+    line without an error: in a cell they end the cell alone. `change_directory` is the statement that does what `%cd`
+    does, "" where there is none.
+
+    `computing` is what stands before an expression to make a statement of it, one way after the other.
+    `constants` are the names that a program binds at its top to a value, with where the value stands, `agents` the
+    names of its agents; `with_agent` are the edits that give one other properties. `literal` writes a Python value as
+    an expression, or raises a `UsageError` which begins with the last argument.
+
+    `report` is what `prose compile` prints for a program without errors, `refusal` what stands above the errors of
+    another one; `contract` is a dataclass of what a program says about itself: what it takes and gives, its names.
+    `inputs` are the names that a program asks values for, `gates` those of its gates: what can be given
+    beforehand. `kind_of` and `text_of` are how a value is called and written for people, `inserted` how it is written
+    inside a text; `bind` is the statement that binds a Python value to a name, or a `UsageError` which begins with the
+    last argument.
+    """
+
+    name: str
+    title: str
+    suffixes: tuple[str, ...]
+    magic: str
+    mode: str
+    sample: str
+    delimiters: tuple[str, ...] = ()
+    declared: Mapping[str, str] = field(default_factory=dict)
+    markers: Mapping[str, str] = field(default_factory=dict)
+    state: Literal["state", "vvm_state"] = "state"
+    at_home: bool = False
+    elsewhere: bool = False
+    has_inputs: bool = False
+    refusal: str = ""
+    decode: Callable[[bytes, str], Source] = field(repr=False)
+    compile: CompileText = field(repr=False)
+    format_program: Callable[[Any], str] = field(repr=False)
+    report: Callable[[Any, str], str] = field(repr=False)
+    flow: Callable[[Any, Source], tuple[Step, ...]] = field(repr=False)
+    stops: Callable[[Any], list[Span]] = field(repr=False)
+    contract: Callable[[Any], Any] = field(repr=False)
+    index: Callable[[Any, Source], Index] = field(repr=False)
+    fixes: Callable[[Any, Diagnostic], Iterable[Fix]] = field(repr=False)
+    known_in: Callable[[Any, Callable[[str], Any]], Any] = field(repr=False)
+    merged: Callable[[Any], Iterable[Edit]] = field(repr=False, default=lambda compiled: ())
+    ends: Callable[[Any], Iterable[Span]] = field(repr=False, default=lambda program: ())
+    change_directory: Callable[[str], str] = field(repr=False, default=lambda directory: "")
+    computing: tuple[str, ...] = ()
+    constants: Callable[[Any], Mapping[str, Span]] = field(repr=False, default=lambda program: {})
+    agents: Callable[[Any], tuple[str, ...]] = field(repr=False, default=lambda program: ())
+    literal: Callable[[object, str], str] = field(repr=False)
+    with_agent: Callable[[Any, str, Mapping[str, object]], Iterable[Edit]] = field(
+        repr=False, default=lambda program, name, properties: ()
+    )
+    completeness: Callable[[str], tuple[Literal["complete", "incomplete", "invalid"], str]] = field(repr=False)
+    words: Callable[[], Words] = field(repr=False)
+    grammar: Callable[[], dict[str, Any]] = field(repr=False, default=dict)
+    complete: Callable[[str, str, int, Any, Mapping[str, Any]], Completion] = field(repr=False)
+    machine: Callable[[], type[Machine]] = field(repr=False)
+    configure: Callable[[Any, Settings], None] = field(repr=False, default=lambda machine, settings: None)
+    programs: OpenPrograms = field(repr=False)
+    inputs: Callable[[Any], tuple[str, ...]] = field(repr=False)
+    gates: Callable[[Any], frozenset[str]] = field(repr=False)
+    judged_texts: Callable[[Any], Iterable[JudgedText]] = field(repr=False)
+    spending: Callable[[Any], Spending] = field(repr=False, default=_spends_nothing)
+    kind_of: Callable[[Value], str] = field(repr=False)
+    text_of: Callable[[Value], str] = field(repr=False)
+    inserted: Callable[[Value], str] = field(repr=False)
+    bind: Callable[[str, object, str], str] = field(repr=False)
+
+
+def _later(place: str) -> Any:
+    """The function at `module:name`, which is imported when it is first called."""
+    module, _, name = place.partition(":")
+
+    def call(*given: Any, **named: Any) -> Any:
+        return getattr(importlib.import_module(f"prose_kernel.{module}"), name)(*given, **named)
+
+    return call
+
+
+def _class_later(place: str) -> Any:
+    """A function that gives the class at `module:name`."""
+    module, _, name = place.partition(":")
+    return lambda: getattr(importlib.import_module(f"prose_kernel.{module}"), name)
+
+
+def _words_later(module: str) -> Callable[[], Words]:
+    """A function that gives the words of a module."""
+
+    def words() -> Words:
+        found = importlib.import_module(f"prose_kernel.{module}")
+        return Words(found.KEYWORDS, found.PROPERTIES)
+
+    return words
+
+
+# ---------------------------------------------------------------- OpenProse
+
+
+def _inputs(program: Any) -> tuple[str, ...]:
+    from prose_kernel.language.openprose.contract import contract
+
+    return tuple(contract(program).inputs)
+
+
+def _pipefail(machine: Any, settings: Settings) -> None:
+    machine.pipefail = settings.exec_pipefail
+
+
+OPENPROSE: Final = Language(
+    name="openprose",
+    title="OpenProse",
+    suffixes=(".prose",),
+    magic="prose",
+    mode="text/x-yaml",
+    sample='exec "true"\n',
+    delimiters=("***", "**"),
+    computing=("let computed_value = ", "assert "),
+    elsewhere=True,
+    has_inputs=True,
+    declared={"let": "let", "const": "const", "output": "output", "input": "input"},
+    decode=_later("language.openprose:decode"),
+    compile=_later("language.openprose:compile_source"),
+    format_program=_later("language.openprose:format_program"),
+    report=lambda program, name: _later("language.openprose:format_program")(program),
+    flow=_later("language.openprose.flow:flow"),
+    stops=_later("language.openprose.flow:stops"),
+    index=_later("language.openprose.symbols:index"),
+    fixes=_later("language.openprose.fixes:fixes"),
+    constants=_later("language.openprose.variations:constants"),
+    agents=_later("language.openprose.variations:agents"),
+    literal=_later("language.openprose.literals:expression"),
+    with_agent=_later("language.openprose.variations:with_agent"),
+    merged=_later("language.openprose.fixes:merged"),
+    ends=_later("language.openprose.flow:ends"),
+    change_directory=_later("language.openprose.literals:change_directory"),
+    known_in=_later("language.openprose.contract:known_in"),
+    completeness=_later("language.openprose.completion:completeness"),
+    complete=_later("language.openprose.completion:complete"),
+    words=_words_later("language.openprose.word_docs"),
+    grammar=_later("language.openprose.textmate:grammar"),
+    machine=_class_later("machine.openprose.machine:Machine"),
+    configure=_pipefail,
+    programs=_later("programs.openprose_imports:LocalPrograms"),
+    contract=_later("language.openprose.contract:contract"),
+    inputs=_inputs,
+    gates=_later("machine.openprose.program_text:gate_names"),
+    judged_texts=_later("machine.openprose.program_text:judged_texts"),
+    spending=_later("machine.openprose.program_text:spending"),
+    kind_of=_later("runtime.values:kind_of"),
+    text_of=_later("runtime.values:full_text"),
+    inserted=_later("runtime.values:inserted_text"),
+    bind=_later("language.openprose.literals:binding"),
+)
+
+
+# ---------------------------------------------------------------- VVM
+
+
+def _modules(base: Path, *, program: Path | None = None, texts: Mapping[str, str] | None = None, **_: Any) -> Programs:
+    from prose_kernel.programs.vvm_imports import LocalModules
+
+    return LocalModules(base, program=program, texts=texts)  # VVM has one profile, and modules in files alone
+
+
+def _configure(machine: Any, settings: Settings) -> None:
+    machine.depth, machine.longest_input = settings.vvm_depth, settings.vvm_input
+
+
+VVM: Final = Language(
+    name="vvm",
+    title="VVM",
+    suffixes=(".vvm",),
+    magic="vvm",
+    mode="text/x-python",
+    sample="x = 1\n",
+    delimiters=("`",),
+    computing=("computed_value = ",),
+    declared={"output": "export"},
+    markers={
+        "✗": "\N{CROSS MARK}",
+        "✓": "\N{WHITE HEAVY CHECK MARK}",
+        "session": "\N{HOURGLASS WITH FLOWING SAND}",
+        "judge": "\N{DIRECT HIT}",
+        "loop": "\N{ANTICLOCKWISE DOWNWARDS AND UPWARDS OPEN CIRCLE ARROWS}",
+        "parallel": "\N{HIGH VOLTAGE SIGN}",
+    },
+    state="vvm_state",
+    at_home=True,
+    refusal="\N{CROSS MARK} Validation failed",
+    decode=_later("language.vvm:decode"),
+    compile=_later("language.vvm:compile_source"),
+    format_program=_later("language.vvm:format_program"),
+    report=_later("language.vvm.contract:report"),
+    contract=_later("language.vvm.contract:contract"),
+    flow=_later("language.vvm.flow:flow"),
+    stops=_later("language.vvm.flow:stops"),
+    index=_later("language.vvm.symbols:index"),
+    fixes=_later("language.vvm.fixes:fixes"),
+    constants=_later("language.vvm.variations:constants"),
+    agents=_later("language.vvm.variations:agents"),
+    literal=_later("language.vvm.literals:expression"),
+    with_agent=_later("language.vvm.variations:with_agent"),
+    known_in=_later("language.vvm.contract:known_in"),
+    completeness=_later("language.vvm.completion:completeness"),
+    words=_words_later("language.vvm.word_docs"),
+    grammar=_later("language.vvm.textmate:grammar"),
+    complete=_later("language.vvm.completion:complete"),
+    machine=_class_later("machine.vvm.machine:Machine"),
+    configure=_configure,
+    programs=_modules,
+    inputs=lambda program: (),
+    gates=lambda program: frozenset(),
+    judged_texts=_later("machine.vvm.program_text:judged_texts"),
+    spending=_later("machine.vvm.program_text:spending"),
+    kind_of=_later("machine.vvm.rendering:kind_of"),
+    text_of=_later("machine.vvm.rendering:text_of"),
+    inserted=_later("machine.vvm.rendering:text_of"),
+    bind=_later("language.vvm.literals:binding"),
+)
+
+
+LANGUAGES: Final = {language.name: language for language in (OPENPROSE, VVM)}
+"""Every language by name; the first one is that of a text which says nothing else."""
+
+
+def default() -> Language:
+    return next(iter(LANGUAGES.values()))
+
+
+def of_file(name: str) -> Language:
+    """The language of a file, by its suffix."""
+    return next((one for one in LANGUAGES.values() if name.endswith(one.suffixes)), default())
+
+
+def of_magic(magic: str) -> Language | None:
+    """The language of the cells of a notebook that begin with `%%magic`, and of the kernel of that name."""
+    return next((one for one in LANGUAGES.values() if one.magic == magic), None)
+
+
+def suffixes() -> tuple[str, ...]:
+    """What the names of program files end with."""
+    return tuple(suffix for one in LANGUAGES.values() for suffix in one.suffixes)

@@ -1,0 +1,399 @@
+"""The parts of a run, each made from the settings when a workspace first needs it.
+
+Nothing of a room is imported before a function here needs it: a program without sessions never loads providers, one
+without tasks never loads tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prose_kernel.errors import StateError, UsageError
+
+if TYPE_CHECKING:
+    from prose_kernel.access.policy import Note
+    from prose_kernel.cassettes.library import SharedCassettes
+    from prose_kernel.models.providers.model_servers import SharedWays
+    from prose_kernel.processes import Engine
+    from prose_kernel.processes.exec_tool.audit import AuditLog
+    from prose_kernel.processes.exec_tool.tool import AgentPrograms
+    from prose_kernel.processes.tasks.service import TaskService
+    from prose_kernel.programs.resolver import RemotePrograms
+    from prose_kernel.remote.commands import RemoteCommands
+    from prose_kernel.run.session_services import SessionServices
+    from prose_kernel.run.settings import Settings
+    from prose_kernel.runtime.ports import Clock
+    from prose_kernel.runtime.services import Asker
+    from prose_kernel.storage.answer_files import AnswerFiles
+    from prose_kernel.storage.database.schema import Database
+    from prose_kernel.storage.gates.gatekeeper import Gatekeeper
+    from prose_kernel.storage.gates.records import Records
+    from prose_kernel.storage.home import RunHome
+    from prose_kernel.storage.kept import Kept
+    from prose_kernel.telemetry.listener import Spans
+
+
+def keep(
+    settings: Settings, cwd: Path, clock: Clock, warn: Callable[[str], None], run_id: str | None = None
+) -> Kept | None:
+    """What a run leaves behind; None for one that lives in memory. Without a `run_id` it is a new one, else one that is
+    resumed.
+
+    Where the database of the settings cannot be had, `warn` hears why, and a new run is kept in files (7.1). Raises
+    `StateError` for a database of another version, and for one of a resumed run that cannot be had. A server may take
+    seconds to answer.
+    """
+    if settings.state == "in-context":
+        return None
+    from prose_kernel.storage.filesystem import FilesystemStore
+    from prose_kernel.storage.home import RunHome
+    from prose_kernel.storage.kept import Kept
+    from prose_kernel.storage.layout import new_run_id
+    from prose_kernel.storage.trace import Trace
+
+    home = RunHome(Path(settings.state_dir), run_id or new_run_id(clock), cwd=cwd)
+    try:
+        kept = _in_database(settings, home, clock)
+    except DatabaseUnavailable as problem:
+        if run_id is not None:
+            raise StateError(f"run {run_id} cannot be resumed: {problem}", hint=problem.hint or None) from None
+        warn(f"{problem}; the run is kept in files [E219]. {problem.hint}".strip())
+        kept = None
+    return kept or Kept(home, FilesystemStore(home), Trace(home, clock))
+
+
+class DatabaseUnavailable(Exception):
+    """A database cannot be used. The message is the reason; `hint` says what to do about it."""
+
+    def __init__(self, reason: str, hint: str = "") -> None:
+        super().__init__(reason)
+        self.hint = hint
+
+
+def _in_database(settings: Settings, home: RunHome, clock: Clock) -> Kept | None:
+    """The run in the database of the settings; None where they want files. Raises `DatabaseUnavailable`."""
+    if settings.state == "filesystem":
+        return None
+    if settings.state == "sqlite":
+        database, users = _sqlite(home), None
+    else:
+        database, users = _postgres(settings, home)
+    from prose_kernel.storage.database.store import DatabaseStore
+    from prose_kernel.storage.database.trace import DatabaseTrace
+    from prose_kernel.storage.database.writes import DatabaseWrites
+    from prose_kernel.storage.kept import Kept
+
+    writes = DatabaseWrites(database, home, clock, users=users)
+    return Kept(home, DatabaseStore(writes), DatabaseTrace(writes, clock), database)
+
+
+def _sqlite(home: RunHome) -> Database:
+    try:
+        from prose_kernel.storage.database import sqlite
+    except ImportError:
+        raise DatabaseUnavailable("this Python has no SQLite") from None
+    kind = sqlite.network_drive(home.state_dir)
+    if kind is not None:
+        place = home.shown(home.state_dir)
+        raise DatabaseUnavailable(
+            f"'{place}' is on a network drive ({kind}), which can damage a SQLite file",
+            "Choose a directory on this machine with --state-dir, or --state filesystem",
+        )
+    file = home.directory / sqlite.FILE
+    return sqlite.SqliteDatabase(file, home.shown(file))
+
+
+def _postgres(settings: Settings, home: RunHome) -> tuple[Database, Database | None]:
+    """The database of runs, and that of the user's memory where it is another one."""
+    from prose_kernel.run.settings import postgres_urls
+    from prose_kernel.storage.database import postgres
+    from prose_kernel.storage.database.schema import DatabaseError
+
+    if not postgres.is_installed():
+        raise DatabaseUnavailable("the package psycopg is not installed", postgres.INSTALL)
+    urls = postgres_urls(home.cwd, settings.state_dir)
+    if urls.url is None:
+        raise DatabaseUnavailable("there is no URL of a PostgreSQL database", f"To use one, {postgres.HINT}")
+    database = postgres.PostgresDatabase(urls.url, home.run_id)
+    try:
+        database.test()
+    except DatabaseError as error:
+        reason = f"PostgreSQL at {database.place} cannot be used: {error}"
+        raise DatabaseUnavailable(reason, f"Check the URL in {urls.place}") from None
+    return database, postgres.PostgresDatabase(urls.user_url) if urls.user_url else None
+
+
+def journal_directory(project: Path, home: RunHome | None, answers: AnswerFiles | None, clock: Clock) -> Path:
+    """Where the journal of a run is: with its other files, if it has any."""
+    owner = home or answers
+    if owner is not None:
+        return owner.directory
+    from prose_kernel.storage.answer_files import ROOT
+    from prose_kernel.storage.layout import new_run_id
+
+    return project / ROOT / "runs" / new_run_id(clock)
+
+
+def answer_files(
+    project: Path, program_file: str, home: RunHome | None, clock: Clock, run_id: str | None = None
+) -> AnswerFiles:
+    """Files for the answers of the agents of a run; `home` is the directory of its other files, whose id they share.
+    Without a `run_id` it is a new one."""
+    from prose_kernel.storage.answer_files import AnswerFiles
+    from prose_kernel.storage.layout import new_run_id
+
+    run_id = home.run_id if home is not None else run_id or new_run_id(clock)
+    return AnswerFiles(project, run_id, clock, program_file)
+
+
+def gatekeeper(
+    asker: Asker,
+    settings: Settings,
+    kept: Kept | None,
+    clock: Clock,
+    *,
+    decisions: Mapping[str, bool],
+    supplied: Callable[[str], str | None],
+    notebook: bool,
+    files: bool,
+    started: Callable[[int], bool],
+) -> Gatekeeper:
+    """Who decides the gates of a run. `supplied` tells the value that was given beforehand under the name of a gate;
+    `started` whether a process is one of this run."""
+    from prose_kernel.storage.gates.answers import Prior
+    from prose_kernel.storage.gates.gatekeeper import Gatekeeper
+
+    records, prior = _gate_records(kept, clock), Prior(decisions, supplied)
+    believes = settings.gates_resume == "replay"
+    return Gatekeeper(
+        records, asker, settings.gates, clock, prior, notebook=notebook, files=files, believes=believes, started=started
+    )
+
+
+def _gate_records(kept: Kept | None, clock: Clock) -> Records:
+    from prose_kernel.storage.gates.file_records import FallbackRecords, FileRecords, MemoryRecords
+
+    if kept is None:
+        return MemoryRecords(clock)
+    home = kept.home
+    if kept.database is None:
+        return FallbackRecords(FileRecords(home.gates, home.run_id, clock), clock)
+    from prose_kernel.storage.database.gate_records import DatabaseRecords
+
+    records = DatabaseRecords(kept.database, home.gates, home.run_id, clock)
+    return FallbackRecords(records, clock) if kept.database.inside else records
+
+
+def watch(settings: Settings, cwd: Path, run: Path | None, warn: Callable[[str], None]) -> Spans:
+    """What hears the events of a run for OpenTelemetry and the log; `run` is its directory, `warn` may be called from
+    any thread. Takes some time. Raises `UsageError`."""
+    from prose_kernel.telemetry.listener import Spans
+    from prose_kernel.telemetry.spans import Recorder
+
+    recorders: list[Recorder] = []
+    if settings.telemetry_otel:
+        try:
+            from prose_kernel.telemetry.otel import Tracer
+            from prose_kernel.telemetry.otel_metrics import Meter
+        except ImportError:
+            hint = "install it with: pip install 'prose_kernel[otel]'"
+            raise UsageError("OpenTelemetry is not installed", hint=hint) from None
+        except ValueError as problem:  # it looks at some variables as soon as it is imported
+            raise UsageError(f"a variable of OpenTelemetry cannot be used: {problem}") from None
+        recorders += [Tracer(os.environ, warn), Meter(os.environ)]
+    if settings.telemetry_log:
+        from prose_kernel.telemetry.log import LogFile
+
+        recorders.append(LogFile(cwd / settings.telemetry_log, warn))
+    remote = os.environ.get("TRACEPARENT", "")
+    return Spans(recorders, remote=remote, content=settings.telemetry_content, run=run)
+
+
+async def remote_commands(settings: Settings, cwd: Path, show: Callable[[str], None]) -> RemoteCommands | None:
+    """What runs commands on other machines, connected, where the settings want that. Raises `UsageError`."""
+    if not settings.on_other_machines:
+        return None
+    from prose_kernel.remote.commands import RemoteCommands
+
+    assert settings.remote is not None
+    remote = RemoteCommands(
+        settings.remote,
+        cwd,
+        environment=settings.remote_environment,
+        shell=settings.shell,
+        displayed=settings.display_cap,
+    )
+    try:
+        state = await remote.connect()
+    except BaseException:
+        await asyncio.shield(asyncio.to_thread(remote.close))
+        raise
+    for warning in state.warnings:
+        show(f"Warning: {warning}")
+    return remote
+
+
+def remote_programs(
+    settings: Settings,
+    cwd: Path,
+    program_file: str = "",
+    *,
+    asker: Asker | None = None,
+    writes: bool = True,
+    upgrade: bool = False,
+) -> RemotePrograms:
+    """What provides programs from elsewhere: the pins of the project, the user's cache, the servers. `asker` is the
+    person who agrees to new ones; `writes` tells whether that is noted in `prose.lock`."""
+    from prose_kernel.programs.cache import ProgramCache
+    from prose_kernel.programs.download import Limits
+    from prose_kernel.programs.lock_file import LockFile, place_of
+    from prose_kernel.programs.resolver import Options, RemotePrograms
+    from prose_kernel.runtime.asker import serial
+
+    private = tuple(host.lower() for host in settings.programs_private_hosts)
+    limits = Limits(settings.programs_size, settings.programs_seconds, private)
+    cache = ProgramCache()
+    return RemotePrograms(
+        Options(settings.programs_registry, limits, settings.programs_most),
+        LockFile(place_of(cwd, program_file), cache.directory / "locks"),
+        cache,
+        asker=serial(asker) if asker is not None else None,
+        writes=writes,
+        upgrade=upgrade,
+    )
+
+
+def task_service(settings: Settings, cwd: Path, home: RunHome | None, engine: Engine, clock: Clock) -> TaskService:
+    """Commands with a waiting window, and the tasks they become."""
+    from prose_kernel.processes.tasks.options import TaskOptions
+    from prose_kernel.processes.tasks.pointers import pointer_of
+    from prose_kernel.processes.tasks.service import TaskService
+    from prose_kernel.run.settings import surroundings
+
+    options = TaskOptions(
+        shell=settings.shell,
+        active=settings.tasks_at_once,
+        per_session=settings.tasks_per_session,
+        max_runtime=settings.tasks_seconds,
+        kept=settings.tasks_kept,
+        log_head=settings.tasks_log // 4,
+        log_tail=settings.tasks_log - settings.tasks_log // 4,
+        pass_environment=settings.tasks_environment,
+    )
+    directory = home.directory if home is not None else None
+    where = surroundings(cwd, directory, settings.state_dir)
+    pointer = pointer_of(home.state_dir, home.run_id, where.notebook) if home is not None else None
+    return TaskService(engine, directory, str(cwd), clock, options, displayed=settings.display_cap, pointer=pointer)
+
+
+def agent_programs(
+    settings: Settings, home: RunHome | None, engine: Engine, clock: Clock, warn: Callable[[str], None]
+) -> AgentPrograms:
+    """What runs programs for agents; the operator has switched it on."""
+    from prose_kernel.processes.exec_tool.options import ExecOptions
+    from prose_kernel.processes.exec_tool.tool import AgentPrograms
+
+    options = ExecOptions(
+        enabled=True,
+        memory_bytes=settings.exec_memory,
+        home=settings.exec_home,
+        allow_exec_from_writable=settings.exec_from_writable,
+        network=settings.exec_network,
+        lists=settings.exec_lists,
+        bubblewrap=settings.exec_bubblewrap,
+        refuse_env=settings.exec_refuse_env,
+        allow_env=settings.exec_allow_env,
+    )
+    audit = audit_log(settings, home.directory if home is not None else None, clock, warn)
+    return AgentPrograms(engine, options, audit, warn=warn)
+
+
+def audit_log(settings: Settings, directory: Path | None, clock: Clock, warn: Callable[[str], None]) -> AuditLog:
+    """What agents ran, in the run's directory; None: in memory."""
+    from prose_kernel.processes.exec_tool.audit import AuditLog
+
+    path = directory / "audit.jsonl" if directory is not None else None
+    return AuditLog(path, mandatory=settings.exec_audit_required, warn=warn, now=clock.now)
+
+
+def _note(audit: AuditLog) -> Note:
+    """Writes down what tools of one's own were asked."""
+    from prose_kernel.models.tools.tool import ToolRefused
+    from prose_kernel.processes.exec_tool.audit import AuditFailure
+
+    def note(event: str, told: Mapping[str, object]) -> None:
+        try:
+            audit.append(event, **told)
+        except AuditFailure as failure:
+            raise ToolRefused(str(failure)) from None
+
+    return note
+
+
+def session_services(
+    asker: Asker,
+    settings: Settings,
+    cwd: Path,
+    *,
+    project: Path,
+    home: RunHome | AnswerFiles | None,
+    engine: Engine,
+    tasks: TaskService,
+    programs: AgentPrograms | None,
+    clock: Clock,
+    interrupt: Callable[[], None],
+    before: SessionServices | None,
+    functions: Path | None,
+    warn: Callable[[str], None],
+    recordings: SharedCassettes | None = None,
+    ways: SharedWays | None = None,
+    records: bool = True,
+) -> SessionServices:
+    """Who answers sessions, judges and records. `project` is the directory in which sessions work, `before` what these
+    services replace, `recordings` those that many runs use, `records` whether answers are written down. Raises
+    `UsageError`."""
+    from dataclasses import replace
+
+    from prose_kernel.models.tools.commands import command_tools
+    from prose_kernel.models.tools.exec import exec_tools
+    from prose_kernel.processes.helpers import Helpers
+    from prose_kernel.processes.tasks.terminals import TaskTerminals
+    from prose_kernel.run.session_services import connect
+    from prose_kernel.run.settings import surroundings
+    from prose_kernel.storage.journal_file import is_answered
+
+    options = settings.session_options(cwd)
+    if not records:
+        options = replace(options, cassette=replace(options.cassette, writes=False))
+    return connect(
+        asker,
+        options,
+        surroundings(project, home.directory if home is not None else None, settings.state_dir),
+        clock=clock,
+        interrupt=interrupt,
+        guard=Helpers(engine),
+        terminals=TaskTerminals(tasks),
+        more_tools=lambda request, policy, desk: (
+            *command_tools(request, policy, desk, tasks),
+            *exec_tools(request, policy, desk, programs, str(cwd)),
+        ),
+        before=before,
+        is_answered=is_answered,
+        functions=functions,
+        note=_note(audit_log(settings, home.directory, clock, warn)) if home is not None else None,
+        recordings=recordings,
+        ways=ways,
+    )
+
+
+def offer_commands() -> None:
+    """`prose` is found by `exec` wherever the kernel is installed: its directory comes last, and hides nothing."""
+    own = str(Path(sys.executable).parent)
+    if shutil.which("prose") is None and Path(own, "prose").exists():
+        os.environ["PATH"] = os.pathsep.join(filter(None, (os.environ.get("PATH", os.defpath), own)))

@@ -1,0 +1,530 @@
+"""What made each name of a run, and of what: which run of which cell, and what the names were that it used.
+
+A listener of all cells. While cells run it only keeps what they bind; texts are read, and values compared, when
+somebody asks (`cells.freshness`, `%bindings`, the panel).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from prose_kernel.language.source import Source, Span
+from prose_kernel.runtime import asides
+from prose_kernel.runtime.events import Bound, CellStarted, Event
+from prose_kernel.runtime.values import ExecText, Reference, Value
+
+if TYPE_CHECKING:
+    from prose_kernel.language.flow import Step
+    from prose_kernel.run.languages import Language
+    from prose_kernel.run.workspace import Workspace
+    from prose_kernel.runtime.ports import LoadedProgram
+
+KEPT: Final = 20
+"""Earlier values of a name that are remembered: the last ones."""
+BUDGET: Final = 20_000_000
+"""About how many characters earlier values of all names may hold; the oldest are forgotten first."""
+OLD: Final = 2_000
+"""Earlier values of all names that are remembered."""
+LARGEST: Final = 2_000_000
+"""A value larger than that is forgotten with its name's next one."""
+UNREAD: Final = 256
+"""Runs of cells that may wait to be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A cell that begins: how it is known, its number, its whole text, and its language if the text does not tell.
+
+    In a Python notebook `given` are digests of the Python variables that go into it, `taken` the names that come out.
+    `python`: it is a Python cell, which only binds names or has lines of ours.
+    """
+
+    key: str
+    number: int | None
+    code: str
+    language: Language | None = None
+    given: Mapping[str, str] = field(default_factory=dict)
+    taken: tuple[str, ...] = ()
+    python: bool = False
+
+    @classmethod
+    def of(cls, code: str, cell_id: str | None, number: int | None) -> Opening:
+        """A cell without an id is known by its text."""
+        return cls(cell_id or f"text:{bare(code)}", number, code)
+
+
+@dataclass(slots=True, eq=False)
+class Cell:
+    """A cell that has run a program, known by `key`: what it has left, and what it was made from.
+
+    `number` is that of its last run, which people see in brackets; `code` its whole text.
+    `made` are the names that it has bound or defined, with the number of their content; `inputs` those that it used and
+    had not made itself before: the content that it found, and the cell which had made that. `files` are digests of the
+    programs that it imported, by address. `first` is its place among the cells in the order of their first runs.
+    `unfinished`: another cell ran it again, and that failed or was interrupted; its own output does not tell.
+    """
+
+    key: str
+    number: int | None
+    code: str
+    first: int
+    opening: Opening
+    ran: int = 0
+    failed: bool = False
+    unfinished: bool = False
+    made: dict[str, int] = field(default_factory=dict)
+    inputs: dict[str, tuple[int, Cell | None]] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    gone: bool = False
+
+    @property
+    def label(self) -> str:
+        """How people know the cell: its number in brackets, or its place in the run where it has none."""
+        return f"[{self.number}]" if self.number is not None else f"c{self.first}"
+
+    @property
+    def title(self) -> str:
+        """Its first line that says something."""
+        lines = (line.strip() for line in self.code.splitlines())
+        return next((line for line in lines if line and not line.startswith(("#", "%%"))), "")
+
+
+@dataclass(slots=True, eq=False)
+class Version:
+    """What a name stood for after a run of a cell, which was called `label` then.
+
+    `content` is 0 until somebody compares; equal numbers are equal contents. `value` is None once it is forgotten
+    (`weight` is then -1); that of a definition is its text. `made_from` are the names that the statement used, `reads`
+    those that using the definition reads.
+    """
+
+    run: int
+    cell: Cell
+    label: str
+    value: object
+    language: Language
+    source: Source
+    span: Span
+    content: int = 0
+    weight: int = 0
+    defined: bool = False
+    reads: frozenset[str] = frozenset()
+    made_from: tuple[str, ...] = ()
+
+    @property
+    def known(self) -> bool:
+        return self.weight >= 0
+
+    def text(self) -> str:
+        """The value as people read it."""
+        if self.defined or isinstance(self.value, str):
+            return str(self.value)
+        return self.language.text_of(self.value)  # type: ignore[arg-type]
+
+    @property
+    def statement(self) -> str:
+        """The statement that made it, as written."""
+        return self.source.text[self.span.start : self.span.end]
+
+
+@dataclass(slots=True)
+class _Run:
+    """A run of a cell whose text nobody has read yet. `more`: it goes on with the run before."""
+
+    cell: Cell
+    label: str
+    number: int
+    texts: Sequence[tuple[Source, Language]]
+    bound: frozenset[str]
+    files: Mapping[str, str]
+    failed: bool
+    more: bool
+
+
+class Provenance:
+    """The cells of a run. `begin` and `end` stand around each; texts that run outside of one are cells of their own."""
+
+    kinds: ClassVar = (Bound, CellStarted)
+
+    def __init__(self, former: Provenance | None = None) -> None:
+        self.cells: dict[str, Cell] = {}
+        self.order: Sequence[str] = former.order if former is not None else ()
+        """Keys of cells as they stand in the notebook, where the front end tells."""
+        self.names: dict[str, deque[Version]] = {}
+        self.runs = 0
+        self.workspace: Workspace | None = None
+        self._known: dict[str, Opening] = dict(former._known) if former is not None else {}
+        self._cell: Cell | None = None
+        self._more = False
+        self._opened: Opening | None = None
+        self.last: Opening | None = former.last if former is not None else None
+        """The cell that has begun last, whether it ran a program or not."""
+        self._texts: list[tuple[Source, Language]] = []
+        self._bound: dict[str, Bound] = {}
+        self._files: dict[str, str] = {}
+        self._unread: list[_Run] = []
+        self._contents = 0
+        self._old: deque[Version] = deque()
+        self._weight = 0
+
+    def listen(self, workspace: Workspace) -> None:
+        self.workspace = workspace
+        workspace.add_listener(self, replayed=True)
+        workspace.on_loaded = self._loaded
+
+    # ------------------------------------------------------------ what happens
+
+    def begin(self, opening: Opening) -> None:
+        """A cell begins. It counts from the moment in which a program of it runs."""
+        self._close(failed=False)  # of a text outside of cells
+        self._opened = self.last = opening
+        asides.cell.set("" if opening.key.startswith("text:") else opening.key)
+
+    def end(self, *, failed: bool) -> None:
+        """The cell is over; what it has bound by now stays, however it ended."""
+        self._close(failed=failed)
+        self._opened = None
+
+    @property
+    def calling(self) -> Opening | None:
+        """The cell that runs."""
+        return self._opened
+
+    def settle(self) -> None:
+        """What ran outside of cells is over."""
+        if self._opened is None:
+            self._close(failed=False)
+
+    def forget(self, keys: Sequence[str]) -> None:
+        """These cells were deleted in the notebook."""
+        for key in keys:
+            if key in self.cells:
+                self.cells[key].gone = True
+
+    def arrange(self, cells: Sequence[tuple[str, str]]) -> None:
+        """The cells of the notebook in order: their keys and texts. Cells of a run that was brought back are known by
+        their texts alone, and get their keys here."""
+        self.order = [key for key, _ in cells]
+        waiting = {bare(cell.code): cell for cell in self.cells.values() if cell.key.startswith("text:")}
+        for key, code in cells:
+            self._known.setdefault(bare(code), Opening(key, None, code))
+            if key in self.cells:
+                self.cells[key].gone = False
+            elif (cell := waiting.pop(bare(code), None)) is not None:
+                self._adopt(cell, key, code)
+        there = set(self.order)
+        for key, cell in self.cells.items():
+            cell.gone = cell.gone or key not in there
+
+    def _adopt(self, cell: Cell, key: str, code: str) -> None:
+        """A cell that was known by its text alone gets the key that the front end has for it."""
+        del self.cells[cell.key]
+        cell.key, cell.code, cell.opening = key, code, replace(cell.opening, key=key, code=code)
+        self.cells[key] = cell
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Bound):
+            if event.key.execution_id is None and not event.place.program:
+                self._bound[event.name] = event
+        elif isinstance(event, CellStarted):
+            self._text_begins(event.place.source)
+
+    def _text_begins(self, source: Source) -> None:
+        assert self.workspace is not None
+        language = self.workspace.running_language
+        if self._opened is None:  # one that is replayed, or a binding that Python makes
+            self._close(failed=False)
+            opened = self._known.get(bare(source.text)) or Opening.of(source.text, None, source.prompt)
+        else:
+            opened = self._opened
+        if self._cell is None:
+            self._open(opened)
+        if source.name != "cell" and (path := Path(self.workspace.cwd, source.name)).is_file():
+            self._files[str(path)] = digest(source.text)
+        self._texts.append((source, language))
+
+    def _loaded(self, loaded: LoadedProgram) -> None:
+        for address, text in loaded.texts.items():
+            self._files[address] = digest(text)
+
+    def _open(self, opening: Opening) -> None:
+        self.runs += 1
+        cell = self.cells.get(opening.key)
+        if cell is None and (cell := self.cells.get(f"text:{bare(opening.code)}")) is not None:
+            self._adopt(cell, opening.key, opening.code)
+        former = cell.opening if cell is not None else None
+        self._more = former is opening or (former is not None and opening.python and former.number == opening.number)
+        if cell is None:
+            cell = Cell(opening.key, opening.number, opening.code, len(self.cells) + 1, opening)
+            self.cells[opening.key] = cell
+        cell.opening, cell.code, cell.ran, cell.gone = opening, opening.code, self.runs, False
+        cell.unfinished = False
+        cell.number = opening.number or cell.number
+        self._known[bare(opening.code)] = opening
+        self._cell = cell
+
+    def _close(self, *, failed: bool) -> None:
+        cell, self._cell = self._cell, None
+        if cell is not None:
+            cell.failed, cell.files, language = failed, self._files, self._texts[0][1]
+            bound = frozenset(self._bound)
+            run = _Run(cell, cell.label, cell.ran, self._texts, bound, self._files, failed, self._more)
+            self._unread.append(run)
+            for name, event in self._bound.items():
+                source, span = event.place.source, event.place.span
+                own = next((one for text, one in self._texts if text is source), language)
+                self._add(name, Version(cell.ran, cell, cell.label, _kept(event.value), own, source, span))
+            if len(self._unread) > UNREAD:
+                self._read_first()
+        self._texts, self._bound, self._files = [], {}, {}
+
+    # ------------------------------------------------------------ the history of a name
+
+    def _add(self, name: str, version: Version) -> None:
+        versions = self.names.get(name)
+        if versions is None:
+            versions = self.names[name] = deque()
+        at = len(versions)
+        while at and versions[at - 1].run > version.run:
+            at -= 1
+        versions.insert(at, version)
+        if len(versions) > 1:
+            self._displace(versions[at - 1 if at == len(versions) - 1 else at])
+        if len(versions) > KEPT:
+            self._drop(versions.popleft())
+
+    def _displace(self, version: Version) -> None:
+        if not version.known or version.weight:
+            return
+        version.weight = weight(version.value)
+        self._weight += version.weight
+        if version.weight >= LARGEST:
+            self._drop(version)
+            return
+        self._old.append(version)
+        while self._weight > BUDGET or len(self._old) > OLD:
+            self._drop(self._old.popleft())
+
+    def _drop(self, version: Version) -> None:
+        if version.known:
+            self._weight -= version.weight
+            version.value, version.weight = None, -1
+
+    def content(self, name: str, version: Version) -> int:
+        """A number that versions of the name with equal contents share."""
+        if not version.content:
+            for other in self.names[name]:
+                if other is not version and other.content and other.known and version.known and _equal(other, version):
+                    version.content = other.content
+                    break
+            else:
+                self._contents += 1
+                version.content = self._contents
+        return version.content
+
+    def current(self, name: str) -> Version | None:
+        """What a name stands for by now."""
+        versions = self.names.get(name)
+        return versions[-1] if versions else None
+
+    def _before(self, name: str, run: int) -> Version | None:
+        return next((one for one in reversed(self.names.get(name, ())) if one.run < run), None)
+
+    # ------------------------------------------------------------ reading texts
+
+    def read(self) -> None:
+        """Everything that has run is read afterwards: inputs of cells, definitions, contents."""
+        self.settle()
+        while self._unread:
+            self._read_first()
+
+    def _read_first(self) -> None:
+        run = self._unread.pop(0)
+        reader = Reader()
+        for source, language in run.texts:
+            reader.read(language.flow(language.compile(source, cell=True).program, source), source, language)
+        cell = run.cell
+        made = dict.fromkeys([*reader.defined, *run.bound], 0)
+        for name, found in reader.defined.items():
+            # an import is another one when its file is
+            text = "\n".join([found.text, *sorted(run.files.values())]) if found.step.kind == "import" else found.text
+            version = Version(run.number, cell, run.label, text, found.language, found.source, found.step.span)
+            version.defined, version.reads = True, found.reads
+            self._add(name, version)
+        for name in made:
+            left = next((one for one in self.names[name] if one.run == run.number), None)
+            if left is None:  # so much has happened to the name since that it is forgotten
+                self._contents += 1
+                made[name] = self._contents
+                continue
+            left.made_from = reader.made_from(left.source, left.span) if not left.defined else ()
+            made[name] = self.content(name, left)
+        # what a run that failed has not bound again is still there from before
+        cell.made = {**cell.made, **made} if run.failed or run.more else made
+        if cell.ran == run.number:
+            inputs = dict(self._inputs(reader.reads, run.number))
+            cell.inputs = {**inputs, **cell.inputs} if run.more else inputs
+
+    def _inputs(self, names: frozenset[str], run: int) -> Iterator[tuple[str, tuple[int, Cell | None]]]:
+        """The inputs of a run that used these names, and what the definitions among them use in turn."""
+        seen, agenda = set[str](), sorted(names, reverse=True)
+        while agenda:
+            name = agenda.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            version = self._before(name, run)
+            own = next((one for one in self.names.get(name, ()) if one.run == run and one.defined), None)
+            if own is not None:
+                agenda += sorted(own.reads - seen, reverse=True)
+            elif version is not None:
+                agenda += sorted(version.reads - seen, reverse=True)
+                yield name, (self.content(name, version), version.cell)
+
+
+# ---------------------------------------------------------------- what a text uses and makes
+
+
+@dataclass(frozen=True, slots=True)
+class _Definition:
+    step: Step
+    source: Source
+    language: Language
+    reads: frozenset[str]
+
+    @property
+    def text(self) -> str:
+        return self.source.text[self.step.span.start : self.step.span.end]
+
+
+class Reader:
+    """Reads the steps of the programs of a cell, one after the other: what they use that they have not made before."""
+
+    def __init__(self) -> None:
+        self.used: dict[str, None] = {}
+        self.defined: dict[str, _Definition] = {}
+        self._bound: set[str] = set()
+        self._steps: dict[int, list[Step]] = {}  # of each text, as they begin in it
+
+    @property
+    def reads(self) -> frozenset[str]:
+        return frozenset(self.used)
+
+    def read(self, steps: Sequence[Step], source: Source, language: Language) -> None:
+        from prose_kernel.language.flow import DEFINITIONS
+
+        ordered = [step for step in steps if step.kind not in DEFINITIONS]
+        self._steps[id(source)] = sorted(ordered, key=lambda step: step.span.start)
+        for step in steps:
+            if step.kind in DEFINITIONS and step.uses:
+                used: dict[str, None] = dict.fromkeys(step.reads)
+                for way in step.ways:
+                    _sequence(way.steps, set(step.own), used)
+                # what stands in the bodies of a definition is used by whoever uses it
+                self.defined[step.uses[0]] = _Definition(step, source, language, frozenset(used) - {*step.own})
+        _sequence(ordered, self._bound, self.used)
+
+    def made_from(self, source: Source, span: Span) -> tuple[str, ...]:
+        """The names that the statement of a binding uses, those of its bodies too."""
+        steps = self._steps.get(id(source), [])
+        end = bisect_left(steps, span.end, key=lambda step: step.span.start)
+        begin = end
+        while begin and steps[begin - 1].span.end > span.start:
+            begin -= 1
+        used: dict[str, None] = {}
+        for step in steps[begin:end]:
+            _sequence([step], set(), used)
+        return tuple(used)
+
+
+def _sequence(steps: Sequence[Step], bound: set[str], used: dict[str, None]) -> None:
+    """Add to `used` what steps use before it is `bound`, and to `bound` what they certainly bind."""
+    for step in steps:
+        used.update((name, None) for name in (*step.reads, *step.uses) if name not in bound)
+        ends = []
+        for way in step.ways:
+            inner = {*bound, *step.own}
+            _sequence(way.steps, inner, used)
+            ends.append(inner - set(step.own))
+        if step.kind == "parallel":
+            bound |= set().union(*ends)
+        elif step.always and ends:
+            bound |= set.intersection(*ends)
+        bound |= set(step.binds)
+
+
+def bare(text: str) -> str:
+    """What makes two texts the same one."""
+    lines = text.strip().splitlines()
+    return "\n".join(lines[1:] if lines and lines[0].startswith("%%") else lines).strip()
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+# ---------------------------------------------------------------- values that are kept
+
+
+def _kept(value: Value) -> object:
+    """A value as it is now: what a session has said lives where its name does, and changes with it."""
+    if isinstance(value, Reference):
+        try:
+            return value.read()
+        except (OSError, ValueError):
+            return value.summary
+    return value
+
+
+def _equal(one: Version, other: Version) -> bool:
+    if one.value is other.value:
+        return True
+    a, b = one.value, other.value
+    if isinstance(a, ExecText) and isinstance(b, ExecText):
+        return a == b and a.result.exit_code == b.result.exit_code and a.result.stderr == b.result.stderr
+    return type(a) is type(b) and one.text() == other.text()
+
+
+def weight(value: object) -> int:
+    """About how many characters a value holds; it stops counting at `LARGEST`."""
+    total, agenda = 0, [value]
+    while agenda and total < LARGEST:
+        part = agenda.pop()
+        total += _WEIGHTS.get(type(part), _other)(part, agenda)
+    return min(total, LARGEST)
+
+
+def _of_list(part: Any, agenda: list[object]) -> int:
+    agenda += part[: LARGEST // 8]
+    return 8 * len(part)
+
+
+def _of_dict(part: Any, agenda: list[object]) -> int:
+    agenda += part.values()
+    return sum(map(len, part)) + 8
+
+
+def _of_text(part: Any, agenda: list[object]) -> int:
+    return len(part) + 8
+
+
+def _of_command(part: Any, agenda: list[object]) -> int:
+    return len(part.text) + len(part.result.stderr) + 100
+
+
+def _other(part: object, agenda: list[object]) -> int:
+    return 16
+
+
+_WEIGHTS: Final[Mapping[type, Callable[[Any, list[object]], int]]] = {
+    str: _of_text,
+    list: _of_list,
+    dict: _of_dict,
+    ExecText: _of_command,
+}

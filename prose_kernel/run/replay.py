@@ -1,0 +1,360 @@
+"""A run told again from its journal: all its events, in order, and what it has bound by its end.
+
+Nothing is asked, run or written: every answer comes from the journal, and where its records end the replay ends. So
+this works for runs that are done, have failed, were killed or are running in another process, and with every backend.
+What cannot be told again, because this version would do something else than the one that ran it, is in `Replay.gap`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from msgspec import structs
+
+from prose_kernel.access import plain_files
+from prose_kernel.errors import ResumeMismatch, RunError
+from prose_kernel.language.source import Source
+from prose_kernel.run import languages
+from prose_kernel.run.journal import RunJournal
+from prose_kernel.run.settings import DECIDES, Settings
+from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.events import Event
+from prose_kernel.runtime.journal import Journal
+from prose_kernel.runtime.journal_records import Answered, Asked, Noted, Record, Text
+from prose_kernel.runtime.ports import LoadedProgram, LoadRequest, Ports, Target
+from prose_kernel.storage.journal_file import JournalFile, JournalRead, TextRead
+from prose_kernel.storage.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from prose_kernel.run.languages import Language
+    from prose_kernel.runtime.journal_codec import Request
+    from prose_kernel.runtime.machine import BindingInfo, Machine
+
+PATIENCE: Final = 120.0
+"""Seconds that a replay may take."""
+_IDLE: Final = 1.0
+"""Seconds that a program may compute behind its last record: it was killed, or is running, in a long computation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Took:
+    """When something was asked and when it was answered, in milliseconds since 1970; 0: not known."""
+
+    asked: int = 0
+    answered: int = 0
+
+
+@dataclass(slots=True)
+class Replay:
+    """What a replay has found beside the events. `gap` says why it is not all of the run ("": it is). `bound` are the
+    names of the run, each with the language that has bound it; `outputs` those among them that the run gives."""
+
+    bound: dict[str, tuple[BindingInfo, Language]] = field(default_factory=dict)
+    outputs: frozenset[str] = frozenset()
+    gap: str = ""
+    errors: list[RunError | None] = field(default_factory=list)
+    """Of each text that was run: the error that ended it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a look through the records tells: when each request was asked and answered, by its key, and which texts have
+    noted how their races ended (those whose sessions were recorded)."""
+
+    times: Mapping[str, Took]
+    raced: frozenset[int] = frozenset()
+
+
+def look_through(found: JournalRead) -> Known:
+    """Raises `UsageError` when the file cannot be used."""
+    times: dict[str, Took] = {}
+    raced: set[int] = set()
+    text = 0
+    for _, record in found.records(1):
+        match record:
+            case Asked():
+                times[record.key] = Took(record.t)
+            case Answered():
+                asked = times.get(record.key, Took()).asked
+                times[record.key] = Took(record.again or asked, record.t)
+            case Text():
+                text = record.number
+            case Noted() if record.key.endswith("/order"):
+                raced.add(text)
+            case _:
+                pass
+    return Known(times, frozenset(raced))
+
+
+async def replay(
+    found: JournalRead,
+    known: Known,
+    settings: Settings,
+    listener: Callable[[Event], None],
+    *,
+    begins: Callable[[TextRead, Source, Language], None],
+    ends: Callable[[TextRead, RunError | None], None],
+    noted: Callable[[Mapping[str, Any]], None] = lambda notes: None,
+) -> Replay:
+    """Tell a run again. `begins` and `ends` stand around each of its texts; `noted` gets what was noted beside answers.
+
+    Never raises for what is in the journal's records; `UsageError` when the file itself cannot be used.
+    """
+    return await _Replaying(found, known, settings, listener, noted).run(begins, ends)
+
+
+class _Replaying:
+    def __init__(
+        self,
+        found: JournalRead,
+        known: Known,
+        settings: Settings,
+        listener: Callable[[Event], None],
+        noted: Callable[[Mapping[str, Any]], None],
+    ) -> None:
+        self._found, self._head, self._raced = found, found.head, known.raced
+        chosen = {name: value for name, value in found.head.settings.items() if name in DECIDES and value is not None}
+        self._settings = replace(settings, **chosen)  # type: ignore[arg-type]
+        self._listener, self._noted = listener, noted
+        self._over = False
+        self._machines: dict[str, Machine] = {}
+        self._supplied = dict(found.head.supplied)
+        self._task: asyncio.Task[Any] | None = None
+        self._until = 0.0
+        self._running: Language = languages.LANGUAGES[found.head.language]
+        first = languages.LANGUAGES[found.texts[0].record.language] if found.texts else self._running
+        self._journal = self._open(first)
+
+    def _open(self, language: Language) -> RunJournal:
+        head = self._head
+        by_value = self._running.state != "state"
+        in_files = self._settings.vvm_state == "filesystem"
+        nobody = cast("Any", _Nobody())
+        ports = Ports(
+            commands=nobody,
+            sessions=nobody,
+            judge=nobody,
+            user=nobody,
+            gates=nobody,
+            store=MemoryStore(cwd=Path(head.directory), by_value=by_value),
+            clock=SystemClock(),
+            memories=nobody,
+            files=nobody,
+            answers=_Answers(head.run, self._found.path.parent / "bindings") if in_files else None,
+        )
+        machine = language.machine()(
+            ports,
+            listeners=(self._tell,),
+            cwd=head.directory,
+            program_file=head.program,
+            concurrency=self._settings.concurrency,
+            load=self._load,
+            supplied=self._supplied,
+        )
+        language.configure(machine, self._settings)
+        self._machines[language.name] = machine
+        host = machine.host
+        file = _Unwritten(self._found.path)
+        host.journal = Journal(
+            file,
+            host.scheduler,
+            (head.run, *head.branch_of),
+            known=self._found.records(1),
+            changed_before=head.branch_at if head.changed else 0,
+            texts_stay=True,
+            on_live=self._at_end,
+            on_replayed=self._replayed,
+        )
+        return RunJournal(file, host.journal)
+
+    def _machine_of(self, language: Language) -> Machine:
+        machine = self._machines.get(language.name)
+        if machine is None:
+            machine = self._machines[language.name] = language.machine().beside(next(iter(self._machines.values())))
+            language.configure(machine, self._settings)
+        return machine
+
+    # ------------------------------------------------------------ texts
+
+    async def run(
+        self,
+        begins: Callable[[TextRead, Source, Language], None],
+        ends: Callable[[TextRead, RunError | None], None],
+    ) -> Replay:
+        told = Replay()
+        self._until = asyncio.get_running_loop().time() + PATIENCE
+        for text in self._found.texts:
+            language = languages.LANGUAGES[text.record.language]
+            source = Source.of(text.record.text, text.record.name, text.record.prompt or None)
+            begins(text, source, language)
+            error: RunError | None = None
+            try:
+                await self._text(text.record, source, language)
+            except ResumeMismatch as other:
+                told.gap = f"this version of prose_kernel does something else than the one that ran it: {other.hint}"
+            except RunError as failed:
+                error = failed
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    raise
+            except TimeoutError:
+                told.gap = f"telling it again takes more than {PATIENCE:.0f} seconds"
+            except Exception as defect:
+                told.gap = f"telling it further went wrong ({type(defect).__name__}); please report this"
+            told.errors.append(error)
+            ends(text, error)
+            if told.gap or self._over:
+                break
+        self._look(told)
+        return told
+
+    async def _text(self, text: Text, source: Source, language: Language) -> None:
+        """Run a text in a task of its own, which is cancelled where its records end."""
+        machine = self._machine_of(language)
+        machine.ports = structs.replace(machine.ports, races=_Races() if text.number in self._raced else None)
+        for name, value in text.supplied.items():
+            self._supplied[name] = value
+            machine.supply(name, value)
+        machine.cwd = text.directory
+        self._running = language
+        compiled = language.compile(source, profile=self._settings.profile, cell=self._head.notebook)
+
+        async def run() -> None:
+            with self._journal.text(text):
+                await machine.run(compiled.program, source, inputs=text.inputs, cell=self._head.notebook)
+
+        task = self._task = asyncio.create_task(run())
+        try:
+            await self._watched(task)
+        finally:
+            if not task.done():
+                self._over = True
+                self._journal.journal.give_up(task)
+                with suppress(asyncio.CancelledError, RunError):
+                    await task
+
+    async def _watched(self, task: asyncio.Task[None]) -> None:
+        """Wait for a text. What computes for long behind the last record is not waited for."""
+        clock, journal = asyncio.get_running_loop(), self._journal.journal
+        exhausted = 0.0
+        while not task.done():
+            await asyncio.wait((task,), timeout=0.2)
+            now = clock.time()
+            if task.done():
+                break
+            if now > self._until:
+                raise TimeoutError
+            if journal.has_more:
+                exhausted = 0.0
+            elif not exhausted:
+                exhausted = now
+            elif now - exhausted > _IDLE:
+                return
+        await task
+
+    def _look(self, told: Replay) -> None:
+        outputs: set[str] = set()
+        for name, machine in self._machines.items():
+            language = languages.LANGUAGES[name]
+            for bound, info in machine.bindings().items():
+                if bound not in told.bound or not info.adopted:
+                    told.bound[bound] = info, language
+            outputs.update(machine.outputs())
+        told.outputs = frozenset(outputs)
+
+    # ------------------------------------------------------------ what is told
+
+    def _tell(self, event: Event) -> None:
+        if not self._over:
+            self._listener(event)
+
+    def _at_end(self, under_way: Sequence[Asked]) -> None:
+        self._over = True
+        if self._task is not None:
+            self._journal.journal.give_up(self._task)
+
+    def _replayed(self, request: Request, notes: Mapping[str, Any], got: bool) -> None:
+        self._noted(notes)
+
+    async def _load(self, request: LoadRequest) -> LoadedProgram:
+        """An import: its texts are those of the journal."""
+        head, profile = self._head, self._settings.profile
+        base = Path(head.directory)
+        file = Path(base, os.path.expanduser(head.program))  # noqa: PTH111, ASYNC240
+        if head.origin:
+            programs = self._running.programs(base, profile=profile, origin=head.origin)
+        elif file.suffix in self._running.suffixes:
+            programs = self._running.programs(file.parent, program=file, profile=profile)
+        else:
+            programs = self._running.programs(base, profile=profile)
+        return await programs.load_program(request)
+
+
+class _Unwritten(JournalFile):
+    """A journal that is only read."""
+
+    def append(self, record: Record) -> None: ...
+
+    def rewind(self, to: int) -> None: ...
+
+
+class _Nobody:
+    """All other ports. No request gets that far: `Journal.answer` has the answer, or ends the text."""
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        return self._asked
+
+    def replayed(self, *given: object) -> None:
+        """A gate was decided then: its record stays as it is."""
+
+    async def _asked(self, *given: object, **named: object) -> Any:
+        raise asyncio.CancelledError
+
+
+class _Races:
+    """The `Races` port: who won is in the journal."""
+
+    def recorded(self, at: str, text: str) -> tuple[int, ...] | None:
+        return None
+
+    async def ended(self, at: str, text: str, branches: tuple[int, ...]) -> None: ...
+
+
+class _Answers:
+    """The `Answers` port: the files of agents' answers, in memory and as the run has left them."""
+
+    def __init__(self, run_id: str, directory: Path) -> None:
+        self.readable = f".vvm/runs/{run_id}/bindings"
+        self._directory = directory
+        self._texts: dict[str, str] = {}
+
+    def target(self, number: int) -> Target:
+        name = f"b{number:06d}"
+        return Target(name, f"{self.readable}/{name}.md", "")
+
+    def clear(self, target: Target) -> None:
+        self._texts.pop(target.name, None)
+
+    def read(self, target: Target) -> str | None:
+        if target.name in self._texts:
+            return self._texts[target.name]
+        try:
+            return plain_files.read_text(self._directory / f"{target.name}.md", errors="replace")
+        except (OSError, ValueError):
+            return None
+
+    def write(self, target: Target, text: str) -> None:
+        self._texts[target.name] = text
+
+    def answered(self, name: str | None, agent: str, target: Target, summary: str) -> str:
+        return name or target.name
+
+    def failed(self, name: str | None, agent: str, target: Target, kind: str) -> str:
+        return name or target.name

@@ -1,0 +1,339 @@
+"""What a session would be sent, to whom, with which tools and rules, and what is recorded for it; and the dry run.
+
+In a dry run every session and command is shown and yields a visible marker. What depends on a marker cannot be decided
+by a rule; the judge of a dry run reports it as undecided.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from prose_kernel.access.policy import shown
+from prose_kernel.cassettes.library import Hit, Miss
+from prose_kernel.cassettes.recorded_sessions import looked_up
+from prose_kernel.errors import ProseError, ProviderError
+from prose_kernel.models.providers import vendors
+from prose_kernel.models.providers.choice import AGENT, Choice
+from prose_kernel.models.request import Assembled, assemble, headline, in_message, rows_told, summarise
+from prose_kernel.runtime import budgets
+from prose_kernel.runtime.ports import (
+    CommandRequest,
+    CommandResult,
+    ContextItem,
+    OnOutput,
+    SessionProgress,
+    SessionRequest,
+    SessionResult,
+)
+from prose_kernel.runtime.session_options import CassetteMode, SessionOptions, Surroundings
+from prose_kernel.runtime.text import marker, one_line, printable
+from prose_kernel.runtime.typed_answers import filled_in
+from prose_kernel.runtime.values import full_text
+
+if TYPE_CHECKING:
+    from prose_kernel.models.provider_pool import ProviderContext
+    from prose_kernel.run.session_services import SessionServices
+
+RUN = "«run»"
+"""Stands for the run's id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """One line of the context with the characters that it stands for; None where nobody can tell beforehand."""
+
+    name: str
+    characters: int | None
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A session as it would be sent.
+
+    `who` answers, with `model` (alias and what it means there) where that is a model or an agent. `system` is the
+    agent's prompt and the rules, `message` everything else, in sections; `sizes` are the characters of each section.
+    `schemas` are the tools as a model gets them, one JSON object on a line (those that a program names are known when
+    their servers have started). `permissions` are the rules in force, one line a kind. `mode` is that of the
+    recordings, `found` what they hold for it; both are empty where nothing is recorded. `problem` is why it could not
+    be run as it is.
+    """
+
+    request: SessionRequest
+    who: str
+    model: str
+    system: str | None
+    message: Assembled
+    context: tuple[Sized, ...] = ()
+    tools: tuple[str, ...] = ()
+    permissions: tuple[str, ...] = ()
+    mode: CassetteMode | None = None
+    found: Hit | Miss | None = None
+    problem: ProseError | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    schemas: str = ""
+
+    @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        """All but the message itself, each as a name and a short text, in the order of showing."""
+        found = [("answered by", self.who)]
+        if self.model:
+            found.append(("model", self.model))
+        found.append(("sizes", ", ".join(f"{name} {count:,}" for name, count in self.sizes.items())))
+        if self.context:
+            found.append(("context", ", ".join(_sized(item) for item in self.context)))
+        found.append(("tools", ", ".join(self.tools) or "none"))
+        found += [("permissions" if not at else "", line) for at, line in enumerate(self.permissions)]
+        if self.request.skills:
+            found.append(("skills", ", ".join(self.request.skills)))
+        found += [(name, one_line(str(value))) for name, value in self.request.settings.items()]
+        found.append(("recording", self.recording))
+        if self.problem is not None:
+            found.append(("problem", str(self.problem)))
+        return tuple(found)
+
+    @property
+    def recording(self) -> str:
+        """What the recordings would do with it, on one line."""
+        match self.found:
+            case Hit():
+                origin = f", origin {self.found.origin}" if self.found.origin else ""
+                return f"hit: {self.found.file} line {self.found.line}{origin} · {self.found.key} · mode {self.mode}"
+            case Miss():
+                return f"miss · {self.found.key} · mode {self.mode}"
+            case None:
+                return f"not looked up (mode {self.mode})" if self.mode else "none: this provider is not recorded"
+
+    @property
+    def text(self) -> str:
+        """The whole of it for people, as plain lines."""
+        width = max(len(name) for name, _ in self.facts)
+        lines = [headline(self.request)]
+        lines += [f"  {name:<{width}}  {said}" for name, said in self.facts]
+        if self.schemas:
+            lines += ["", "Tools:", self.schemas]
+        if self.system:
+            lines += ["", "System prompt:", self.system.strip("\n")]
+        lines += ["", "Message:", self.message.text]
+        return printable("\n".join(lines))
+
+
+def describe(request: SessionRequest, services: SessionServices) -> Description:
+    """The description of a session for those who would answer it here. Raises nothing that concerns the session."""
+    means, choice = services.means, services.choice
+    problem: ProseError | None = None
+    model = ""
+    try:
+        model = model_line(request, choice, means.options)
+    except ProviderError as found:
+        problem = found
+    tools: tuple[str, ...] = ()
+    permissions: tuple[str, ...] = ()
+    try:
+        # without a provider, what is shown does not depend on who is here: it is kept in notebooks
+        person = choice.kind != "model" or services.asker.available
+        tools, permissions = means.offered(request, person=person), _rules(request, means)
+    except ProviderError as found:
+        problem = problem or found
+    if choice.kind == "model" and not vendors.find(choice.name, means.options).tools:
+        tools = ()
+    message = _without_run(_message(request, tools, means, by_files=choice.kind == "agent"), means.where)
+    rules = message.section("rules")
+    by_person = choice.kind in ("agent", "human", "scripted")
+    schemas = "" if by_person else _schemas(request, tools, means)
+    sizes = {"tools": len(schemas), **message.sizes} if schemas else message.sizes
+    recorded = choice.kind != "scripted"
+    mode = services.cassettes.mode(services.asker) if recorded else None
+    return Description(
+        request,
+        who(services),
+        model,
+        "\n\n".join(filter(None, (request.system, rules))) or None,
+        Assembled(tuple(part for part in message.parts if part.section not in ("system", "rules"))),
+        tuple(_size(item, means.where) for item in request.context or ()),
+        tuple(name.removeprefix("tools:") for name in tools),
+        permissions,
+        mode,
+        looked_up(services.cassettes.shelf, request) if recorded and mode != "off" else None,
+        problem,
+        sizes,
+        schemas,
+    )
+
+
+def _message(request: SessionRequest, tools: Sequence[str], means: ProviderContext, *, by_files: bool) -> Assembled:
+    """The message as a CLI agent would get it, or as models and everybody else."""
+    if by_files:
+        return assemble(rows_told(request))
+    files: Mapping[str, str] = {}
+    if request.given is not None and request.given.references:
+        try:
+            files = means.workbench(request, lambda _: None).referenced()
+        except ProviderError:  # the rules make no sense, which is told as a problem
+            files = {}
+    return in_message(request, reads="read" in tools, files=files)
+
+
+def _schemas(request: SessionRequest, tools: Sequence[str], means: ProviderContext) -> str:
+    """The tools that are offered, as they are sent."""
+    if not tools:
+        return ""
+    from prose_kernel.models.tools.workbench import specs_of
+
+    specs = specs_of(tools, means.brought(request, means.policy(request)))
+    made = ({"name": spec.name, "description": spec.description, "parameters": spec.parameters} for spec in specs)
+    return "\n".join(json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in made)
+
+
+def most_cost(told: Description, services: SessionServices) -> float | None:
+    """The US dollars that the first request of a session costs at most: None where that is not known.
+
+    A token is at least one byte, and an answer is no longer than `max_tokens` or the model's window. A session without
+    tools makes one request. What a CLI agent does is its own affair.
+    """
+    choice, options = services.choice, services.means.options
+    if choice.kind == "nobody" and services.detected is not None:
+        choice = services.detected.choice
+    if isinstance(told.found, Hit) and told.mode in ("auto", "replay"):
+        return 0.0
+    if choice.kind in ("human", "scripted", "replay", "dry-run", "nobody"):
+        return 0.0
+    if choice.kind != "model" or told.problem is not None:
+        return None
+    from prose_kernel.models.providers.prices import most_of
+
+    sent = len(f"{told.system or ''}{told.schemas}{told.message.text}".encode("utf-8", "replace"))
+    costs = []
+    for meant in vendors.chain(choice.name, options, told.request.model, choice.model):
+        limits = [meant.options.max_tokens or meant.server.max_tokens, told.request.settings.get("max_tokens")]
+        known = [limit for limit in limits if isinstance(limit, int)]
+        costs.append(most_of(meant.name, meant.model, sent, min(known) if known else None, meant.options.price))
+    return None if None in costs else max(cost for cost in costs if cost is not None)
+
+
+def who(services: SessionServices) -> str:
+    """Who answers sessions now, in a few words."""
+    choice = services.choice
+    match choice.kind:
+        case "nobody" if not services.asker.available:
+            return "nobody: no provider is chosen"
+        case "nobody" if services.detected is not None:
+            return f"{services.detected.choice.name}, because {services.detected.variable} is set"
+        case "nobody":
+            return "the person here: no provider is chosen"
+        case "human":
+            return "the person here" if services.asker.available else "nobody: there is no person here"
+        case "agent":
+            return f"{AGENT}{choice.name}"
+        case "model":
+            return choice.name
+        case "replay":
+            return "recordings alone"
+        case "dry-run":
+            return "nobody: this is a dry run"
+        case _:
+            return choice.kind
+
+
+def model_line(request: SessionRequest, choice: Choice, options: SessionOptions) -> str:
+    """The model of a session: what it names, and what that means for whoever answers. Raises `ProviderError`."""
+    alias = request.model
+    if choice.kind == "model":
+        first, *others = vendors.chain(choice.name, options, alias, choice.model)
+        named, meant = alias or choice.model, first.model
+        told = f"{named} → {meant}" if named and named != meant else meant
+        return ", else ".join((told, *(f"{other.name} {other.model}" for other in others)))
+    if choice.kind == "agent":
+        return _mapped(alias, options.agents[choice.name].aliases.get(alias or "")) if alias else "the agent's own"
+    if choice.kind == "dry-run":
+        return _mappings(alias, options)
+    return alias or ""
+
+
+def _mapped(alias: str, meant: str | None) -> str:
+    return f"{alias} → {meant}" if meant is not None else f"{alias} (means nothing there)"
+
+
+def _mappings(alias: str | None, options: SessionOptions) -> str:
+    """What an alias means on each server that has aliases."""
+    told = []
+    for name in dict.fromkeys((*options.servers, *(n for n, server in vendors.BUILT_IN.items() if server.aliases))):
+        try:
+            told.append(f"{name}: {vendors.model_id(name, vendors.find(name, options), alias)}")
+        except ProseError:
+            told.append(f"{name}: none")
+    return f"{alias or 'none named'} ({', '.join(told)})"
+
+
+def _rules(request: SessionRequest, means: ProviderContext) -> tuple[str, ...]:
+    policy = means.policy(request)
+    return tuple(f"{kind}: {shown(policy.words(kind))}" for kind in policy.kinds)
+
+
+def _size(item: ContextItem, where: Surroundings) -> Sized:
+    if item.missing:
+        return Sized(item.name, 0, "no result")
+    if item.text is not None:
+        return Sized(item.name, len(item.text))
+    place = _shown_place(item.location or "", where)
+    if item.content is None:
+        return Sized(item.name, None, place)
+    try:
+        return Sized(item.name, len(full_text(item.content)), place)
+    except ProseError:  # a binding that cannot be read
+        return Sized(item.name, None, place)
+
+
+def _without_run(message: Assembled, where: Surroundings) -> Assembled:
+    return Assembled(tuple(replace(part, text=_shown_place(part.text, where)) for part in message.parts))
+
+
+def _shown_place(text: str, where: Surroundings) -> str:
+    """The text without the run's id, which differs from run to run: what is shown stays the same."""
+    return text.replace(PurePath(where.run_directory).name, RUN) if where.run_directory else text
+
+
+def _sized(item: Sized) -> str:
+    size = "size unknown" if item.characters is None else f"{item.characters:,}"
+    return f"{item.name} {size}" + (f" ({item.place})" if item.place else "")
+
+
+# ---------------------------------------------------------------- the dry run
+
+
+class DryRunSessions:
+    """The `Sessions` port of a dry run: notes what a session would be asked, answers `⟦dry-run c2/s1⟧`."""
+
+    def __init__(self, describe: Callable[[SessionRequest], Description]) -> None:
+        self._describe = describe
+
+    async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
+        await budgets.placed()
+        told = self._describe(request)
+        on_progress(SessionProgress("note", told.text))
+        details = {
+            "model": told.model,
+            "permissions": list(told.permissions),
+            "tools": list(told.tools),
+            "skills": list(request.skills),
+            "sizes": dict(told.sizes),
+            "recording": told.recording,
+        }
+        value = marker(request.at)
+        if request.output is not None:
+            return SessionResult(filled_in(request.output, value), value, "dry-run", "dry-run", details)
+        return SessionResult(value, value, "dry-run", "dry-run", details)
+
+
+class DryRunCommands:
+    """The `Commands` port of a dry run: no process; a command succeeds with a marker as its output."""
+
+    async def run(self, request: CommandRequest, on_output: OnOutput | None = None) -> CommandResult:
+        text = marker(f"exec {summarise(request.command)}") + "\n"
+        if on_output is not None:
+            on_output("stdout", text)
+        return CommandResult("exited", 0, stdout=text, stdout_bytes=len(text.encode()))

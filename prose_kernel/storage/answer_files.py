@@ -1,0 +1,255 @@
+"""Files of agents' answers: `.vvm/runs/{run}` with its bindings and its log (docs/reference/vvm.md 7).
+
+The log, `state.md`, is an index of what was answered and one line a call; it holds no prompt and no answer, and is
+written anew, whole or not at all, with each of them: but a long one, when many calls end at once, only once a second or
+when it has grown by a sixteenth, so that a run of many calls takes time in proportion to them. At the end of each text
+it is complete. A run that was interrupted still says `running`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Literal
+
+from prose_kernel.access import plain_files
+from prose_kernel.access.plain_files import append, keep_out_of_git, write_whole
+from prose_kernel.errors import RunError, StateError
+from prose_kernel.runtime import events as ev
+from prose_kernel.runtime.ports import Clock, Target
+from prose_kernel.runtime.secret_patterns import secret_in
+from prose_kernel.runtime.text import clipped
+from prose_kernel.storage import layout
+from prose_kernel.storage.trace import one_line, timestamp
+
+ROOT: Final = layout.VVM
+LARGEST: Final = 256 * 1024 * 1024
+"""Bytes of a binding."""
+
+_LONGEST_MESSAGE: Final = 160
+_SHORT: Final = 32 * 1024
+"""Characters of a log that is written with every line."""
+_GROWTH: Final = 16
+_BINDING: Final = re.compile(r"b\d{6,}\.md")
+_LINE: Final = re.compile(r"(?m)^- \[([0-9TZ:-]+)\] (.*)$")
+_WITHHELD: Final = "(withheld: it looks like a secret)"
+
+Status = Literal["running", "completed", "failed"]
+
+
+class AnswerFiles:
+    """The `Answers` port of a run, and the listener that keeps its log. `project` is the directory that paths in
+    references are relative to. Nothing is made before the first text whose answers are kept here (`start`,
+    `record_source`).
+    """
+
+    def __init__(self, project: Path, run_id: str, clock: Clock, program: str = "") -> None:
+        self.run_id = run_id
+        self.readable = f"{ROOT}/runs/{run_id}/bindings"
+        self.directory = project / ROOT / "runs" / run_id
+        self._project = project
+        self._clock = clock
+        self._program = program
+        self._started = self._updated = ""
+        self._status: Status = "running"
+        self._index: list[str] = []
+        self._trace: list[str] = []
+        self._anonymous = 0
+        self._sources = 0
+        self._size = self._unwritten = 0  # characters
+        self._written_at = 0.0
+        self._made = self._run_started = False
+        self._problem: str | None = None
+        self._known: set[str] = set()
+        self._earlier: deque[tuple[str, str]] = deque()
+
+    # ------------------------------------------------------------ the run
+
+    def start(self, program: str) -> None:
+        """Make the directory and keep a copy of the program. Never raises: the first call says what is wrong."""
+        self._make(lambda: write_whole(self.directory / "program.vvm", program))
+
+    def record_source(self, text: str) -> None:
+        """Add a cell to the copy of the program; the first one begins it anew. Never raises."""
+        self._sources += 1
+        program, text = self.directory / "program.vvm", f"{text.rstrip()}\n"
+        if self._sources == 1:
+            self._make(lambda: write_whole(program, text))
+        else:
+            self._make(lambda: append(program, f"\n{text}".encode("utf-8", "replace")))
+
+    def __call__(self, event: ev.Event) -> None:
+        """Note how the run begins and ends."""
+        match event:
+            case ev.RunStarted():
+                self._program = self._program or event.program_file
+                self._run_started = True
+                self._begin()
+            case ev.RunEnded() if self._started:
+                self._end(event.error, event.outputs)
+            case _:
+                pass
+
+    def _make(self, keep: Callable[[], object]) -> None:
+        try:
+            keep_out_of_git(str(self._project / ROOT))
+            (self.directory / "bindings").mkdir(parents=True, exist_ok=True)
+            keep()
+        except OSError as error:
+            self._problem = (error.strerror or "it cannot be written").lower()
+        else:
+            self._made = True
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._made and self._run_started and not self._started:
+            self._earlier.extend(_lines_of(self.directory / "state.md"))
+            self._line("Started")
+            self._started = self._updated
+
+    def _end(self, error: RunError | None, outputs: int) -> None:
+        if error is None:
+            self._status = "completed"
+            self._line(f"Completed with {outputs} export{'' if outputs == 1 else 's'}")
+        else:
+            self._status = "failed"
+            self._line(f"Failed: {_told(clipped(one_line(error.message), _LONGEST_MESSAGE)) or 'no message'}")
+        self.flush()
+
+    # ------------------------------------------------------------ bindings
+
+    def target(self, number: int) -> Target:
+        name = f"b{number:06d}"
+        self._known.add(f"{name}.md")
+        return Target(name, f"{self.readable}/{name}.md", "")
+
+    def forget_others(self) -> None:
+        """Remove what calls have left that this run has not made by now: it went back to an earlier point. Never
+        raises."""
+        with contextlib.suppress(OSError):
+            for path in (self.directory / "bindings").iterdir():
+                if _BINDING.fullmatch(path.name) and path.name not in self._known:
+                    path.unlink()
+
+    def clear(self, target: Target) -> None:
+        self._check()
+        try:
+            self._path(target).unlink(missing_ok=True)
+        except OSError as error:
+            raise self._lost(target, error) from None
+
+    def read(self, target: Target) -> str | None:
+        try:
+            with plain_files.reading_if_there(self._path(target)) as file:
+                if file is None:
+                    return None
+                size = os.fstat(file.fileno()).st_size
+                data = file.read(LARGEST + 1)
+        except (OSError, ValueError):  # a link, a directory, a pipe: not what was agreed
+            return None
+        if len(data) > LARGEST:
+            raise StateError(
+                f"'{target.name}' holds {size:,} bytes; a binding may have {LARGEST:,}",
+                hint="have the agent keep large results elsewhere, and name the place in its answer",
+            )
+        return data.decode("utf-8", "replace")
+
+    def write(self, target: Target, text: str) -> None:
+        self._check()
+        try:
+            write_whole(self._path(target), text)
+        except OSError as error:
+            raise self._lost(target, error) from None
+
+    def _path(self, target: Target) -> Path:
+        return self.directory / "bindings" / f"{target.name}.md"
+
+    def _check(self) -> None:
+        if self._problem is not None:
+            raise StateError(f"the run directory '{ROOT}/runs' cannot be written ({self._problem})")
+
+    def _lost(self, target: Target, error: OSError) -> StateError:
+        reason = (error.strerror or "it did not work").lower()
+        return StateError(f"'{target.name}' could not be kept: {reason}", details={"binding": target.name})
+
+    # ------------------------------------------------------------ the log
+
+    def answered(self, name: str | None, agent: str, target: Target, summary: str) -> str:
+        name = name or self._next_anonymous()
+        self._index.append(f"| {_cell(name)} | {_cell(target.location)} | {_cell(_told(summary))} |\n")
+        self._grown(len(self._index[-1]))
+        self._line(f"{name} = @{one_line(agent)} ({target.name})")
+        return name
+
+    def failed(self, name: str | None, agent: str, target: Target, kind: str) -> str:
+        name = name or self._next_anonymous()
+        self._line(f"{name} = @{one_line(agent)} ({target.name}) failed: {one_line(kind)}")
+        return name
+
+    def _next_anonymous(self) -> str:
+        self._anonymous += 1
+        return f"_anon_{self._anonymous:03d}"
+
+    def _line(self, text: str) -> None:
+        self._updated = self._time_then(text) or timestamp(self._clock)
+        self._trace.append(f"- [{self._updated}] {text}\n")
+        self._grown(len(self._trace[-1]))
+        second_over = self._clock.monotonic() >= self._written_at + 1
+        if self._size <= _SHORT or self._unwritten * _GROWTH >= self._size or second_over:
+            self.flush()
+
+    def _time_then(self, text: str) -> str | None:
+        """When a run that is resumed has written this line before; what the log says from another line on, is void."""
+        if self._earlier and self._earlier[0][1] == text:
+            return self._earlier.popleft()[0]
+        self._earlier.clear()
+        return None
+
+    def _grown(self, characters: int) -> None:
+        self._size += characters
+        self._unwritten += characters
+
+    def trace_text(self) -> str:
+        """What the log says by now."""
+        try:
+            return plain_files.read_text(self.directory / "state.md", errors="replace")
+        except OSError:
+            return ""
+
+    def flush(self) -> None:
+        """Write what the log has not told yet. Never raises."""
+        if not self._unwritten:
+            return
+        now = self._updated
+        head = (
+            f"# VVM Run: {self.run_id}\n\nProgram: {one_line(self._program)}\nStarted: {self._started or now}\n"
+            f"Updated: {now}\nStatus: {self._status}\n\n"
+            "## Binding Index\n\n| Name | Ref Path | Summary |\n|------|----------|---------|\n"
+        )
+        try:
+            write_whole(self.directory / "state.md", head, *self._index, "\n## Execution Trace\n\n", *self._trace)
+        except OSError as error:
+            self._problem = (error.strerror or "it cannot be written").lower()
+        self._unwritten, self._written_at = 0, self._clock.monotonic()
+
+
+def _lines_of(log: Path) -> list[tuple[str, str]]:
+    """The lines of the trace of a log, with their times; none of a log that is not there, or damaged."""
+    try:
+        text = plain_files.read_text(log, errors="replace")
+    except OSError:
+        return []
+    return _LINE.findall(text.partition("\n## Execution Trace\n")[2])
+
+
+def _told(text: str) -> str:
+    return _WITHHELD if secret_in(text) else text
+
+
+def _cell(text: str) -> str:
+    """A text in a cell of a table: on one line, its bars escaped."""
+    return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|")

@@ -1,0 +1,277 @@
+"""Gate records in a database, for the run and for `prose gate` (docs/reference/openprose.md 5.9, 5.10)."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Final, TypeVar, cast
+
+from prose_kernel.access.peers import identity
+from prose_kernel.errors import StoreFailed
+from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
+from prose_kernel.storage.database.gate_rows import NO_LONGER_THERE, GateRow, GateRows
+from prose_kernel.storage.database.postgres import PostgresDatabase
+from prose_kernel.storage.database.schema import (
+    GATES,
+    NOTIFY_CHANNEL,
+    X_GATES,
+    Connection,
+    Database,
+    DatabaseError,
+    Dialect,
+    Statements,
+)
+from prose_kernel.storage.gates.records import (
+    SYSTEM,
+    AuditEvent,
+    Left,
+    Listening,
+    Record,
+    RecordsAway,
+    Status,
+    attempt_data,
+    decision_event,
+    last_event,
+)
+from prose_kernel.storage.layout import file_stem
+
+_T = TypeVar("_T")
+_BUSY_SECONDS: Final = 10.0
+_BUSY_PAUSE: Final = 0.05
+_LATEST: Final = 20
+_HINT: Final = "look after the database, then start the run again; a gate that was not recorded is not approved"
+
+
+class DatabaseRecords:
+    """The `Records` of a run in a database. Methods take as long as the database does, and may be called in threads.
+
+    One connection is open while gates are; when it is lost a call tries a new one before it gives up. `directory` is
+    where the run listens for `prose gate` on the same machine.
+    """
+
+    outside: Final = True
+    remote: Final = True
+
+    def __init__(self, database: Database, directory: Path, run_id: str, clock: Clock) -> None:
+        self.directory = directory
+        self.run_id = run_id
+        self._database = database
+        self._statements = Statements(database.dialect, run_id)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+        self._missed_at = 0.0
+
+    def command(self, record: Record) -> str:
+        return record.command(None if self._statements.dialect.shared else self.directory)
+
+    def earlier(self) -> tuple[set[str], list[Left]]:
+        """All gates of the run. A rejection that an earlier process did not know of is found when its record is taken
+        over."""
+        rows = self._call("gates", lambda rows: rows.all())
+        return {file_stem(row.record.id) for row in rows}, [_left(row) for row in rows]
+
+    def open(self, request: GateRequest, *, outside: bool) -> Record:
+        def work(rows: GateRows) -> Record:
+            now = rows.now()
+            ends = now + timedelta(seconds=request.timeout)
+            record = Record(self.run_id, request, now, ends, identity(), outside)
+            rows.open(record)
+            rows.log(AuditEvent(request.id, "created", SYSTEM, now, "", attempt_data(request)))
+            return record
+
+        return self._call(f"gate '{request.id}'", work)
+
+    def take_over(self, record: Record, *, outside: bool) -> tuple[Record, float]:
+        def work(rows: GateRows) -> tuple[Record, float]:
+            now = rows.now()
+            mine = replace(record, process=identity(), outside=outside)
+            rows.note(mine)
+            rows.log(AuditEvent(record.id, "resumed", SYSTEM, now, "", attempt_data(record.request)))
+            return mine, (record.timeout_at - now).total_seconds()
+
+        return self._call(f"gate '{record.id}'", work)
+
+    def resolve(self, record: Record, decision: GateDecision, *, watched: bool) -> GateDecision:
+        def work(rows: GateRows) -> GateDecision:
+            now = rows.now()
+            if not watched and any(row.status != "pending" for row in rows.all(record.id, lock=True)):
+                reason = {"reason": "this run takes no decisions from outside"}
+                rows.log(AuditEvent(record.id, "ignored", SYSTEM, now, "", reason))
+            elif watched and not rows.decide(record.id, decision, now):
+                made = rows.accept(record)
+                if made is not None:
+                    return made
+            if not rows.decide(record.id, decision, now, pending=False):
+                raise DatabaseError(NO_LONGER_THERE)
+            rows.log(decision_event(record, decision, now))
+            rows.mark_seen(record.id)
+            return decision
+
+        return self._call(f"gate '{record.id}'", work)
+
+    def look(self, record: Record, *, files: bool) -> GateDecision | None:
+        what = f"gate '{record.id}'"
+        if self._call(what, lambda rows: rows.is_pending(record.id), atomic=False):
+            return None
+        return self._call(what, lambda rows: rows.accept(record))
+
+    def log(self, events: Sequence[AuditEvent]) -> None:
+        def work(rows: GateRows) -> None:
+            for event in events:
+                rows.log(event)
+
+        self._call("an approval of an earlier process", work)
+
+    def listen(self) -> Listening | None:
+        if not isinstance(self._database, PostgresDatabase):
+            return None
+        try:
+            return self._database.open().listen(NOTIFY_CHANNEL)
+        except DatabaseError:
+            return None
+
+    def rest(self) -> None:
+        with self._lock:
+            self._drop()
+
+    def _call(self, what: str, work: Callable[[GateRows], _T], *, atomic: bool = True) -> _T:
+        """The result of `work`, which is one transaction if `atomic`. A call that has waited while another one found
+        the database away does not find that out once more: several gates would wait for it one after the other."""
+        began = time.monotonic()
+        with self._lock:
+            if self._missed_at > began:
+                raise RecordsAway(f"{what} could not be recorded: the database is away", hint=_HINT)
+            fresh = self._connection is None
+            while True:
+                try:
+                    if self._connection is None:
+                        self._connection = self._database.connect()
+                    with self._connection.transaction() if atomic else contextlib.nullcontext():
+                        return work(GateRows(self._connection, self._statements, self._clock))
+                except DatabaseError as error:
+                    self._drop()
+                    if error.lost and not fresh:
+                        fresh = True
+                        continue
+                    if error.lost:
+                        self._missed_at = time.monotonic()
+                    failure = RecordsAway if error.lost or error.busy else StoreFailed
+                    raise failure(f"{what} could not be recorded: {error}", hint=_HINT) from None
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+class DatabaseGates:
+    """The gates of a run in a database, for `prose gate`, which is another process: over a connection for each call.
+
+    `look` opens one to read, `connect` one to write.
+    """
+
+    remote: Final = True
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        directory: Path,
+        run_id: str,
+        clock: Clock,
+        look: Callable[[], Connection],
+        connect: Callable[[], Connection],
+    ) -> None:
+        self.directory = directory
+        self.run_id = run_id
+        self._statements = Statements(dialect, run_id)
+        self._clock = clock
+        self._look = look
+        self._connect = connect
+
+    def command(self, record: Record) -> str:
+        return record.command(None if self._statements.dialect.shared else self.directory)
+
+    def pending(self) -> list[Record]:
+        """The records that are pending, oldest first; none of a database that cannot be read: `damaged` names it."""
+        return self._read(lambda rows: rows.pending(), [])
+
+    def events(self) -> list[AuditEvent]:
+        """The log of the run, oldest first."""
+        return self._read(lambda rows: rows.events(), [])
+
+    def last_event(self, gate_id: str) -> AuditEvent | None:
+        return last_event(self._read(lambda rows: rows.events(gate_id), []), gate_id)
+
+    def damaged(self) -> list[str]:
+        """Why the database cannot be read, if so."""
+        try:
+            with self._rows() as rows:
+                rows.events("")
+        except DatabaseError as error:
+            return [f"the database ({error})"]
+        return []
+
+    def decide(self, record: Record, decision: GateDecision) -> bool:
+        """Decide a record that is pending, in time, and log it. Returns whether this decision is the one that counts.
+        Raises `DatabaseError`."""
+        end = time.monotonic() + _BUSY_SECONDS
+        while True:
+            try:
+                return self._decide(record, decision)
+            except DatabaseError as error:
+                if not error.busy or time.monotonic() >= end:
+                    raise
+            time.sleep(_BUSY_PAUSE)
+
+    def _decide(self, record: Record, decision: GateDecision) -> bool:
+        with contextlib.closing(self._connect()) as connection, connection.transaction():
+            rows = GateRows(connection, self._statements, self._clock)
+            now = rows.now()
+            if now > record.timeout_at or not rows.decide(record.id, decision, now):
+                return False
+            rows.log(decision_event(record, decision, now))
+        return True
+
+    @contextlib.contextmanager
+    def _rows(self) -> Iterator[GateRows]:
+        with contextlib.closing(self._look()) as connection:
+            yield GateRows(connection, self._statements, self._clock)
+
+    def _read(self, look: Callable[[GateRows], _T], otherwise: _T) -> _T:
+        try:
+            with self._rows() as rows:
+                return look(rows)
+        except DatabaseError:
+            return otherwise
+
+
+def runs_with_gates(database: PostgresDatabase, gate: str | None = None, run: str | None = None) -> list[str]:
+    """The runs of a shared database that have a pending gate, oldest first; with `gate` also the latest ones in which a
+    gate of that id or name was decided. With `run` that run alone, if it has any gate. Raises `DatabaseError`."""
+    with contextlib.closing(database.open()) as connection:
+        there = {str(name) for (name,) in connection.query(database.dialect.existing)}
+        if GATES.name not in there or X_GATES.name not in there:
+            return []
+        found = (
+            "SELECT DISTINCT g.run_id FROM openprose.gates g "
+            "LEFT JOIN openprose.x_gates x ON x.run_id = g.run_id AND x.gate_id = g.id "
+            "WHERE (%s::text IS NULL OR g.run_id = %s) AND (%s::text IS NULL OR g.id = %s OR x.name = %s)"
+        )
+        record = gate.rpartition(":")[2] if gate is not None else None  # records are named without the module
+        values = (run, run, gate, record, gate)
+        waiting = connection.query(f"{found} AND g.status = 'pending'", values)
+        decided = connection.query(f"{found} ORDER BY g.run_id DESC LIMIT {_LATEST}", values) if run or gate else []
+        return sorted({str(name) for (name,) in (*waiting, *decided)})
+
+
+def _left(row: GateRow) -> Left:
+    if row.status == "pending" or not (row.seen or row.status == "approved"):
+        return Left(row.record)
+    decision = GateDecision(cast("Status", row.status), row.resolved_by or SYSTEM, row.comment)
+    return Left(row.record, decision, row.seen)

@@ -1,0 +1,268 @@
+"""The rows of gates in a database: the tables `gates` and `gate_audit_log` (docs/reference/openprose.md 5.11, 7.8).
+
+Anybody with the right to write these tables may decide a gate, in one transaction: set `status`, `resolved_at` and
+`resolved_by` where `status = 'pending'`, and add a row to the log. That condition is the one step in which a decision
+is made; the run itself and `prose gate` take it too. So of any number of deciders one wins, and one row is logged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, cast, get_args
+
+from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
+from prose_kernel.storage.database.schema import (
+    GATE_AUDIT_LOG,
+    GATES,
+    X_GATES,
+    Connection,
+    DatabaseError,
+    Statements,
+    Value,
+)
+from prose_kernel.storage.gates.records import (
+    SYSTEM,
+    AuditEvent,
+    EventType,
+    Record,
+    Status,
+    approval,
+    decision_event,
+    parsed_time,
+    time_text,
+    unclaimable,
+)
+
+NO_LONGER_THERE: Final = "its row is no longer in the database"
+
+
+@functools.cache
+def this_host() -> str:
+    """Names this machine, or this container of it, so that process numbers mean something."""
+    with contextlib.suppress(OSError):
+        return f"{platform.node()} {Path('/proc/self/ns/pid').readlink()}"
+    return platform.node()
+
+
+@dataclass(frozen=True, slots=True)
+class GateRow:
+    """A row of `gates`, with what the run has noted of it. `status` may be `pending`."""
+
+    record: Record
+    status: str
+    resolved_at: datetime | None
+    resolved_by: str | None
+    comment: str
+    seen: bool
+
+
+class GateRows:
+    """The gates of one run in a database, over an open connection. Each method raises `DatabaseError`."""
+
+    def __init__(self, connection: Connection, statements: Statements, clock: Clock) -> None:
+        self._connection = connection
+        self._sql = statements
+        self._clock = clock
+
+    def now(self) -> datetime:
+        """The time by which rows are written and compared: that of the server, because many machines share one."""
+        if not self._sql.dialect.shared:
+            return self._clock.now()
+        return _when(self._connection.query("SELECT clock_timestamp()")[0][0]) or self._clock.now()
+
+    # ------------------------------------------------------------ reading
+
+    def all(self, gate_id: str | None = None, *, lock: bool = False) -> list[GateRow]:
+        """All gates, oldest first, or one; `lock` keeps others from writing it until the end of the transaction."""
+        conditions, values = (("g.id = {}",), (gate_id,)) if gate_id is not None else ((), ())
+        where = self._sql.where(GATES, *conditions).replace("run_id", "g.run_id")
+        same_run = " AND x.run_id = g.run_id" if self._sql.dialect.shared else ""
+        rows = self._connection.query(
+            "SELECT g.id, g.prompt, g.allow, g.timeout, g.on_reject, g.status, g.created_at, g.timeout_at, "
+            "g.resolved_at, g.resolved_by, g.resolution_comment, "
+            "x.name, x.place, x.attempt, x.host, x.process, x.outside, x.seen "
+            f"FROM {self._sql.name(GATES)} g LEFT JOIN {self._sql.name(X_GATES)} x ON x.gate_id = g.id{same_run}"
+            f"{where} ORDER BY g.created_at, g.id{' FOR UPDATE OF g' if lock and self._sql.dialect.shared else ''}",
+            self._sql.parameters(GATES, *values),
+        )
+        return [self._row(row) for row in rows]
+
+    def is_pending(self, gate_id: str) -> bool:
+        """A cheap look, which locks nothing."""
+        where, values = self._sql.where(GATES, "id = {}"), self._sql.parameters(GATES, gate_id)
+        found = self._connection.query(f"SELECT status FROM {self._sql.name(GATES)}{where}", values)
+        return bool(found) and found[0][0] == "pending"
+
+    def pending(self) -> list[Record]:
+        """The records that are pending, oldest first."""
+        return [row.record for row in self.all() if row.status == "pending"]
+
+    def events(self, gate_id: str | None = None) -> list[AuditEvent]:
+        """The log, oldest first, of all gates or of one."""
+        where, values = ((), ()) if gate_id is None else (("gate_id = {}",), (gate_id,))
+        rows = self._connection.query(
+            "SELECT gate_id, event_type, principal, timestamp, comment, metadata "
+            f"FROM {self._sql.name(GATE_AUDIT_LOG)}{self._sql.where(GATE_AUDIT_LOG, *where)} ORDER BY id",
+            self._sql.parameters(GATE_AUDIT_LOG, *values),
+        )
+        found = (_event(row) for row in rows)
+        return [event for event in found if event is not None]
+
+    def _row(self, row: tuple[Any, ...]) -> GateRow:
+        gate_id, prompt, allow, timeout, on_reject, status, created, deadline, resolved, by, comment, *noted = row
+        name, place, attempt, host, process, outside, seen = noted
+        opened = _when(created) or self._clock.now()
+        ends = _when(deadline) or opened
+        allowed = _json(allow)
+        request = GateRequest(
+            str(gate_id),
+            str(name or gate_id),
+            str(prompt),
+            tuple(map(str, allowed)) if isinstance(allowed, list) else ("user",),
+            (ends - opened).total_seconds(),
+            str(timeout),
+            str(on_reject),
+            attempt=int(attempt or 1),
+            at=str(place or ""),
+        )
+        local = host == this_host()
+        record = Record(
+            self._sql.run_id, request, opened, ends, str(process or "") if local else "", outside in (None, 1), local
+        )
+        return GateRow(record, str(status), _when(resolved), by, str(comment or ""), bool(seen))
+
+    # ------------------------------------------------------------ writing, in a transaction
+
+    def open(self, record: Record) -> None:
+        """Write a pending record, in place of the same one before `retry`."""
+        request = record.request
+        if self._sql.dialect.shared:
+            self._connection.execute(*self._sql.ensure_run())
+        self._connection.execute(
+            self._sql.upsert(GATES),
+            self._sql.row(
+                GATES,
+                *(request.id, None, request.prompt, json.dumps(list(request.allow)), request.timeout_text),
+                *(request.on_reject, "pending", time_text(record.created_at), time_text(record.timeout_at)),
+                *(None, None, None),
+            ),
+        )
+        self.note(record)
+
+    def note(self, record: Record) -> None:
+        """Write which process waits at a record now."""
+        request = record.request
+        noted = (request.id, request.name, request.at, request.attempt, this_host(), record.process)
+        row = self._sql.row(X_GATES, *noted, int(record.outside), 0)
+        self._connection.execute(self._sql.upsert(X_GATES), row)
+
+    def decide(self, gate_id: str, decision: GateDecision, now: datetime, *, pending: bool = True) -> bool:
+        """Set a decision if the gate is pending; without `pending` in any case. Returns whether it was set."""
+        conditions = ("id = {}", "status = 'pending'") if pending else ("id = {}",)
+        mark = self._sql.dialect.placeholder
+        changed = self._connection.execute(
+            f"UPDATE {self._sql.name(GATES)} SET status = {mark}, resolved_at = {mark}, resolved_by = {mark}, "
+            f"resolution_comment = {mark}{self._sql.where(GATES, *conditions)}",
+            (
+                *(decision.status, time_text(now), decision.by, decision.comment or None),
+                *self._sql.parameters(GATES, gate_id),
+            ),
+        )
+        return changed == 1
+
+    def reopen(self, gate_id: str) -> None:
+        """Take back a decision that does not count."""
+        self._connection.execute(
+            f"UPDATE {self._sql.name(GATES)} SET status = 'pending', resolved_at = NULL, resolved_by = NULL, "
+            f"resolution_comment = NULL{self._sql.where(GATES, 'id = {}')}",
+            self._sql.parameters(GATES, gate_id),
+        )
+
+    def mark_seen(self, gate_id: str) -> None:
+        """Write that the run knows of the decision."""
+        self._connection.execute(
+            f"UPDATE {self._sql.name(X_GATES)} SET seen = 1{self._sql.where(X_GATES, 'gate_id = {}')}",
+            self._sql.parameters(X_GATES, gate_id),
+        )
+
+    def log(self, event: AuditEvent) -> None:
+        values: tuple[Value, ...] = (event.gate_id, event.event_type, event.principal, event.comment or None)
+        row = (*values, time_text(event.timestamp), json.dumps(dict(event.metadata)))
+        self._connection.execute(self._sql.insert(GATE_AUDIT_LOG), self._sql.row(GATE_AUDIT_LOG, *row))
+
+    def accept(self, record: Record) -> GateDecision | None:
+        """The decision that somebody else has set, checked and logged; None if the record is pending (again).
+
+        One that came too late is a timeout. An approval by a principal who may not approve, and any claim to be the
+        run itself, are taken back. What has no row in the log gets one: `source: sql`.
+        """
+        found = self.all(record.id, lock=True)
+        if not found:
+            raise DatabaseError(NO_LONGER_THERE)
+        row, now = found[0], self.now()
+        if row.status == "pending":
+            return None
+        event = self._logged(row)
+        source = str(event.metadata.get("source") or "sql") if event is not None else "sql"
+        status, by = cast("Status", row.status), row.resolved_by or "user"
+        if row.seen:
+            return GateDecision(status, by, row.comment, source=None if by == SYSTEM else source)
+        if status == "timeout" or (row.resolved_at or now) > record.timeout_at:
+            decision = GateDecision("timeout", SYSTEM)
+            self.decide(record.id, decision, now, pending=False)
+            self.log(decision_event(record, decision, now))
+        elif why := unclaimable(by) or (approval(record.request, by) if status == "approved" else None):
+            self.reopen(record.id)
+            self.log(AuditEvent(record.id, "ignored", SYSTEM, now, "", {"reason": why, "source": source}))
+            return None
+        else:
+            decision = GateDecision(status, by, row.comment, source=source)
+            if event is None:
+                self.log(decision_event(record, decision, row.resolved_at or now))
+        self.mark_seen(record.id)
+        return decision
+
+    def _logged(self, row: GateRow) -> AuditEvent | None:
+        """The row of the log that belongs to a decision."""
+        for event in reversed(self.events(row.record.id)):
+            if event.event_type == row.status:
+                return event
+            if event.event_type in ("created", "ignored"):
+                return None
+        return None
+
+
+def _event(row: tuple[Any, ...]) -> AuditEvent | None:
+    gate_id, event_type, principal, when, comment, metadata = row
+    data = _json(metadata)
+    time = _when(when)
+    if event_type not in get_args(EventType) or time is None:
+        return None
+    known = data if isinstance(data, Mapping) else {}
+    return AuditEvent(str(gate_id), event_type, str(principal or "user"), time, str(comment or ""), known)
+
+
+def _json(value: object) -> object:
+    """A JSON column, which one database returns as text and another one as what it says."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _when(value: object) -> datetime | None:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC)
+    found = parsed_time(value)
+    if found is None and isinstance(value, str):  # SQLite's own datetime('now'), which is UTC
+        found = parsed_time(f"{value}+00:00")
+    return found

@@ -1,0 +1,265 @@
+"""PostgreSQL: many runs in the schema `openprose` of one database (docs/reference/openprose.md 7.1, 7.8).
+
+`psycopg` (the extra `postgres`) is imported by the first connection. URLs hold passwords: neither they nor messages of
+the driver that quote them leave this module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import re
+import time
+from collections.abc import Generator, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from prose_kernel.storage.database.schema import (
+    OF_A_RUN,
+    POSTGRES,
+    RUN,
+    X_META,
+    Connection,
+    DatabaseError,
+    Dialect,
+    Row,
+    prepare,
+)
+
+if TYPE_CHECKING:
+    import psycopg
+
+HINT: Final = "set OPENPROSE_POSTGRES_URL=postgresql://USER:PASSWORD@HOST:5432/DATABASE in .prose/.env"
+INSTALL: Final = "pip install 'prose_kernel[postgres]'"
+
+_CONNECT_SECONDS: Final = 5
+_STATEMENT_SECONDS: Final = 10
+_SILENT_SECONDS: Final = 12
+"""After these a server that keeps the connection and says nothing is given up. Later than its own limit for a
+statement, which it tells."""
+_PREPARING: Final = 5_760_210
+"""The number of the advisory lock under which tables are made: several first runs may begin at once."""
+
+_URL: Final = re.compile(r"postgres(ql)?(\+\w+)?://")
+_UNREADABLE: Final = "its URL cannot be read; special characters in it are written as %XX"
+
+
+def is_installed() -> bool:
+    """Whether the extra `postgres` is installed; nothing is imported."""
+    return importlib.util.find_spec("psycopg") is not None
+
+
+class PostgresDatabase:
+    """The database that a URL names. Making one opens nothing."""
+
+    dialect: Final[Dialect] = POSTGRES
+    local: Final = False
+    inside: Final = False
+
+    def __init__(self, url: str, run_id: str = "") -> None:
+        self._url = _URL.sub("postgresql://", url, count=1)
+        self._run_id = run_id
+
+    @property
+    def place(self) -> str:
+        """Host, port and database, for people."""
+        parts = self._parts()
+        host = parts.get("host") or "localhost"
+        if not parts or "@" in host:
+            return "an unknown address"
+        port = "" if host.startswith("/") else f":{parts.get('port') or 5432}"
+        return f"{host}{port}/{parts.get('dbname') or parts.get('user') or ''}"
+
+    def connect(self) -> Connection:
+        """Open a connection to the tables, which are made when there are none. Raises `DatabaseError`, and `StateError`
+        for tables of another version."""
+        connection = self.open()
+        try:
+            with connection.alone(_PREPARING):
+                prepare(connection, POSTGRES, f"the database {self.place}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def test(self) -> None:
+        """See that a run can be kept here: the tables are there, or can be made, and this user may write them.
+
+        Raises as `connect` does.
+        """
+        with contextlib.closing(self.connect()) as connection:
+            for table in (RUN, *OF_A_RUN):
+                name = POSTGRES.prefix + table.name
+                may = "SELECT has_table_privilege(%s, 'INSERT')"
+                if connection.query(may, (name,)) != [(True,)]:
+                    raise DatabaseError(f"permission denied for table {table.name}")
+
+    def open(self) -> PostgresConnection:
+        """Open a connection and look at nothing. Raises `DatabaseError`: the extra is missing, the URL means nothing,
+        the server does not answer or does not let this user in."""
+        try:
+            import psycopg
+        except ImportError:
+            raise DatabaseError("the package psycopg is not installed") from None
+        if not _URL.match(self._url):
+            raise DatabaseError("its URL does not begin with postgresql://")
+        if "@" in self._parts().get("host", ""):  # of a password, which then must not be shown
+            raise DatabaseError(_UNREADABLE)
+        try:
+            connection = _class_of_connections().connect(
+                self._url,
+                autocommit=True,
+                connect_timeout=_CONNECT_SECONDS,
+                application_name="prose_kernel",
+                tcp_user_timeout=1000 * _STATEMENT_SECONDS,  # a network that swallows packets is noticed
+                prepare_threshold=None,  # poolers between us and the server may know no prepared statements
+            )
+        except psycopg.ProgrammingError:
+            raise DatabaseError(_UNREADABLE) from None
+        except psycopg.Error as error:
+            raise DatabaseError(self._reason(error), lost=True) from None
+        opened = PostgresConnection(connection, self._reason)
+        opened.execute(f"SET statement_timeout TO '{_STATEMENT_SECONDS}s'")
+        return opened
+
+    def examine(self) -> tuple[str, str | None]:
+        """The version of the server, and that of the tables; None when there are none yet. Raises `DatabaseError`."""
+        with contextlib.closing(self.open()) as connection:
+            server = str(connection.query("SHOW server_version")[0][0]).split()[0]
+            there = {str(name) for (name,) in connection.query(POSTGRES.existing)}
+            if X_META.name not in there:
+                return server, None
+            found = connection.query("SELECT value FROM openprose.x_meta WHERE name = 'schema_version'")
+            return server, str(found[0][0]) if found else None
+
+    def location(self, name: str, execution_id: int | None) -> str:
+        frame = "NULL" if execution_id is None else execution_id
+        where = f"name='{name}', run_id='{self._run_id}', execution_id={frame}"
+        return f"PostgreSQL {self.place} (openprose.bindings, {where})"
+
+    def _parts(self) -> dict[str, str]:
+        try:
+            from psycopg.conninfo import conninfo_to_dict
+
+            return {name: str(value) for name, value in conninfo_to_dict(self._url).items() if value}
+        except Exception:  # no URL, or no driver
+            return {}
+
+    def _reason(self, error: psycopg.Error) -> str:
+        """What the server or the driver says, in one line and without the password."""
+        text = str(error.diag.message_primary or error).split("\n", 1)[0].strip()
+        text = re.sub(r"^(connection (failed|is bad): )?connection to server .*? failed: ", "", text)
+        text = re.sub(r"^(FATAL|ERROR): +|\[Errno -?\d+\] ", "", text)
+        if password := self._parts().get("password"):
+            text = text.replace(password, "…")
+        return text[:1].lower() + text[1:]
+
+
+@functools.cache
+def _class_of_connections() -> type[psycopg.Connection[Any]]:
+    """Connections on which no statement waits for ever: a server that is frozen, or behind a proxy that has lost it,
+    keeps the connection open and answers nothing, and no limit of the server or of TCP ends that."""
+    import psycopg
+
+    class Limited(psycopg.Connection[Any]):
+        def wait(self, gen: Generator[Any, Any, Any], *args: Any, **options: Any) -> Any:
+            return super().wait(self._limited(gen), *args, **options)
+
+        def _limited(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+            """The same conversation with the server; it ends when nothing was ready for too long."""
+            heard = time.monotonic()
+            try:
+                wanted = next(gen)
+                while True:
+                    ready = yield wanted
+                    now = time.monotonic()
+                    if ready:
+                        heard = now
+                    elif now - heard > _SILENT_SECONDS:
+                        self.pgconn.finish()
+                        raise psycopg.OperationalError("the server does not answer")
+                    wanted = gen.send(ready)
+            except StopIteration as end:
+                return end.value
+
+    return Limited
+
+
+class PostgresConnection:
+    """A `Connection` that any thread may use, one at a time."""
+
+    def __init__(self, connection: psycopg.Connection[Any], reason: Any) -> None:
+        self._connection = connection
+        self._reason = reason
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        with self._in_words(), self._connection.transaction():
+            yield
+
+    def execute(self, statement: str, parameters: Row = ()) -> int:
+        with self._in_words():
+            changed: int = self._connection.execute(statement, parameters or None).rowcount
+        return changed
+
+    def executemany(self, statement: str, rows: Iterable[Row]) -> None:
+        with self._in_words(), self._connection.cursor() as cursor:
+            cursor.executemany(statement, rows)
+
+    def query(self, statement: str, parameters: Row = ()) -> list[tuple[object, ...]]:
+        with self._in_words():
+            rows: list[tuple[object, ...]] = self._connection.execute(statement, parameters or None).fetchall()
+        return rows
+
+    @contextlib.contextmanager
+    def alone(self, number: int) -> Iterator[None]:
+        """Nobody else is inside with the same number, on any connection to this database."""
+        self.execute("SELECT pg_advisory_lock(%s)", (number,))
+        try:
+            yield
+        finally:
+            with contextlib.suppress(DatabaseError):  # the lock ends with a lost connection
+                self.execute("SELECT pg_advisory_unlock(%s)", (number,))
+
+    def listen(self, channel: str) -> PostgresListening:
+        """Use this connection for nothing but waiting for notifications."""
+        self.execute(f"LISTEN {channel}")
+        return PostgresListening(self._connection)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @contextlib.contextmanager
+    def _in_words(self) -> Iterator[None]:
+        import psycopg
+
+        try:
+            yield
+        except psycopg.Error as error:
+            lost = self._connection.closed or isinstance(error, psycopg.OperationalError)
+            raise DatabaseError(self._reason(error), lost=bool(lost)) from None
+
+
+class PostgresListening:
+    """Notifications: `fileno` becomes readable when there are any, `drain` takes them and tells whether the connection
+    is still good."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+
+    def fileno(self) -> int:
+        return int(self._connection.fileno())
+
+    def drain(self) -> bool:
+        import psycopg
+
+        try:
+            self._connection.pgconn.consume_input()
+            while self._connection.pgconn.notifies() is not None:
+                pass
+        except psycopg.Error:
+            return False
+        return True
+
+    def close(self) -> None:
+        self._connection.close()

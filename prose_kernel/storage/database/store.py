@@ -1,0 +1,140 @@
+"""The `Store` port in a database (openprose.md 7.7, 7.8)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from msgspec import structs
+
+from prose_kernel.errors import StateError
+from prose_kernel.runtime.ports import Binding, Key
+from prose_kernel.runtime.values import Reference
+from prose_kernel.storage import bindings, layout
+from prose_kernel.storage.database.schema import DatabaseError
+from prose_kernel.storage.database.writes import DatabaseWrites, RowKey
+from prose_kernel.storage.home import StoreAtHome
+
+_LIKE_AN_ITERATION: Final = re.compile(r".*__i\d+")
+
+
+class DatabaseStore(StoreAtHome):
+    """Keeps the bindings of a run, or of one call of an imported program, as rows of a table.
+
+    The name in a row is that of the variable, behind it `__i{index}` for each parallel iteration around it (7.4),
+    before it the directory names of the imported programs' calls: `local--tidy.report`. The copy of the program,
+    memories of agents and large values are files in the directory of the run.
+    """
+
+    in_files: Final = False
+
+    def __init__(self, writes: DatabaseWrites, *, chain: tuple[str, ...] = (), user_home: Path | None = None) -> None:
+        super().__init__(writes.home, chain, user_home)
+        self.writes = writes
+        self._prefix = prefix(chain)
+        self._calls = layout.CallNames(ignore_case=True)
+
+    @property
+    def by_value(self) -> bool:
+        """Whether context is passed by value: only if there is no place for the database."""
+        return self.writes.unavailable is not None
+
+    @property
+    def lost(self) -> str | None:
+        reason = self.writes.unavailable
+        return None if reason is None else f"{reason}; this run is kept in memory"
+
+    def nested(self, handle: str, slug: str, source: str, number: int = 1) -> DatabaseStore:
+        """Return the store of an imported program's call; its text is kept as in the filesystem backend (6.5)."""
+        chain = (*self.chain, self._calls(handle, slug, number))
+        self.home.pending.put(str(self.home.paths_of(chain).program), source)
+        self.writes.sources[chain] = hashlib.sha256(source.encode("utf-8", "replace")).hexdigest()
+        return DatabaseStore(self.writes, chain=chain, user_home=self._user_home)
+
+    # ------------------------------------------------------------ bindings
+
+    def put(self, binding: Binding) -> None:
+        """Store a binding at the next flush. A reference is read now, because its binding may change."""
+        if isinstance(binding.value, Reference):
+            binding = structs.replace(binding, value=binding.value.read())
+        self.writes.put(self._row(binding.key), binding)
+
+    def read(self, key: Key) -> str:
+        """Return the stored text of a binding, flushed or not. Raises `StateError` if it cannot be read."""
+        row = self._row(key)
+        pending = self.writes.get(row)
+        if pending is not None:
+            return bindings.body(pending.value)
+        try:
+            found = self.writes.read(row)
+            reason = "there is no such binding"
+        except (DatabaseError, OSError) as error:
+            found, reason = None, getattr(error, "strerror", None) or str(error)
+        if found is None:
+            raise StateError(f"'{key.name}' could not be read: {reason}", details={"binding": key.name})
+        return found
+
+    def watch(self, key: Key) -> Callable[[], bool]:
+        """No session can write here: its reply is its answer, and the run writes the row (5.10, 7.2)."""
+        return lambda: False
+
+    def target(self, binding: Binding) -> None:
+        """Return None: sessions reply with their answer."""
+
+    def location(self, key: Key, within: tuple[str, ...] = ()) -> str:
+        name, frame = self._row(key)
+        return self.writes.database.location(f"{self._prefix}{prefix(within)}{name.removeprefix(self._prefix)}", frame)
+
+    def _row(self, key: Key) -> RowKey:
+        name = key.name
+        if "__i" in name and _LIKE_AN_ITERATION.fullmatch(name):
+            name += "~"  # `x__i0` itself, and not `x` in iteration 0
+        if key.iterations:
+            name += "".join(f"__i{index}" for index in key.iterations)
+        return f"{self._prefix}{name}", key.execution_id
+
+    # ------------------------------------------------------------ the run
+
+    def start(self, program: str) -> None:
+        self.home.start(program)
+        self.writes.set_run(program_source=self.writes.clean(program))
+
+    def record_source(self, text: str) -> None:
+        self.writes.add_source(self.home.record_source(text))
+
+    def trace_text(self) -> str:
+        try:
+            run, rows = self.writes.run_row(), self.writes.trace_rows()
+        except DatabaseError:
+            return ""
+        if run is None:
+            return ""
+        lines = [f"# run:{self.home.run_id} {run[0] or ''}".rstrip(), ""]
+        for (metadata,) in rows:
+            found = json.loads(metadata) if isinstance(metadata, str) else metadata
+            if isinstance(found, dict) and "line" in found and not found.get("program"):
+                lines.append(str(found["line"]))
+        return "\n".join([*lines, ""])
+
+    def restart(self) -> None:
+        self.home.restart()
+        self.writes.restart()
+
+    def hold(self, held: bool) -> None:
+        self.writes.hold(held)
+
+    async def flush(self) -> None:
+        """Write everything put so far in one transaction. Raises `StateError` (E219) naming the binding."""
+        await self.writes.flush()
+
+    def close(self) -> None:
+        self.writes.close()
+
+
+def prefix(chain: tuple[str, ...]) -> str:
+    """What stands before a name of an imported program's call in a row."""
+    return "".join(f"{name}." for name in chain)

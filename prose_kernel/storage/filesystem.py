@@ -1,0 +1,146 @@
+"""The filesystem backend: the `Store` port in a directory (openprose.md 6.5, 7.1, 7.2, 7.4)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from msgspec import structs
+
+from prose_kernel.access import plain_files
+from prose_kernel.errors import StateError
+from prose_kernel.runtime.ports import Binding, Key, Target
+from prose_kernel.runtime.values import Reference
+from prose_kernel.storage import bindings, layout
+from prose_kernel.storage.home import RunHome, StoreAtHome
+
+_YOUNG: Final = 1_000_000_000
+"""Nanoseconds within which two writes might get the same time stamp."""
+
+
+class FilesystemStore(StoreAtHome):
+    """Keeps the bindings of a run, or of one call of an imported program, in the directory of the run.
+
+    The first flush after `put` creates that directory.
+    """
+
+    in_files: Final = True
+
+    def __init__(self, home: RunHome, *, user_home: Path | None = None, ignore_case: bool | None = None) -> None:
+        super().__init__(home, (), user_home)
+        self._ignore_case = layout.ignores_case(home.state_dir) if ignore_case is None else ignore_case
+        self._place(home.paths, ())
+
+    def _place(self, paths: layout.RunPaths, chain: tuple[str, ...]) -> None:
+        self.paths = paths
+        self.chain = chain
+        self._bindings = f"{paths.bindings}{os.sep}"
+        self._names = layout.FileNames(ignore_case=self._ignore_case)
+        self._calls = layout.CallNames(ignore_case=self._ignore_case)
+
+    @property
+    def directory(self) -> Path:
+        """The directory of the run or of the imported program's call; it may not exist yet."""
+        return self.paths.directory
+
+    @property
+    def by_value(self) -> bool:
+        """Whether context is passed by value: only if the directory cannot be written."""
+        return self.home.unavailable is not None
+
+    @property
+    def lost(self) -> str | None:
+        reason = self.home.unavailable
+        return None if reason is None else f"{reason}; this run is kept in memory"
+
+    def nested(self, handle: str, slug: str, source: str, number: int = 1) -> FilesystemStore:
+        """Return the store of an imported program's call, `imports/{handle}--{slug}[--number]` (6.5)."""
+        name = self._calls(handle, slug, number)
+        store = object.__new__(FilesystemStore)
+        store.home, store._user_home, store._ignore_case = self.home, self._user_home, self._ignore_case
+        store._place(self.paths.imported(name), (*self.chain, name))
+        self.home.pending.put(str(store.paths.program), source)
+        return store
+
+    # ------------------------------------------------------------ bindings
+
+    def put(self, binding: Binding) -> None:
+        """Store a binding at the next flush. A reference is read now, because its binding may change."""
+        if isinstance(binding.value, Reference):
+            binding = structs.replace(binding, value=binding.value.read())
+        self.home.pending.put(self._path(binding.key), binding)
+
+    def read(self, key: Key) -> str:
+        """Return the stored text of a binding, flushed or not. Raises `StateError` if it cannot be read."""
+        path = self._path(key)
+        pending = self.home.pending.get(path)
+        if isinstance(pending, Binding):
+            return bindings.body(pending.value)
+        try:
+            return bindings.value_of(plain_files.read(path, plain_files.HUGE).decode("utf-8", "replace"))
+        except OSError as error:
+            reason = "there is no such binding" if isinstance(error, FileNotFoundError) else str(error.strerror).lower()
+            raise StateError(f"'{key.name}' could not be read: {reason}", details={"binding": key.name}) from None
+
+    def watch(self, key: Key) -> Callable[[], bool]:
+        """Compare size, time and inode of the binding's file.
+
+        The time stamp of a very young file is set back, because the next write might otherwise get the same one.
+        """
+        path = self._path(key)
+        before = _stamp(path)
+        return lambda: _stamp(path) not in (None, before)
+
+    def location(self, key: Key, within: tuple[str, ...] = ()) -> str:
+        if not within:
+            return self.home.shown(Path(self._path(key)))
+        inner = self.home.paths_of((*self.chain, *within))
+        return self.home.shown(inner.bindings / layout.FileNames(ignore_case=self._ignore_case)(key))
+
+    def target(self, binding: Binding) -> Target | None:
+        """Return the file that a session writes itself; None if the directory cannot be written."""
+        if self.by_value:
+            return None
+        return Target(binding.key.name, self.location(binding.key), bindings.header(binding))
+
+    def _path(self, key: Key) -> str:
+        return f"{self._bindings}{self._names(key)}"
+
+    # ------------------------------------------------------------ the run
+
+    def start(self, program: str) -> None:
+        self.home.start(program)
+
+    def record_source(self, text: str) -> None:
+        self.home.record_source(text)
+
+    def trace_text(self) -> str:
+        return self.home.trace_text()
+
+    def restart(self) -> None:
+        self.home.restart()
+
+    def hold(self, held: bool) -> None:
+        self.home.pending.hold(held)
+
+    async def flush(self) -> None:
+        """Write everything put so far to disk, in one batch. Raises `StateError` (E219) naming the binding."""
+        await self.home.flush()
+
+    def close(self) -> None:
+        """Do nothing: no file is open between two writes."""
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)  # noqa: PTH116 - called for every session
+        changed = found.st_mtime_ns
+        if time.time_ns() - changed < _YOUNG:
+            changed -= _YOUNG
+            os.utime(path, ns=(found.st_atime_ns, changed))
+    except OSError:
+        return None
+    return found.st_size, changed, found.st_ino

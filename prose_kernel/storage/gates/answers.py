@@ -1,0 +1,156 @@
+"""What a person says to a gate, beforehand or when asked, and how they are asked (docs/reference/openprose.md 5.10)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from prose_kernel.errors import NobodyToAsk, UsageError
+from prose_kernel.runtime import forms
+from prose_kernel.runtime.forms import Button, Field, Form
+from prose_kernel.runtime.ports import GateDecision, GateRequest
+from prose_kernel.storage.gates.records import SYSTEM, approval, unclaimable
+
+if TYPE_CHECKING:
+    from prose_kernel.runtime.services import Asker
+from prose_kernel.runtime.text import escaped, escaped_lines
+
+_WORDS: Final[Mapping[str, Literal["approved", "rejected"]]] = {
+    "approve": "approved",
+    "approved": "approved",
+    "yes": "approved",
+    "y": "approved",
+    "reject": "rejected",
+    "rejected": "rejected",
+    "no": "rejected",
+    "n": "rejected",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What somebody said to a gate, beforehand or when asked."""
+
+    approved: bool
+    principal: str = "user"
+    comment: str = ""
+
+    @property
+    def status(self) -> Literal["approved", "rejected"]:
+        return "approved" if self.approved else "rejected"
+
+
+def read_answer(text: str) -> Answer | None:
+    """The answer in a line a person typed: a word of 5.10, a comment after a colon. None for anything else."""
+    word, _, comment = text.partition(":")
+    status = _WORDS.get(word.strip().casefold())
+    return None if status is None else Answer(status == "approved", comment=comment.strip())
+
+
+class Prior:
+    """Decisions that a person gave before the gate was reached.
+
+    `every` holds for each instance of a gate name in the run (`--yes`, `--no`). `supplied` looks up the value given for
+    an input of that name (`%input NAME=approve`), which counts when it is one of the accepted words.
+    """
+
+    def __init__(
+        self, every: Mapping[str, bool] | None = None, supplied: Callable[[str], str | None] | None = None
+    ) -> None:
+        self._every = every if every is not None else {}
+        self._supplied = supplied
+        self._next: dict[str, deque[Answer]] = {}
+
+    def give(self, name: str, answer: Answer) -> None:
+        """A decision for the next instance of the gate `name` (`%gate approve|reject NAME`). Raises `UsageError` for a
+        principal that nobody can be."""
+        if why := unclaimable(answer.principal):
+            raise UsageError(why)
+        self._next.setdefault(name, deque()).append(answer)
+
+    def use_up(self, name: str) -> None:
+        """An instance that was decided before has taken its decision."""
+        if waiting := self._next.get(name):
+            waiting.popleft()
+
+    def take(self, name: str) -> Answer | None:
+        """The decision for an instance that opens now; one for the next instance is used up by it."""
+        if waiting := self._next.get(name):
+            return waiting.popleft()
+        if name in self._every:
+            return Answer(self._every[name])
+        given = self._supplied(name) if self._supplied is not None else None
+        return None if given is None else read_answer(given)
+
+
+class Conversation:
+    """Asking one person about one gate; `left` gives the seconds until its deadline."""
+
+    def __init__(
+        self, request: GateRequest, name: str, asker: Asker, source: str, left: Callable[[], float] | None = None
+    ) -> None:
+        self._request = request
+        self._name = name
+        self._asker = asker
+        self._source = source
+        self._left = left
+        self._asking = False
+
+    async def hold(self) -> GateDecision:
+        """Ask until there is an answer that counts."""
+        turn = getattr(self._asker, "turn", contextlib.nullcontext)
+        async with turn():
+            self._asking = True
+            prompt, note = question(self._name, self._request), terms(self._request)
+            while True:
+                try:
+                    answer = read_answer(await forms.ask(self._asker, prompt, self._form(note)))
+                except EOFError:
+                    return self._answered(GateDecision("rejected", "user", source=self._source))
+                except NobodyToAsk:
+                    return self._answered(GateDecision("rejected", SYSTEM, reason="nobody"))
+                if answer is None:
+                    prompt = "please answer approve or reject, with a comment after a colon if you like: "
+                elif answer.approved and answer.principal not in self._request.allow:
+                    note = refusal(self._name, self._request, answer.principal)
+                    prompt = f"{note}\napprove or reject? "
+                else:
+                    return self._answered(
+                        GateDecision(answer.status, answer.principal, answer.comment, source=self._source)
+                    )
+
+    def _form(self, note: str) -> Form:
+        buttons = Button("Approve", "approve", ": "), Button("Reject", "reject", ": ")
+        title, reason = f"gate {escaped(self._name)}", Field("Reason (optional)")
+        return Form("gate", title, buttons, reason, escaped_lines(self._request.prompt), note, left=self._left)
+
+    def _answered(self, decision: GateDecision) -> GateDecision:
+        self._asking = False
+        return decision
+
+    def withdraw(self, decision: GateDecision) -> None:
+        """Tell the person that their answer is not needed any more."""
+        if not self._asking:
+            return
+        if decision.status == "timeout":
+            self._asker.show(f"gate {self._name} timed out after {self._request.timeout_text}")
+        else:
+            self._asker.show(f"gate {self._name}: already {decision.status} by {decision.decided_by}")
+
+
+def question(name: str, request: GateRequest) -> str:
+    """What a person is shown: the prompt, below it the gate, who may decide (unless anybody), the timeout."""
+    return f"{escaped_lines(request.prompt)}\ngate {escaped(name)}, {terms(request)}\napprove or reject? "
+
+
+def terms(request: GateRequest) -> str:
+    """Who may decide, unless anybody, and for how long."""
+    allow = "" if request.allow == ("user",) else f"allow {escaped(', '.join(request.allow)) or 'nobody'}, "
+    return f"{allow}timeout {request.timeout_text}"
+
+
+def refusal(name: str, request: GateRequest, principal: str) -> str:
+    return f"gate {name}: {approval(request, principal)}"

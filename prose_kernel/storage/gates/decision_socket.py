@@ -1,0 +1,219 @@
+"""The socket of a run on which somebody outside lists and decides its gates (docs/reference/openprose.md 5.10, 5.11).
+
+The run listens while a gate of it is open. One connection carries one request and one answer, each a line of JSON:
+
+    {"ask": "list"}                                        -> {"gates": [{"id": "release", "prompt": ...}]}
+    {"ask": "decide", "gate": "release", "created_at": ...,
+     "attempt": 1, "decision": "approved", "principal": "user", "comment": ""} -> {"ok": true} or {"refused": "..."}
+
+The socket file is private to the user (0600, in the run's own `gates/` directory). Whoever connects is looked at
+before a decision counts (`peers.py`), and the client looks at the run in the same way: a program that puts a socket
+of its own in this place must not be able to tell a person "approved". A program that holds many connections open, or
+sends and reads slowly, delays neither the run nor other deciders: the oldest connection that has not sent its request
+gives way to a new one, and the end of the last gate ends them all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from prose_kernel.access.peers import Insider, PeerRefused, is_marked, peer_of, refuse_insiders
+from prose_kernel.storage.gates.records import json_object
+
+NAME: Final = "decisions.sock"
+_LONGEST: Final = 100
+"""Bytes of a socket's path that every system takes (108 on Linux, 104 on macOS)."""
+
+_LIMIT: Final = 65_536
+_LONGEST_ANSWER: Final = 256 * _LIMIT
+_SECONDS: Final = 10.0
+_MOST: Final = 100
+"""Connections at a time."""
+
+Answering = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, object]]]
+Inspect = Callable[[int], None]
+
+
+class DecisionServer:
+    """Listens in the directory `gates/` of a run while at least one gate is open. All calls in one event loop.
+
+    `answer` gets a request and returns what is sent back. `started` tells whether the run's engine started a session or
+    group. `inspect` replaces the look at who connects.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        answer: Answering,
+        started: Callable[[int], bool],
+        inspect: Inspect | None = None,
+    ) -> None:
+        self._place = directory / NAME
+        self._answer = answer
+        self._inspect = inspect or (lambda pid: refuse_insiders(pid, started))
+        self._server: asyncio.AbstractServer | None = None
+        self._users = 0
+        self._silent: dict[asyncio.Task[Any], None] = {}  # connections without a request, the oldest first
+        self._heard: set[asyncio.Task[Any]] = set()
+
+    async def acquire(self) -> None:
+        """A gate has opened. Raises `OSError` when the system refuses the socket; then, and when the call is cancelled,
+        nothing is left of it."""
+        if self._users:
+            self._users += 1
+            return
+        with _short(self._place) as place:
+            listening = _listen(place)
+            self._users = 1
+            # Does not pause before it listens, so that the server is known whenever the call is cancelled.
+            self._server = await asyncio.start_unix_server(
+                self._serve, sock=listening, limit=_LIMIT, start_serving=False
+            )
+        try:
+            await self._server.start_serving()
+        except BaseException:
+            await self.release()
+            raise
+
+    async def release(self) -> None:
+        """A gate is over; the last one closes the socket. Whoever has been heard gets an answer first."""
+        self._users -= 1
+        server = self._server
+        if self._users == 0 and server is not None:
+            self._server = None
+            server.close()
+            with contextlib.suppress(OSError):
+                self._place.unlink(missing_ok=True)
+            for connection in tuple(self._silent):
+                connection.cancel()
+            if self._heard:
+                await asyncio.wait(self._heard, timeout=_SECONDS)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        writer.transport.set_write_buffer_limits(0)  # so that `drain` waits until all of it is in the system's buffer
+        try:
+            if not self._admit(task):
+                return
+            async with asyncio.timeout(_SECONDS):
+                request = json_object(await reader.readline())
+                self._silent.pop(task, None)
+                self._heard.add(task)
+                said = await self._answered(request, writer.get_extra_info("socket"))
+                writer.write(json.dumps(dict(said)).encode() + b"\n")
+                await writer.drain()
+        except (OSError, TimeoutError, ValueError):
+            pass  # it went away, was too slow, or sent no line
+        finally:
+            self._silent.pop(task, None)
+            self._heard.discard(task)
+            writer.transport.abort()
+
+    def _admit(self, task: asyncio.Task[Any]) -> bool:
+        """Whether there is room for a new connection, if need be that of the oldest one that has said nothing yet."""
+        if self._users == 0:
+            return False
+        if len(self._silent) + len(self._heard) >= _MOST:
+            oldest = next(iter(self._silent), None)
+            if oldest is None:
+                return False
+            del self._silent[oldest]
+            oldest.cancel()
+        self._silent[task] = None
+        return True
+
+    async def _answered(self, request: dict[str, Any], transport: Any) -> Mapping[str, object]:
+        try:
+            # a descriptor of its own: the look at the process table happens in a thread
+            with transport.dup() as connection:
+                await asyncio.to_thread(self._look, connection, request.get("ask") == "decide")
+        except PeerRefused as refused:
+            return {"refused": str(refused), "inside": isinstance(refused, Insider)}
+        return await self._answer(request)
+
+    def _look(self, connection: socket.socket, decides: bool) -> None:
+        with peer_of(connection) as pid:
+            if decides:
+                self._inspect(pid)
+
+
+def ask(directory: Path, request: Mapping[str, object]) -> dict[str, Any] | None:
+    """Ask the run whose `gates/` directory this is; None when no run listens there, or it does not answer.
+
+    Raises `PeerRefused` when what listens there is not a run.
+    """
+    until = time.monotonic() + 2 * _SECONDS
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            with _short(directory / NAME) as place:
+                _connect(connection, place, until)
+            with peer_of(connection) as pid:
+                if is_marked(pid):
+                    raise PeerRefused("what listens in the place of the run was started by a run")
+            connection.sendall(json.dumps(dict(request)).encode() + b"\n")
+            said = b""
+            while not said.endswith(b"\n") and len(said) < _LONGEST_ANSWER:
+                connection.settimeout(max(until - time.monotonic(), 0.001))
+                if not (piece := connection.recv(_LIMIT)):
+                    break
+                said += piece
+        except OSError:
+            return None
+    return json_object(said) or None
+
+
+def _connect(connection: socket.socket, place: str, until: float) -> None:
+    """Connect, also to a run that others keep busy: then the system takes the connection only after a while."""
+    connection.settimeout(2 * _SECONDS)
+    while True:
+        try:
+            return connection.connect(place)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(0.02)
+
+
+def _listen(place: str) -> socket.socket:
+    listening = socket.socket(socket.AF_UNIX)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            Path(place).unlink()  # a link, a file, or the socket of a process that was killed
+        os.fchmod(listening.fileno(), 0o600)  # on Linux the file gets it; elsewhere the look at the peer's user decides
+        listening.bind(place)
+        listening.listen(128)
+        listening.setblocking(False)
+    except BaseException:
+        listening.close()
+        raise
+    return listening
+
+
+@contextlib.contextmanager
+def _short(place: Path) -> Iterator[str]:
+    """A path to the same file that is short enough for a socket."""
+    text = str(place.absolute())
+    if len(os.fsencode(text)) <= _LONGEST:
+        yield text
+    elif sys.platform == "linux" and Path("/proc/self/fd").is_dir():
+        directory = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield f"/proc/self/fd/{directory}/{place.name}"
+        finally:
+            os.close(directory)
+    else:
+        with tempfile.TemporaryDirectory(prefix="prose-") as above:
+            link = Path(above) / "g"
+            link.symlink_to(place.parent.absolute())
+            yield str(link / place.name)

@@ -1,0 +1,336 @@
+"""Gates decided from a second process: what `prose gates` and `prose gate …` do (docs/reference/openprose.md 5.10, 8).
+
+Everything here returns data; the command line prints it. What is refused raises `GateRefused` (exit status 1), what was
+asked in a way that has no single meaning raises `UsageError` (2). A run that waits on this machine is asked over its
+socket, and what it says counts: its files are read only to find it, and to name the gates of runs that are gone. A
+gate in a database whose run cannot be reached so, because it is on another machine, is decided there, by the step with
+which anybody decides it by SQL.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Literal
+
+from prose_kernel.access import peers
+from prose_kernel.errors import GateRefused, UsageError
+from prose_kernel.runtime.ports import Clock, GateDecision
+from prose_kernel.storage import layout
+from prose_kernel.storage.database.gate_records import DatabaseGates, runs_with_gates
+from prose_kernel.storage.database.postgres import PostgresDatabase
+from prose_kernel.storage.database.schema import DatabaseError
+from prose_kernel.storage.database.sqlite import FILE, SqliteDatabase, read_only
+from prose_kernel.storage.gates.decision_socket import ask
+from prose_kernel.storage.gates.file_records import FileRecords
+from prose_kernel.storage.gates.records import AuditEvent, Record, approval, record_data, record_of, unclaimable
+
+Verb = Literal["approve", "reject"]
+_STATUS: Final[Mapping[Verb, Literal["approved", "rejected"]]] = {"approve": "approved", "reject": "rejected"}
+
+How = Literal["here", "in the database", "at the run", "unreachable", "gone"]
+"""How a pending gate can be decided: by `prose gate`, which asks its run or writes to its database, only where its run
+asks, not while its run does not answer, or not any more."""
+
+_LONGEST_COMMENT: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class PendingGate:
+    """One line of `prose gates`: times in UTC, `command` approves it, `how` tells whether it can."""
+
+    run: str
+    id: str
+    name: str
+    prompt: str
+    allow: tuple[str, ...]
+    opened: datetime
+    deadline: datetime
+    command: str
+    how: How = "here"
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What `prose gate approve|reject` did."""
+
+    run: str
+    id: str
+    status: Literal["approved", "rejected"]
+    principal: str
+    comment: str
+
+
+def pending_gates(
+    state_dir: Path, clock: Clock, run: str | None = None, postgres: PostgresDatabase | None = None
+) -> list[PendingGate]:
+    """The pending gates of one run, or of all runs of the workspace that have any, oldest run first.
+
+    `postgres` is where runs of other machines are found too. A gate whose deadline has passed is not listed: nobody can
+    approve it any more. Raises `GateRefused` for an unknown run.
+    """
+    now = clock.now()
+    return [
+        PendingGate(
+            record.run,
+            record.spelled,
+            record.request.name,
+            record.request.prompt,
+            record.request.allow,
+            record.created_at,
+            record.timeout_at,
+            records.command(record),
+            how,
+        )
+        for records in _runs(state_dir, clock, run, postgres)
+        for record, how in _pending(records)
+        if record.timeout_at > now
+    ]
+
+
+def damaged_records(
+    state_dir: Path, clock: Clock, run: str | None = None, postgres: PostgresDatabase | None = None
+) -> list[tuple[str, str]]:
+    """What could not be read among the gate records, each as run and file."""
+    runs = _runs(state_dir, clock, run, postgres)
+    return [(records.run_id, name) for records in runs for name in records.damaged()]
+
+
+def resolve_gate(
+    state_dir: Path,
+    verb: Verb,
+    gate: str,
+    run: str | None = None,
+    *,
+    clock: Clock,
+    environment: Mapping[str, str],
+    principal: str = "user",
+    comment: str = "",
+    postgres: PostgresDatabase | None = None,
+) -> Resolution:
+    """Approve or reject a pending gate, named by its record id, or by the gate name when one pending record has it.
+
+    The run decides, and looks at the process that asks. `environment` is that of the command: with the mark of a
+    running job (`PROSE_JOB`) in it the run is not even asked. Raises `GateRefused` and `UsageError`.
+    """
+    if peers.MARK in environment:
+        raise _from_inside()
+    if len(comment) > _LONGEST_COMMENT:
+        raise UsageError(f"a comment may have {_LONGEST_COMMENT:,} characters, this one has {len(comment):,}")
+    records, record, how = _find_pending(_runs(state_dir, clock, run, postgres, gate), gate)
+    if how == "gone":
+        raise GateRefused(
+            f"run {record.run} has ended: nobody waits at gate {record.spelled}", hint="start the program again"
+        )
+    if how == "at the run":
+        raise GateRefused(
+            f"gate {record.spelled} of run {record.run} takes no decision from outside",
+            hint="this run accepts answers only at its own prompt",
+        )
+    if how == "unreachable":
+        _ask(records, {"ask": "list"})  # says who stands in its place
+        raise _silent(records)
+    if how == "in the database" and isinstance(records, DatabaseGates):
+        return _decide(records, record, _STATUS[verb], principal, comment)
+    said = _ask(
+        records,
+        {
+            "ask": "decide",
+            "gate": record.id,
+            "created_at": record_data(record)["created_at"],
+            "attempt": record.request.attempt,
+            "decision": _STATUS[verb],
+            "principal": principal,
+            "comment": comment,
+        },
+    )
+    if said is not None and said.get("ok") is True:
+        return Resolution(record.run, record.spelled, _STATUS[verb], principal, comment)
+    if said is not None and said.get("inside"):
+        raise _from_inside(str(said.get("refused")))
+    if said is not None and said.get("refused"):
+        claim = verb == "approve" and principal not in record.request.allow and record.request.allow
+        raise GateRefused(str(said["refused"]), hint="--as NAME names the principal who decides" if claim else None)
+    event = records.last_event(record.id)
+    if said is None and (event is None or event.event_type == "created"):
+        raise _silent(records)
+    raise _already(records, record.id)
+
+
+def _decide(
+    records: DatabaseGates, record: Record, status: Literal["approved", "rejected"], principal: str, comment: str
+) -> Resolution:
+    """Decide a gate whose run is out of reach by the step that counts for everybody; the look at who asks is ours."""
+    if peers.is_marked() or (record.local and peers.descends_from(record.process)):
+        raise _from_inside()
+    if why := unclaimable(principal):
+        raise GateRefused(why)
+    if status == "approved" and (why := approval(record.request, principal)):
+        claim = "--as NAME names the principal who decides" if record.request.allow else None
+        raise GateRefused(f"gate {record.spelled}: {why}", hint=claim)
+    try:
+        if records.decide(record, GateDecision(status, principal, comment, source="cli")):
+            return Resolution(record.run, record.spelled, status, principal, comment)
+    except DatabaseError as error:
+        raise GateRefused(f"gate {record.spelled} could not be decided: {error}") from None
+    raise _already(records, record.id)
+
+
+def gate_log(
+    state_dir: Path, gate: str, run: str | None = None, *, clock: Clock, postgres: PostgresDatabase | None = None
+) -> list[AuditEvent]:
+    """The events of one gate, oldest first, named as for `resolve_gate`.
+
+    A gate name means all its records. Without `run` exactly one run may have such a gate.
+    """
+    found: list[tuple[str, list[AuditEvent]]] = []
+    for records in _runs(state_dir, clock, run, postgres, gate):
+        events = records.events()
+        chosen = [event for event in events if event.gate_id == _in_log(gate)]
+        chosen = chosen or [event for event in events if _gate_name(event.gate_id) == _in_log(gate)]
+        if chosen:
+            found.append((records.run_id, chosen))
+    if not found:
+        raise GateRefused(f"no such gate: {gate}")
+    if len(found) > 1:
+        raise UsageError(f"several runs have a gate {gate}: {', '.join(name for name, _ in found)}", hint=_NAME_RUN)
+    return found[0][1]
+
+
+_RECORD_ID: Final = re.compile(r"(__i?[0-9]+)*(--[0-9]+)?$")
+_NAME_RUN: Final = "name the run too, as in: prose gate log RUN GATE"
+
+
+def _runs(
+    state_dir: Path, clock: Clock, run: str | None, postgres: PostgresDatabase | None, gate: str | None = None
+) -> list[FileRecords | DatabaseGates]:
+    """The runs below the state directory, and those in the shared database that have gates to list, or the `gate`; or
+    the one of that id."""
+    try:
+        local = _local_runs(state_dir, clock, run)
+    except GateRefused:
+        if postgres is None:
+            raise
+        local = []
+    if postgres is None:
+        return local
+    try:
+        shared = runs_with_gates(postgres, gate, run)
+    except DatabaseError as error:
+        raise GateRefused(f"PostgreSQL {postgres.place} does not answer: {error}") from None
+    if run is not None and not local and not shared:
+        raise GateRefused(f"no such run: {run}")
+    return [*local, *(_in_postgres(postgres, state_dir, name, clock) for name in shared)]
+
+
+def _in_postgres(postgres: PostgresDatabase, state_dir: Path, run: str, clock: Clock) -> DatabaseGates:
+    directory = layout.run_paths(state_dir, Path(run).name).gates
+    return DatabaseGates(postgres.dialect, directory, run, clock, postgres.open, postgres.open)
+
+
+def _local_runs(state_dir: Path, clock: Clock, run: str | None) -> list[FileRecords | DatabaseGates]:
+    runs = layout.runs_directory(state_dir)
+    if run is not None:
+        if Path(run).name != run or not (runs / run).is_dir():
+            raise GateRefused(f"no such run: {run}")
+        return [_in_directory(runs / run, clock)]
+    found = {place.parent for name in ("gates", FILE) for place in runs.glob(f"*/{name}")}
+    return [_in_directory(directory, clock) for directory in sorted(found) if directory.is_dir()]
+
+
+def _in_directory(directory: Path, clock: Clock) -> FileRecords | DatabaseGates:
+    file, gates = directory / FILE, directory / "gates"
+    if not file.is_file():
+        return FileRecords(gates, directory.name, clock)
+    database = SqliteDatabase(file, file.name)
+    return DatabaseGates(database.dialect, gates, directory.name, clock, lambda: read_only(file), database.connect)
+
+
+def _ask(records: FileRecords | DatabaseGates, request: Mapping[str, object]) -> dict[str, object] | None:
+    try:
+        return ask(records.directory, request)
+    except peers.PeerRefused as refused:
+        raise GateRefused(f"run {records.run_id} cannot be asked: {refused}") from None
+
+
+def _pending(records: FileRecords | DatabaseGates) -> list[tuple[Record, How]]:
+    """The gates of a run that wait, by the word of the run where it listens, else by its records."""
+    kept = records.pending()
+    if not kept:
+        return []
+    near = any(record.outside and record.local for record in kept) and records.directory.is_dir()
+    try:
+        said = ask(records.directory, {"ask": "list"}) if near else None
+    except peers.PeerRefused:
+        return [(record, "unreachable") for record in kept]
+    told = said.get("gates") if said is not None else None
+    if isinstance(told, list):
+        live = (record_of(data, records.run_id) for data in told if isinstance(data, dict))
+        return [(record, "here" if record.outside else "at the run") for record in live if record is not None]
+    return [(record, _how(record, isinstance(records, DatabaseGates))) for record in kept]
+
+
+def _how(record: Record, in_database: bool) -> How:
+    """How a gate can be decided whose run does not listen here."""
+    if record.local and not peers.is_alive(record.process):
+        return "gone"
+    if not record.outside:
+        return "at the run"
+    return "in the database" if in_database else "unreachable"
+
+
+def _find_pending(
+    runs: list[FileRecords | DatabaseGates], gate: str
+) -> tuple[FileRecords | DatabaseGates, Record, How]:
+    pending = [(records, *pair) for records in runs for pair in _pending(records)]
+    waiting = [entry for entry in pending if entry[2] != "gone"]
+    pending = waiting if any(gate in (r.spelled, r.request.name) for _, r, _ in waiting) else pending
+    found = [p for p in pending if p[1].spelled == gate] or [p for p in pending if p[1].request.name == gate]
+    if not found:
+        raise _not_pending(runs, gate)
+    if len(found) == 1:
+        return found[0]
+    if len({record.run for _, record, _ in found}) > 1:
+        names = ", ".join(dict.fromkeys(record.run for _, record, _ in found))
+        raise UsageError(f"several runs wait at a gate {gate}: {names}", hint="name the run too: RUN GATE")
+    names = ", ".join(record.spelled for _, record, _ in found)
+    raise UsageError(f"several records of gate {gate} are pending: {names}", hint="name the record")
+
+
+def _not_pending(runs: list[FileRecords | DatabaseGates], gate: str) -> GateRefused:
+    for records in reversed(runs):
+        if records.last_event(_in_log(gate)) is not None:
+            return _already(records, _in_log(gate))
+    return GateRefused(f"no such gate is pending: {gate}", hint="prose gates lists those that are")
+
+
+def _silent(records: FileRecords | DatabaseGates) -> GateRefused:
+    hint = "try again, or answer at the run's own prompt"
+    return GateRefused(f"run {records.run_id} does not answer on its socket", hint=hint)
+
+
+def _already(records: FileRecords | DatabaseGates, gate_id: str) -> GateRefused:
+    event = records.last_event(gate_id)
+    if event is None or event.event_type == "created":
+        return GateRefused(f"already resolved: gate {gate_id}")
+    if event.event_type == "timeout":
+        return GateRefused(f"too late: gate {gate_id} timed out")
+    return GateRefused(f"already resolved: gate {gate_id} was {event.event_type} by {event.principal}")
+
+
+def _from_inside(why: str = "called from inside a run") -> GateRefused:
+    hint = "type the command in a terminal of your own, or answer where the run asks"
+    return GateRefused(f"{why}; nothing that a program starts may decide a gate", hint=hint)
+
+
+def _in_log(gate: str) -> str:
+    """A gate as its records name it: without the module."""
+    return gate.rpartition(":")[2]
+
+
+def _gate_name(gate_id: str) -> str:
+    """The gate name in a record id: `name[__frame][__i0…][--2]`."""
+    return _RECORD_ID.sub("", gate_id)

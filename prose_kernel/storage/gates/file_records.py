@@ -1,0 +1,341 @@
+"""Gate records on disk, and in memory for in-context runs (docs/reference/openprose.md 5.9, 5.11).
+
+Only the process of a run writes its files, in its event loop, so that no lock is needed: a decision from outside comes
+over the socket of the run (`decision_socket.py`). A decision file that somebody else puts there is no decision, unless
+the person who started the run said so (`--gate-files`).
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast, get_args
+
+from prose_kernel.access import plain_files
+from prose_kernel.access.peers import identity
+from prose_kernel.access.plain_files import append, write_whole
+from prose_kernel.errors import StateError
+from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
+from prose_kernel.storage.gates.records import (
+    SYSTEM,
+    AuditEvent,
+    EventType,
+    Left,
+    Listening,
+    Record,
+    Records,
+    Status,
+    attempt_data,
+    decision_event,
+    json_object,
+    last_event,
+    parsed_time,
+    record_data,
+    record_of,
+    time_text,
+)
+from prose_kernel.storage.layout import file_stem
+
+_T = TypeVar("_T")
+
+_PENDING: Final = ".pending.json"
+_RESOLVED: Final = ".resolved.json"
+
+
+class FileRecords:
+    """Records as files in `gates/` of one run."""
+
+    outside: Final = True
+    remote: Final = False
+
+    def __init__(self, directory: Path, run_id: str, clock: Clock) -> None:
+        self.directory = directory
+        self.run_id = run_id
+        self._clock = clock
+
+    def command(self, record: Record) -> str:
+        return record.command(self.directory)
+
+    # ------------------------------------------------------------ the run
+
+    def earlier(self) -> tuple[set[str], list[Left]]:
+        """All ids in the log, and the pending records. A decision that an earlier process had made is in its journal;
+        one in a file alone is not believed: the gate opens again."""
+        pending = self.pending()
+        return {file_stem(event.gate_id) for event in self.events()}, [Left(record) for record in pending]
+
+    def open(self, request: GateRequest, *, outside: bool) -> Record:
+        now = self._clock.now()
+        record = Record(self.run_id, request, now, now + timedelta(seconds=request.timeout), identity(), outside)
+        self._begin(record, AuditEvent(request.id, "created", SYSTEM, now, "", attempt_data(request)))
+        return record
+
+    def take_over(self, record: Record, *, outside: bool) -> tuple[Record, float]:
+        now = self._clock.now()
+        latest = now + timedelta(seconds=record.request.timeout)  # whatever its file says
+        record = replace(record, timeout_at=min(record.timeout_at, latest), process=identity(), outside=outside)
+        self._begin(record, AuditEvent(record.id, "resumed", SYSTEM, now, "", attempt_data(record.request)))
+        return record, (record.timeout_at - now).total_seconds()
+
+    def _begin(self, record: Record, event: AuditEvent) -> None:
+        try:
+            if self.directory.is_symlink():
+                raise OSError(errno.ELOOP, "its directory is a link")
+            if event.event_type == "created":
+                self._resolved(record.id).unlink(missing_ok=True)
+            write_whole(self._pending(record.id), _json(record_data(record), indent=2), durable=True)
+            self._log(event)
+        except OSError as error:
+            raise _unkept(f"gate '{record.id}'", error) from None
+
+    def resolve(self, record: Record, decision: GateDecision, *, watched: bool) -> GateDecision:
+        now = self._clock.now()
+        data = {
+            "gate_id": record.id,
+            "decision": decision.status,
+            "principal": decision.by,
+            "timestamp": time_text(now),
+            "comment": decision.comment,
+        }
+        if decision.source != "file":
+            self.look(record, files=False)
+        try:
+            write_whole(self._resolved(record.id), _json(data, indent=2), durable=True)
+            self._log(decision_event(record, decision, now))
+            self._pending(record.id).unlink(missing_ok=True)
+        except OSError as error:
+            raise _unkept(f"gate '{record.id}'", error) from None
+        return decision
+
+    def look(self, record: Record, *, files: bool) -> GateDecision | None:
+        place = self._resolved(record.id)
+        if not os.path.lexists(place):
+            return None
+        decision = _file_decision(_read(place), record) if files and not place.is_symlink() else None
+        if decision is None:
+            reason = "it does not decide this gate in time" if files else "this run takes no decisions from files"
+            try:
+                place.unlink()
+                self._log(AuditEvent(record.id, "ignored", SYSTEM, self._clock.now(), "", {"reason": reason}))
+            except OSError as error:
+                raise _unkept(f"gate '{record.id}'", error) from None
+        return decision
+
+    def log(self, events: Sequence[AuditEvent]) -> None:
+        try:
+            if self.directory.is_symlink():
+                raise OSError(errno.ELOOP, "its directory is a link")
+            for event in events:
+                self._log(event)
+        except OSError as error:
+            raise _unkept("an approval of an earlier process", error) from None
+
+    def listen(self) -> None:
+        return None
+
+    def rest(self) -> None:
+        pass
+
+    # ------------------------------------------------------------ reading, also from another process
+
+    def pending(self) -> list[Record]:
+        """The records that are pending, oldest first. What is damaged is passed over: `damaged` names it."""
+        found = (record_of(_read(place), self.run_id) for place in self.directory.glob(f"*{_PENDING}"))
+        return sorted((r for r in found if r is not None), key=lambda record: (record.created_at, record.id))
+
+    def damaged(self) -> list[str]:
+        """What cannot be read as a record or as a line of the log, as file names and line numbers."""
+        files = sorted(p.name for p in self.directory.glob(f"*{_PENDING}") if record_of(_read(p), self.run_id) is None)
+        lines = [n for n, line in enumerate(self._audit(), 1) if line.strip() and _audit_event(line) is None]
+        return files + [f"audit.jsonl line {n}" for n in lines]
+
+    def events(self) -> list[AuditEvent]:
+        """The audit log of the run, oldest first."""
+        return [event for line in self._audit() if (event := _audit_event(line)) is not None]
+
+    def last_event(self, gate_id: str) -> AuditEvent | None:
+        return last_event(self.events(), gate_id)
+
+    # ------------------------------------------------------------ files
+
+    def _pending(self, gate_id: str) -> Path:
+        return self.directory / (file_stem(gate_id) + _PENDING)
+
+    def _resolved(self, gate_id: str) -> Path:
+        return self.directory / (file_stem(gate_id) + _RESOLVED)
+
+    def _audit(self) -> list[str]:
+        return _text(self.directory / "audit.jsonl").split("\n")
+
+    def _log(self, event: AuditEvent) -> None:
+        data = {
+            "gate_id": event.gate_id,
+            "event_type": event.event_type,
+            "principal": event.principal,
+            "timestamp": time_text(event.timestamp),
+            "comment": event.comment,
+            "metadata": dict(event.metadata),
+        }
+        append(self.directory / "audit.jsonl", _json(data).encode("utf-8", "replace"), durable=True)
+
+
+class MemoryRecords:
+    """Records of an in-context run: nobody outside can see them."""
+
+    outside: Final = False
+    remote: Final = False
+    directory: Final = None
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._events: list[AuditEvent] = []
+
+    def command(self, record: Record) -> str:
+        return f"%gate approve {record.request.name}"
+
+    def earlier(self) -> tuple[set[str], list[Left]]:
+        return set(), []
+
+    def open(self, request: GateRequest, *, outside: bool) -> Record:
+        now = self._clock.now()
+        self._events.append(AuditEvent(request.id, "created", SYSTEM, now, "", attempt_data(request)))
+        return Record("", request, now, now + timedelta(seconds=request.timeout), outside=False)
+
+    def take_over(self, record: Record, *, outside: bool) -> tuple[Record, float]:
+        raise AssertionError("nothing of a run in memory outlives its process")
+
+    def resolve(self, record: Record, decision: GateDecision, *, watched: bool) -> GateDecision:
+        self._events.append(decision_event(record, decision, self._clock.now()))
+        return decision
+
+    def look(self, record: Record, *, files: bool) -> None:
+        return None
+
+    def log(self, events: Sequence[AuditEvent]) -> None:
+        self._events.extend(events)
+
+    def listen(self) -> None:
+        return None
+
+    def rest(self) -> None:
+        pass
+
+    def events(self) -> list[AuditEvent]:
+        """The audit log of the run, oldest first."""
+        return list(self._events)
+
+
+class FallbackRecords:
+    """Records in the directory of the run, as files or in a database there, or in memory where that directory cannot
+    be created in the first place (E219)."""
+
+    def __init__(self, kept: Records, clock: Clock) -> None:
+        self._records = kept
+        self._clock = clock
+
+    @property
+    def remote(self) -> bool:
+        return self._records.remote
+
+    @property
+    def outside(self) -> bool:
+        return self._records.outside
+
+    @property
+    def directory(self) -> Path | None:
+        return self._records.directory
+
+    def command(self, record: Record) -> str:
+        return self._records.command(record)
+
+    def earlier(self) -> tuple[set[str], list[Left]]:
+        return self._kept(lambda records: records.earlier())
+
+    def open(self, request: GateRequest, *, outside: bool) -> Record:
+        return self._kept(lambda records: records.open(request, outside=outside))
+
+    def _kept(self, call: Callable[[Records], _T]) -> _T:
+        try:
+            return call(self._records)
+        except StateError:
+            if self.directory is None or self.directory.parent.is_dir():
+                raise
+            self._records = MemoryRecords(self._clock)
+            return call(self._records)
+
+    def take_over(self, record: Record, *, outside: bool) -> tuple[Record, float]:
+        return self._records.take_over(record, outside=outside)
+
+    def resolve(self, record: Record, decision: GateDecision, *, watched: bool) -> GateDecision:
+        return self._records.resolve(record, decision, watched=watched)
+
+    def look(self, record: Record, *, files: bool) -> GateDecision | None:
+        return self._records.look(record, files=files)
+
+    def log(self, events: Sequence[AuditEvent]) -> None:
+        self._kept(lambda records: records.log(events))
+
+    def listen(self) -> Listening | None:
+        return self._records.listen()
+
+    def rest(self) -> None:
+        self._records.rest()
+
+
+# ---------------------------------------------------------------- data
+
+
+def _file_decision(data: dict[str, Any], record: Record) -> GateDecision | None:
+    """What a decision file says, if it decides this record in time: an approval by somebody allowed, or a rejection."""
+    status, principal, comment = data.get("decision"), data.get("principal"), data.get("comment") or ""
+    when = parsed_time(data.get("timestamp"))
+    if data.get("gate_id") != record.id or not isinstance(principal, str) or not isinstance(comment, str):
+        return None
+    if principal in ("", SYSTEM):
+        return None
+    if when is None or not record.created_at - timedelta(milliseconds=1) <= when <= record.timeout_at:
+        return None
+    if status == "rejected" or (status == "approved" and principal in record.request.allow):
+        return GateDecision(cast("Status", status), principal, comment, source="file")
+    return None
+
+
+def _audit_event(line: str) -> AuditEvent | None:
+    data = json_object(line)
+    when = parsed_time(data.get("timestamp"))
+    metadata = data.get("metadata")
+    if when is None or data.get("event_type") not in get_args(EventType):
+        return None
+    return AuditEvent(
+        str(data.get("gate_id")),
+        data["event_type"],
+        str(data.get("principal")),
+        when,
+        str(data.get("comment") or ""),
+        metadata if isinstance(metadata, dict) else {},
+    )
+
+
+def _json(data: object, indent: int | None = None) -> str:
+    return json.dumps(data, ensure_ascii=False, indent=indent) + "\n"
+
+
+def _read(place: Path) -> dict[str, Any]:
+    return json_object(_text(place))
+
+
+def _text(place: Path) -> str:
+    """A file that anybody may have put there: neither a link nor a pipe that never ends; "" if it cannot be read."""
+    try:
+        return plain_files.read_text(place, errors="replace")
+    except OSError:
+        return ""
+
+
+def _unkept(what: str, error: OSError) -> StateError:
+    return StateError(f"{what} could not be recorded: {(error.strerror or type(error).__name__).lower()}")

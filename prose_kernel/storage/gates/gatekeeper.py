@@ -1,0 +1,447 @@
+"""Who decides a gate, and how they are asked: the `Gates` port (openprose.md 5.9, 5.10).
+
+Decisions come from a person at the front end, from a decision that the person who started the run gave beforehand, or,
+on a run that is kept on disk, from another process. Nothing of the running program has a way in here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
+
+from msgspec import structs
+
+from prose_kernel.errors import StateError, UsageError
+from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
+from prose_kernel.storage.gates.answers import Conversation, Prior, refusal
+from prose_kernel.storage.gates.decision_socket import DecisionServer
+from prose_kernel.storage.gates.records import (
+    SYSTEM,
+    AuditEvent,
+    Left,
+    Record,
+    Records,
+    RecordsAway,
+    record_data,
+    time_text,
+    unclaimable,
+)
+from prose_kernel.storage.gates.watcher import POLL_SECONDS, Watcher
+from prose_kernel.storage.layout import file_stem
+
+if TYPE_CHECKING:
+    from prose_kernel.run.earlier_approvals import Approval
+    from prose_kernel.runtime.services import Asker
+
+_T = TypeVar("_T")
+Mode = Literal["auto", "ask", "wait", "deny"]
+_PATIENCE: Final = 15.0
+"""Seconds in which a database that is away is asked for a record again, before that is an error (E219)."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """A gate that waits. `decision` is set once, in the event loop of the run, together with the look at the clock."""
+
+    record: Record
+    deadline: float
+    decision: GateDecision | None = None
+    resumed: bool = False
+    decided: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def outcome(self) -> GateDecision:
+        await self.decided.wait()
+        assert self.decision is not None
+        return self.decision
+
+
+class Gatekeeper:
+    """The `Gates` port of one run.
+
+    `notebook` tells that a cell is waiting: then no gate waits for a decision from outside alone. `files` lets a
+    decision file that somebody else writes decide (`--gate-files`). `believes`: an approval in the records that was
+    given before this process began counts (`[gates] resume = "replay"`). `started` tells whether the run's engine
+    started a session or process group; `inspect` replaces the look at the processes that connect. Raises `UsageError`
+    for mode `wait` where nobody outside can see a record.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        asker: Asker,
+        mode: Mode,
+        clock: Clock,
+        prior: Prior | None = None,
+        *,
+        notebook: bool = False,
+        files: bool = False,
+        believes: bool = False,
+        started: Callable[[int], bool] = lambda _: False,
+        inspect: Callable[[int], None] | None = None,
+    ) -> None:
+        if mode == "wait" and not records.outside and not notebook:
+            raise UsageError("gates cannot wait here: a run that lives in memory is out of reach for other processes")
+        self.prior = prior or Prior()
+        self._records = records
+        self._asker = asker
+        self._mode = mode
+        self._clock = clock
+        self._notebook = notebook
+        self._files = files
+        self._believes = believes
+        self._started = started
+        self._inspect = inspect
+        self._turn = asyncio.Lock()
+        self._opening = asyncio.Lock()
+        self._open: dict[str, _Open] = {}
+        self._ids: dict[str, str] = {}  # of the record that each place of the program opened last
+        self._used: set[str] = set()  # names of records, also those of earlier processes of this run
+        self._left: list[Left] | None = None  # what an earlier process has left, until its place is reached again
+        self._server: DecisionServer | None = None
+        self._watcher = Watcher(records.listen)
+        self._closing = "cancelled"
+        self._away = False  # the database of the records, when it was asked last
+
+    def interrupt(self) -> None:
+        """The run is about to be interrupted: gates that close now say so."""
+        self._closing = "interrupted"
+
+    @property
+    def watching(self) -> bool:
+        """Whether a gate is open that somebody outside may decide now."""
+        return self._watches and any(gate.decision is None for gate in self._open.values())
+
+    async def decide(self, request: GateRequest) -> GateDecision:
+        """Write the record, ask or wait or deny by mode, return the one decision that won.
+
+        A record that an earlier process of this run has left at the same place is taken over: a decision made
+        meanwhile counts, else its deadline goes on. When the call is cancelled the record is closed first. Raises
+        `StateError` when it cannot be kept.
+        """
+        self._closing = "cancelled"
+        try:
+            gate = await self._begin(request)
+            if gate.decision is not None:
+                return gate.decision
+            self._open[gate.record.id] = gate
+            return await self._settle(gate)
+        finally:
+            self._open = {name: gate for name, gate in self._open.items() if gate.decision is None}
+            if not self._open:
+                self._watcher.rest()
+                self._records.rest()
+
+    async def _begin(self, request: GateRequest) -> _Open:
+        """Open the gate, or go on with what an earlier process has left of it."""
+        deadline = self._clock.monotonic() + request.timeout
+        async with self._opening:
+            if self._left is None:
+                self._used, self._left = await self._kept(self._records.earlier)
+            left = self._left_of(request)
+            gate_id = self._id(request) if left is None else left.record.id
+            self._used.add(file_stem(gate_id))
+            self._ids[request.at] = gate_id
+            if left is None:
+                request = structs.replace(request, id=gate_id)
+                return _Open(await self._opened(lambda: self._records.open(request, outside=self._watches)), deadline)
+            if left.decision is not None and left.known:
+                return _Open(left.record, deadline, left.decision)
+            return await self._taken_over(left.record)
+
+    def replayed(self, request: GateRequest, decision: GateDecision) -> None:
+        """A decision that was given for the next instance of a gate was given for this one."""
+        if decision.source == "option":
+            self.prior.use_up(request.name)
+
+    async def took_over(self, approvals: Sequence[Approval], how: str) -> None:
+        """Log approvals of an earlier process that were confirmed (`how`) and count again. Raises `StateError`."""
+        if not approvals:
+            return
+        now = self._clock.now()
+        events = [
+            AuditEvent(one.record, "approved", one.decision.by, now, one.decision.comment, _taken_over(one, how))
+            for one in approvals
+        ]
+        try:
+            await self._kept(lambda: self._records.log(events))
+        finally:
+            if not self._open:
+                self._records.rest()
+
+    async def _opened(self, call: Callable[[], Record]) -> Record:
+        """A record that is pending now; a cancelled call closes it."""
+        opened: list[Record] = []
+        try:
+            await self._kept(lambda: opened.append(call()))
+        except asyncio.CancelledError:
+            for record in opened:
+                self._close(record)
+            raise
+        return opened[0]
+
+    async def _taken_over(self, record: Record) -> _Open:
+        seconds = 0.0
+
+        def take_over() -> Record:
+            nonlocal seconds
+            mine, seconds = self._records.take_over(record, outside=self._watches)
+            return mine
+
+        mine = await self._opened(take_over)
+        return _Open(mine, self._clock.monotonic() + seconds, resumed=True)
+
+    def _left_of(self, request: GateRequest) -> Left | None:
+        """What to go on with: the newest record that an earlier process has opened at this place, for this question.
+
+        A decision of which that process knew is in the run's journal, and asked for again only if the process was
+        killed in between, or if the run resumes because of it: then the gate opens anew. So it does after an approval
+        that was given while no process ran the run, unless the setting believes what the records say.
+        """
+        place = request.at, request.attempt
+        here = [k for k in self._left or () if (k.record.request.at, k.record.request.attempt) == place and request.at]
+        if not here:
+            return None
+        self._left = [left for left in self._left or () if left not in here]
+        left = here[-1]
+        ended = left.decision is not None and not (self._believes and left.decision.status == "approved")
+        return None if ended or not _asks_the_same(left.record.request, request) else left
+
+    def _id(self, request: GateRequest) -> str:
+        """The id of a new record: that of the same gate before `retry`, else one that no record has. A program and one
+        that it imports may name gates alike, and a gate that ended a run opens anew when the run resumes."""
+        before = self._ids.get(request.at, request.id)
+        if request.attempt > 1 and before not in self._open:
+            return before
+        name, _, ordinal = request.id.rpartition("--")
+        name, number = (name, int(ordinal)) if name and ordinal.isdigit() else (request.id, 1)
+        free = request.id
+        while file_stem(free) in self._used:
+            number += 1
+            free = f"{name}--{number}"
+        return free
+
+    async def _settle(self, gate: _Open) -> GateDecision:
+        try:
+            if gate.resumed and self._watches and (made := await self._look(gate)) is not None:
+                return await self._keep(gate, made)
+            decided = self._beforehand(gate.record)
+            if decided is not None:
+                return await self._keep(gate, decided)
+            if self._asks or self._waits:
+                return await self._race(gate)
+            return await self._keep(gate, GateDecision("rejected", SYSTEM, reason="nobody"))
+        except BaseException:
+            # Cancelled, interrupted or broken: the record must not stay pending without anybody who waits for it.
+            if gate.decision is None:
+                gate.decision = self._close(gate.record)
+                gate.decided.set()
+            raise
+
+    def _close(self, record: Record) -> GateDecision:
+        """End a record that nobody waits for any more, in whatever state the event loop is."""
+        decision = GateDecision("rejected", SYSTEM, reason=self._closing)
+        if not self._away:  # else each gate would keep the loop for seconds, and none would be closed
+            try:
+                self._records.resolve(record, decision, watched=False)
+            except RecordsAway:
+                self._away = True
+            except StateError:
+                pass  # it must not take the place of an interrupt
+        return decision
+
+    async def _kept(self, call: Callable[[], _T], *, patience: float = _PATIENCE) -> _T:
+        """The result of a call of the records, which for a database is made in a thread; one that is away gets time to
+        come back. Such a call is never left alone: a cancellation counts after it."""
+        if not self._records.remote:
+            return call()
+        end = self._clock.monotonic() + patience
+        while True:
+            calling = asyncio.ensure_future(asyncio.to_thread(call))
+            try:
+                found = await asyncio.shield(calling)
+                self._away = False
+                return found
+            except RecordsAway:
+                self._away = True
+                if self._clock.monotonic() >= end:
+                    raise
+            except asyncio.CancelledError:
+                await asyncio.wait([calling])
+                self._away = isinstance(calling.exception(), RecordsAway)
+                raise
+            await self._clock.sleep(POLL_SECONDS)
+
+    # ------------------------------------------------------------ the table of 5.10
+
+    @property
+    def _asks(self) -> bool:
+        """Whether the person here is asked."""
+        mode = "auto" if self._notebook and self._mode == "wait" else self._mode
+        return mode in ("auto", "ask") and self._asker.available
+
+    @property
+    def _waits(self) -> bool:
+        """Whether the gate stays open for the outside alone, which must be able to reach it. Where a database keeps it,
+        that is the default."""
+        wanted = self._mode == "wait" or (self._mode == "auto" and self._records.remote)
+        return wanted and not self._notebook and self._records.outside
+
+    @property
+    def _watches(self) -> bool:
+        """Whether a decision from outside counts."""
+        return self._records.outside and self._mode in ("auto", "wait")
+
+    def _name(self, record: Record) -> str:
+        """The gate as its author wrote it; with the id of the instance where another process may decide by that."""
+        name = record.request.name
+        return f"{name} ({record.spelled})" if self._watches and record.spelled != name else name
+
+    # ------------------------------------------------------------ deciders
+
+    async def _keep(self, gate: _Open, proposal: GateDecision) -> GateDecision:
+        """Decide a gate, unless it is decided: the only place where that happens. The look at the clock is part of the
+        step, so that whoever is told "approved" has approved. Between that look and a decision in files nothing else
+        runs; in a database the step that compares and sets decides who was first. Raises `StateError` when it cannot
+        be kept."""
+        if gate.decision is None:
+            late = proposal.source is not None and self._clock.monotonic() >= gate.deadline
+            decision = GateDecision("timeout", SYSTEM) if late else proposal
+            decision = await self._kept(lambda: self._records.resolve(gate.record, decision, watched=self._watches))
+            if gate.decision is None:
+                gate.decision = decision
+                gate.decided.set()
+        return gate.decision
+
+    def _beforehand(self, record: Record) -> GateDecision | None:
+        answer = self.prior.take(record.request.name)
+        if answer is None:
+            return None
+        if answer.approved and answer.principal not in record.request.allow:
+            self._asker.show(refusal(self._name(record), record.request, answer.principal))
+            return None
+        return GateDecision(answer.status, answer.principal, answer.comment, source="option")
+
+    async def _race(self, gate: _Open) -> GateDecision:
+        """The first of deadline, person and outside. What the others were doing is withdrawn."""
+        record = gate.record
+        source = "cell" if self._notebook else "terminal"
+        name = self._name(record)
+        conversation = Conversation(
+            record.request, name, self._asker, source, lambda: gate.deadline - self._clock.monotonic()
+        )
+        late = asyncio.create_task(self._deadline(gate.deadline))
+        tasks: list[asyncio.Task[GateDecision]] = [late]
+        if self._asks:
+            tasks.append(asyncio.create_task(self._ask(conversation)))
+        if self._watches:
+            tasks.append(asyncio.create_task(self._outside(gate)))
+            tasks.append(asyncio.create_task(self._watch(gate)))
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            winner = late if late in done else next(task for task in tasks if task in done)
+            decision = await self._keep(gate, winner.result())
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        conversation.withdraw(decision)
+        return decision
+
+    async def _deadline(self, deadline: float) -> GateDecision:
+        while (left := deadline - self._clock.monotonic()) > 0:
+            await self._clock.sleep(left)
+        return GateDecision("timeout", SYSTEM)
+
+    async def _ask(self, conversation: Conversation) -> GateDecision:
+        async with self._turn:  # first come, first asked
+            return await conversation.hold()
+
+    async def _watch(self, gate: _Open) -> GateDecision:
+        """Look for a decision that this run did not make, each second, and at once where the database tells of it."""
+        away = False
+        while gate.decision is None:
+            seen = self._watcher.changes
+            try:
+                if (decision := await self._look(gate, patience=0)) is not None:
+                    return decision
+                away = False
+            except RecordsAway as error:
+                if not away:
+                    self._asker.show(f"{error.message}; gate {self._name(gate.record)} goes on waiting")
+                away = True
+            await self._watcher.pause(self._clock, seen)
+        return gate.decision
+
+    async def _look(self, gate: _Open, *, patience: float = _PATIENCE) -> GateDecision | None:
+        """A decision of somebody else; one that is in the records already stands."""
+        look = functools.partial(self._records.look, gate.record, files=self._files)
+        decision = await self._kept(look, patience=patience)
+        if decision is not None and self._records.remote and gate.decision is None:
+            gate.decision = decision
+            gate.decided.set()
+        return decision
+
+    # ------------------------------------------------------------ from outside
+
+    async def _outside(self, gate: _Open) -> GateDecision:
+        """Keep the socket of the run open until the gate is decided."""
+        assert self._records.directory is not None
+        if self._server is None:
+            self._server = DecisionServer(self._records.directory, self._answer, self._started, self._inspect)
+        try:
+            await self._server.acquire()
+        except OSError as error:
+            if self._asks or self._files or self._records.remote:
+                self._announce(gate.record)
+                return await gate.outcome()
+            why = (error.strerror or type(error).__name__).lower()
+            raise StateError(f"gates cannot wait here: their socket could not be made: {why}") from None
+        try:
+            self._announce(gate.record)
+            return await gate.outcome()
+        finally:
+            await self._server.release()
+
+    def _announce(self, record: Record) -> None:
+        if not self._asks:
+            self._asker.show(f"gate {record.spelled} of run {record.run} waits: {self._records.command(record)}")
+
+    async def _answer(self, request: Mapping[str, object]) -> Mapping[str, object]:
+        """One request of another process."""
+        if request.get("ask") == "list":
+            return {"gates": [record_data(gate.record) for gate in self._open.values() if gate.decision is None]}
+        gate = self._open.get(str(request.get("gate")))
+        if gate is None or not _means(request, gate.record):
+            return {"refused": None}
+        status, by, comment = request.get("decision"), str(request.get("principal")), str(request.get("comment") or "")
+        if status not in ("approved", "rejected"):
+            return {"refused": "a decision is approved or rejected"}
+        if why := unclaimable(by):
+            return {"refused": why}
+        if status == "approved" and by not in gate.record.request.allow:
+            return {"refused": refusal(self._name(gate.record), gate.record.request, by)}
+        proposal = GateDecision(status, by, comment, source="cli")
+        try:
+            decision = await self._keep(gate, proposal)
+        except StateError as error:
+            return {"refused": error.message}
+        return {"ok": True} if decision is proposal else {"refused": None}
+
+
+def _taken_over(one: Approval, how: str) -> dict[str, object]:
+    first = {"first_approved": time_text(one.at)} if one.at is not None else {}
+    return {"source": how, "resumed": True, **first}
+
+
+def _asks_the_same(one: GateRequest, other: GateRequest) -> bool:
+    """Whether a person would be asked the same thing."""
+    return (one.name, one.prompt, one.allow, one.on_reject) == (other.name, other.prompt, other.allow, other.on_reject)
+
+
+def _means(request: Mapping[str, object], record: Record) -> bool:
+    """Whether a request means this very record, and not the one before it that `retry` opened again."""
+    asked = request.get("created_at"), request.get("attempt", 1)
+    return asked == (record_data(record)["created_at"], record.request.attempt)

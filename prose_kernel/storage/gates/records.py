@@ -1,0 +1,250 @@
+"""Gate records: what they say, what happened to them, and what a run needs of a place that keeps them (5.9, 5.11)."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol
+
+from prose_kernel.errors import StoreFailed
+from prose_kernel.runtime.ports import GateDecision, GateRequest
+from prose_kernel.storage.layout import shown
+
+Status = Literal["approved", "rejected", "timeout"]
+EventType = Literal["created", "resumed", "approved", "rejected", "timeout", "ignored"]
+SYSTEM: Final = "system"
+"""The principal of what the run does by itself; nobody else can claim it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A pending gate as it is kept (5.9). Times are UTC; `process` identifies the process of the run.
+
+    `outside` is false when the run takes no decision from outside (`--gates=ask`, a notebook without the right);
+    `local` is false when its process is on another machine.
+    """
+
+    run: str
+    request: GateRequest
+    created_at: datetime
+    timeout_at: datetime
+    process: str = ""
+    outside: bool = True
+    local: bool = True
+
+    @property
+    def id(self) -> str:
+        return self.request.id
+
+    @property
+    def spelled(self) -> str:
+        """The id as people write it: that of an imported program's gate begins with the module."""
+        module, colon, _ = self.request.name.rpartition(":")
+        return f"{module}{colon}{self.id}"
+
+    def command(self, directory: Path | None) -> str:
+        """What somebody would type to approve it; `directory` is the `gates/` of its run, if that matters."""
+        state_dir = (
+            Path(shown(directory.absolute().parents[2], Path.cwd())) if directory is not None else Path(".prose")
+        )
+        place = "" if state_dir == Path(".prose") else f" --state-dir {shlex.quote(str(state_dir))}"
+        return f"prose gate approve {self.run} {self.spelled}{place}"
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A record that an earlier process of the same run has left. `decision` is how it ended; None while it is pending,
+    or rejected by somebody since. `known` tells that the earlier process knew of the decision."""
+
+    record: Record
+    decision: GateDecision | None = None
+    known: bool = True
+
+
+class Listening(Protocol):
+    """Tells that a record may have changed: `fileno` becomes readable, `drain` makes it silent again. `drain` returns
+    False once nothing more will come."""
+
+    def fileno(self) -> int: ...
+
+    def drain(self) -> bool: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEvent:
+    """One line of the audit log."""
+
+    gate_id: str
+    event_type: EventType
+    principal: str
+    timestamp: datetime
+    comment: str = ""
+    metadata: Mapping[str, object] = field(default_factory=dict)
+
+
+class RecordsAway(StoreFailed):
+    """The database of the records does not answer; later it may."""
+
+
+class Records(Protocol):
+    """Where a run keeps its gate records.
+
+    `outside` tells whether another process can decide one, `directory` where the run listens for that. `remote` tells
+    that another process can decide without this one, which is a database: then calls take a while and are made in a
+    thread. Calls raise `StateError` when a record cannot be kept.
+    """
+
+    @property
+    def outside(self) -> bool: ...
+
+    @property
+    def directory(self) -> Path | None: ...
+
+    @property
+    def remote(self) -> bool: ...
+
+    def command(self, record: Record) -> str:
+        """What somebody outside would type to approve the record."""
+        ...
+
+    def earlier(self) -> tuple[set[str], list[Left]]:
+        """What earlier processes of this run have left: all ids (as file names), and the records to go on with."""
+        ...
+
+    def open(self, request: GateRequest, *, outside: bool) -> Record:
+        """Write the record as pending, in place of an earlier decision (`retry`), and log `created`."""
+        ...
+
+    def take_over(self, record: Record, *, outside: bool) -> tuple[Record, float]:
+        """Make a record of an earlier process one of this process, and log `resumed`. Its deadline stays: returned are
+        the seconds until then, which may be negative."""
+        ...
+
+    def resolve(self, record: Record, decision: GateDecision, *, watched: bool) -> GateDecision:
+        """Keep the decision of the run and log it, unless the record is decided already. Returns the decision that
+        counts. Unless `watched`, decisions of others never count."""
+        ...
+
+    def look(self, record: Record, *, files: bool) -> GateDecision | None:
+        """Look for a decision that this run did not make; with `files` that of a decision file counts. One that
+        does not count is taken back, and logged as `ignored` with the reason."""
+        ...
+
+    def log(self, events: Sequence[AuditEvent]) -> None:
+        """Add events to the log."""
+        ...
+
+    def listen(self) -> Listening | None:
+        """Return what tells about changes at once; None where only looking does."""
+        ...
+
+    def rest(self) -> None:
+        """No gate is open any more: release what only waiting needs."""
+        ...
+
+
+# ---------------------------------------------------------------- data
+
+
+def attempt_data(request: GateRequest) -> dict[str, object]:
+    return {"attempt": request.attempt} if request.attempt > 1 else {}
+
+
+def decision_event(record: Record, decision: GateDecision, now: datetime) -> AuditEvent:
+    metadata = attempt_data(record.request)
+    if decision.reason:
+        metadata["reason"] = decision.reason
+    if decision.source:
+        metadata["source"] = decision.source
+    return AuditEvent(record.id, decision.status, decision.by, now, decision.comment, metadata)
+
+
+def record_data(record: Record) -> dict[str, object]:
+    """A record as JSON: in its file, and in the answer to `prose gates`."""
+    request = record.request
+    return {
+        "id": request.id,
+        "name": request.name,
+        "execution_id": request.execution_id,
+        "prompt": request.prompt,
+        "allow": list(request.allow),
+        "timeout": request.timeout_text,
+        "timeout_seconds": request.timeout,
+        "on_reject": request.on_reject,
+        "status": "pending",
+        "attempt": request.attempt,
+        "created_at": time_text(record.created_at),
+        "timeout_at": time_text(record.timeout_at),
+        "at": request.at,
+        "outside": record.outside,
+        "process": record.process,
+    }
+
+
+def record_of(data: Mapping[str, Any], run_id: str) -> Record | None:
+    created, deadline = parsed_time(data.get("created_at")), parsed_time(data.get("timeout_at"))
+    if created is None or deadline is None:
+        return None
+    try:
+        request = GateRequest(
+            id=str(data["id"]),
+            name=str(data["name"]),
+            prompt=str(data["prompt"]),
+            allow=tuple(map(str, data["allow"])),
+            timeout=float(data["timeout_seconds"]),
+            timeout_text=str(data["timeout"]),
+            on_reject=str(data["on_reject"]),
+            execution_id=data["execution_id"],
+            attempt=int(data["attempt"]),
+            at=str(data.get("at", "")),
+        )
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    return Record(run_id, request, created, deadline, str(data.get("process", "")), bool(data.get("outside", True)))
+
+
+def json_object(text: str | bytes) -> dict[str, Any]:
+    """The JSON object in a text that anybody may have written; empty if there is none."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def time_text(when: datetime) -> str:
+    return when.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def parsed_time(text: object) -> datetime | None:
+    try:
+        when = datetime.fromisoformat(text) if isinstance(text, str) else None
+        return when.astimezone(UTC) if when is not None and when.tzinfo is not None else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def last_event(events: Sequence[AuditEvent], gate_id: str) -> AuditEvent | None:
+    """What happened to a gate last; what was ignored has not happened."""
+    decided = (event for event in reversed(events) if event.event_type != "ignored")
+    return next((event for event in decided if event.gate_id == gate_id), None)
+
+
+def unclaimable(principal: str) -> str | None:
+    """Why no person can decide under this name; None if one can."""
+    if not principal:
+        return "a decision needs a principal"
+    return "system is the run itself, no principal who decides" if principal == SYSTEM else None
+
+
+def approval(request: GateRequest, principal: str) -> str | None:
+    """Why this principal may not approve; None if it may."""
+    if principal in request.allow:
+        return None
+    return f"{principal} may not approve, allowed: {', '.join(request.allow) or 'nobody'}"

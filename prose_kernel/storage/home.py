@@ -1,0 +1,139 @@
+"""The directory of one run: program copy, journal, logs. It is on disk, also where a database keeps the bindings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from prose_kernel.access import plain_files
+from prose_kernel.storage import layout
+from prose_kernel.storage.pending import PendingWrites
+
+
+class RunHome:
+    """The directory `state_dir/runs/{run_id}` and what is written there.
+
+    `cwd` is the directory in which the program was started: a relative `state_dir` lies in it, and paths below it are
+    shown relative to it. Nothing is created before there is something worth keeping: a binding, the program of a file,
+    a line of the trace that says more than that the run began (`keep`). `pending` holds what is not written yet.
+    """
+
+    def __init__(self, state_dir: Path, run_id: str, *, cwd: Path | None = None) -> None:
+        self.run_id = run_id
+        self.cwd = Path.cwd() if cwd is None else cwd
+        self.state_dir = self.cwd / state_dir
+        self.paths = layout.run_paths(self.state_dir, run_id)
+        self.pending = PendingWrites(self.paths.directory)
+        self._sources = 0
+
+    @property
+    def directory(self) -> Path:
+        """The directory of the run; it may not exist yet."""
+        return self.paths.directory
+
+    @property
+    def program(self) -> Path:
+        """The copy of the program; in a notebook all cells that have run."""
+        return self.paths.program
+
+    @property
+    def gates(self) -> Path:
+        return self.paths.gates
+
+    @property
+    def attachments(self) -> Path:
+        """Values that are too large for a row of a database."""
+        return self.paths.directory / "attachments"
+
+    @property
+    def unavailable(self) -> str | None:
+        """Why the directory cannot be written, in a sentence for people; None while all is well."""
+        reason = self.pending.unavailable
+        if reason is None:
+            return None
+        return f"the state directory '{self.shown(self.state_dir)}' cannot be written ({reason})"
+
+    def shown(self, path: Path) -> str:
+        """Return a path as sessions and people see it."""
+        return layout.shown(path, self.cwd)
+
+    def memory_directory(self, agent: str, persist: str, chain: tuple[str, ...], user_home: Path | None = None) -> Path:
+        """Return the memory directory of a persistent agent of the program at `chain` (4.4): files in every backend."""
+        return layout.memory_directory(
+            agent,
+            persist,
+            run=self.paths_of(chain).directory,
+            state_dir=self.state_dir,
+            project=self.cwd,
+            home=user_home or Path.home(),
+        )
+
+    def paths_of(self, chain: tuple[str, ...]) -> layout.RunPaths:
+        """Return the paths of the call of an imported program."""
+        paths = self.paths
+        for name in chain:
+            paths = paths.imported(name)
+        return paths
+
+    def start(self, program: str) -> None:
+        """Keep a copy of the program; the next flush creates the directory (3.1 step 2)."""
+        self.pending.put(str(self.program), program)
+
+    def record_source(self, text: str) -> str:
+        """Append a cell to the copy of the program. This alone does not create the directory.
+
+        Returns what was appended.
+        """
+        self._sources += 1
+        separator = "\n" if self._sources > 1 else ""
+        added = f"{separator}{text.rstrip()}\n"
+        self.pending.log(self.program, added)
+        return added
+
+    def log(self, chain: tuple[str, ...]) -> Callable[[str], None]:
+        """Return the function that appends whole lines to the trace of the program at `chain`; it never raises."""
+        place = self.paths_of(chain).trace
+        return lambda text: self.pending.log(place, text)
+
+    def restart(self) -> None:
+        """The run is going to write all its logs again, from the first line."""
+        self._sources = 0
+        self.pending.restart()
+
+    def trace_text(self) -> str:
+        """What `state.md` says up to the last flush."""
+        try:
+            return plain_files.read_text(self.paths.trace, errors="replace")
+        except OSError:
+            return ""
+
+    def keep(self) -> None:
+        """Let the next flush create the directory."""
+        self.pending.worth_keeping = True
+
+    async def flush(self) -> None:
+        """Write everything that is pending, in one batch. Raises `StateError` (E219) naming what is not on disk."""
+        await self.pending.flush()
+
+
+class StoreAtHome:
+    """What the stores of runs with a home share: memories of agents are files in every backend (4.4).
+
+    `chain` are the directories of the imported programs' calls that the store is for; `user_home` is where memories of
+    the user lie, None for the person's own home.
+    """
+
+    def __init__(self, home: RunHome, chain: tuple[str, ...], user_home: Path | None) -> None:
+        self.home = home
+        self.chain = chain
+        self._user_home = user_home
+
+    def memory(self, agent: str, persist: str) -> str:
+        """Return the agent's memory directory as sessions see it, with a final `/`."""
+        return f"{self.home.shown(self._memory(agent, persist))}/"
+
+    def has_memory(self, agent: str, persist: str) -> bool:
+        return (self._memory(agent, persist) / "memory.md").is_file()
+
+    def _memory(self, agent: str, persist: str) -> Path:
+        return self.home.memory_directory(agent, persist, self.chain, self._user_home)

@@ -1,0 +1,514 @@
+"""The file of a journal: `journal.jsonl` in the run's directory, private to the user (docs/durability.md).
+
+One record a line: a checksum, a space, the record as JSON. The checksum of a line covers all lines before it, so that a
+changed or missing line is found. A last line without its end is what a process was writing when it was killed; it is
+cut off. A record is handed to the system before what it says has an effect, so it survives the end of the process; with
+`durable` answers also survive a power cut.
+
+A line that is not a record costs itself (amendments A19 and A36). A line that somebody added is passed over, and
+nothing is lost. If a record was changed, all other records still count; `JournalRead.lost` has the number of its line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import re
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import msgspec
+
+from prose_kernel.access import plain_files
+from prose_kernel.errors import UsageError
+from prose_kernel.runtime.journal_codec import dumps, loads
+from prose_kernel.runtime.journal_records import (
+    NOTHING,
+    VERSION,
+    Answered,
+    Asked,
+    Ended,
+    Finished,
+    Head,
+    Record,
+    Rewound,
+    Text,
+)
+
+NAME: Final = "journal.jsonl"
+_PREFIX: Final = 9
+"""Bytes of a line before its record: eight digits of the checksum and a space."""
+
+_BATCH: Final = 1000
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_MOST_WAITING: Final = 1000
+"""Records that wait for room on a full disk; a run that gets further is not written down any more."""
+
+_LOOK: Final = 1 << 16
+"""Bytes at each end of a journal that a list of runs reads."""
+_LOCK_ATTEMPTS: Final = 5
+_LOCK_PAUSE: Final = 0.01
+_ANSWER: Final = b'{"k":"answered"'
+_BEGIN: Final = re.compile(rb"[0-9a-f]{8} \{")
+_TRIED: Final = 100
+"""Places of a strange line at which a record is looked for."""
+
+_CLAIMS: Final = 8
+_STEP: Final = 1 << 24
+_TOLD: Final = tuple(f'{{"k":"{kind}"'.encode() for kind in ("text", "ended", "finished", "rewound"))
+
+
+@dataclass(slots=True)
+class TextRead:
+    """A file or cell of the run: its record, the number of that record, and how it ended (None: it has not)."""
+
+    record: Text
+    number: int
+    ended: Ended | None = None
+    end: int = 0
+    """The number of the record behind its last one."""
+
+
+@dataclass(slots=True)
+class JournalRead:
+    """What a journal tells at a glance. `records` counts those that count; `torn` bytes at its end do not."""
+
+    path: Path
+    head: Head
+    texts: list[TextRead] = field(default_factory=list)
+    finished: Finished | None = None
+    lines: int = 0
+    size: int = 0
+    torn: int = 0
+    checksum: int = 0
+    file: tuple[int, int] = (0, 0)
+    strange: dict[int, int] = field(default_factory=dict)
+    """Lines that are not as they were written: where in the line its record begins, 0 if it has none."""
+    lost: list[int] = field(default_factory=list)
+    """Those of them that were records."""
+    _parts: list[tuple[int, int]] = field(default_factory=list)
+    """The lines that count: from, to."""
+
+    def rewound(self, to: int) -> None:
+        """Only the records before line `to` count, and what comes from now on."""
+        self._parts = [(begin, min(end, to)) for begin, end in self._counting() if begin < to]
+        self._parts.append((self.lines, self.lines))
+        self.texts = [text for text in self.texts if text.number < to]
+        for text in self.texts:
+            if text.end > to:
+                text.ended, text.end = None, 0
+        self.finished = None
+
+    def records(self, begin: int = 0, end: int | None = None) -> Iterator[tuple[int, Record]]:
+        """The records that count, with the numbers of their lines, from `begin` on and before `end`."""
+        for number, line in self._bodies(begin, end):
+            yield number, _record(self.path, line, number)
+
+    def require_whole(self, before: int | None = None) -> None:
+        """Raise `UsageError` if one of the records that count, up to `before`, is lost."""
+        parts, end = self._counting(), self.lines if before is None else before
+        lost = next((at for at in self.lost if at < end and any(begin <= at < stop for begin, stop in parts)), None)
+        if lost is not None:
+            raise self.damaged(lost)
+
+    def damaged(self, number: int) -> UsageError:
+        """The error for a record that cannot be what the run has written, by the number of its line."""
+        run = self.path.parent.name
+        return UsageError(
+            f"line {number + 1} of the journal of run {run} is damaged, or was changed",
+            hint=f"prose run --resume {run} --from PLACE goes on before it; prose runs show {run} lists the places",
+        )
+
+    def answers(self, before: int | None = None) -> int:
+        """How many answers are known; with `before`, how many were so at the record with that number."""
+        return sum(body.startswith(_ANSWER) for _, body in self._bodies(0, before))
+
+    def under_way(self, before: int | None = None) -> list[Asked]:
+        """What was asked and not answered; with `before`, what of it was so at the record with that number."""
+        waiting: dict[str, Asked] = {}
+        for _, record in self.records(self.texts[-1].number if self.texts and before is None else 0, before):
+            match record:
+                case Asked() if record.kind != "wait":
+                    waiting[record.key] = record
+                case Answered():
+                    waiting.pop(record.key, None)
+                case Ended():
+                    waiting.clear()
+        return list(waiting.values())
+
+    def _bodies(self, begin: int = 0, end: int | None = None) -> Iterator[tuple[int, bytes]]:
+        parts = self._counting()
+        with _opened(self.path) as file:
+            for number, line in enumerate(_lines(file)):
+                if end is not None and number >= end:
+                    return
+                while parts and number >= parts[0][1]:
+                    parts.pop(0)
+                if not parts or number >= self.lines:
+                    return
+                if number >= begin and number >= parts[0][0]:
+                    at = self.strange.get(number, _PREFIX)
+                    if at:
+                        yield number, line[at:]
+
+    def _counting(self) -> list[tuple[int, int]]:
+        return [*self._parts[:-1], (self._parts[-1][0], self.lines)]
+
+
+@dataclass(slots=True)
+class Glance:
+    """What a list of runs shows of a journal. `texts` and `answers` are counted only in a small one."""
+
+    head: Head
+    ended: Ended | None = None
+    """How its last text ended; None: there is none, or it has not."""
+    finished: Finished | None = None
+    texts: int | None = None
+    answers: int | None = None
+
+
+def glance(path: Path) -> Glance | None:
+    """Look at the beginning and the end of a journal, whatever its size; None where only reading all of it tells."""
+    try:
+        with _opened(path) as file:
+            first, status = file.read(_LOOK), os.fstat(file.fileno())
+            whole = status.st_size <= len(first)
+            if not whole:
+                file.seek(status.st_size - _LOOK)
+                last = file.read(_LOOK)
+    except OSError:
+        return None
+    head, newline, rest = first.partition(b"\n")
+    if status.st_uid != os.getuid() or not newline or head[:_PREFIX] != b"%08x " % zlib.crc32(head[_PREFIX:]):
+        return None
+    lines = (rest if whole else last).split(b"\n")[:-1]  # what is behind the last line end was being written
+    checksum = int(head[:8], 16) if whole else None
+    try:
+        found = Glance(_head(path.parent.name, head[_PREFIX:]))
+        return found if _glanced(found, lines if whole else lines[1:], checksum) else None
+    except (UsageError, msgspec.MsgspecError, ValueError):
+        return None
+
+
+def _glanced(found: Glance, lines: list[bytes], checksum: int | None) -> bool:
+    """Take in the last lines of a journal, or all but the first; False for lines that are not as they were written."""
+    texts = answers = 0
+    whole = checksum is not None
+    for line in lines:
+        body = line[_PREFIX:]
+        written = int(line[:8], 16)
+        if checksum is not None and written != zlib.crc32(body, checksum):
+            return False
+        if body.startswith(_ANSWER):
+            answers += 1
+        elif body.startswith(_TOLD):
+            match _decoded(body):
+                case Text():
+                    texts, found.ended, found.finished = texts + 1, None, None
+                case Ended() as ended:
+                    found.ended = ended
+                case Finished() as finished:
+                    found.finished = finished
+                case _:
+                    return False
+        checksum = written
+    if whole:
+        found.texts, found.answers = texts, answers
+    return True
+
+
+def read(path: Path) -> JournalRead:
+    """Look a journal through. Raises `UsageError` for one that cannot be used, with the reason."""
+    try:
+        with _opened(path) as file:
+            return _read(path, _lines(file), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        raise UsageError(f"run {path.parent.name} has no journal", hint="it was not kept on disk") from None
+    except OSError as error:
+        reason = (error.strerror or "it cannot be read").lower()
+        raise UsageError(f"the journal of run {path.parent.name} cannot be read: {reason}") from None
+
+
+def _opened(path: Path) -> BinaryIO:
+    """The file, and nothing that only looks like it. Raises `OSError`."""
+    return plain_files.reading(path, None)
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a journal; one that is longer than any record is the last one, and has no end."""
+    while line := file.readline(_STEP):
+        if not line.endswith(b"\n") and len(line) == _STEP:
+            line = b"".join([line, file.readline(plain_files.HUGE)]) if _BEGIN.match(line) else line
+        yield line
+        if not line.endswith(b"\n"):
+            return
+
+
+def is_answered(path: Path, key: str) -> bool:
+    """Whether a journal has the answer to a request: the program got it, the last time that it was asked. Never raises;
+    of a journal that is gone or damaged nothing is known."""
+    named, answered = f'"key":{json.dumps(key, ensure_ascii=False)}'.encode("utf-8", "replace"), False
+    try:
+        if path.name != NAME:
+            return False
+        with _opened(path) as file:
+            for line in _lines(file):
+                if named in line and line.endswith(b"\n"):
+                    with contextlib.suppress(msgspec.MsgspecError):
+                        match _decoded(line[_PREFIX:]):
+                            case Asked(key=found) if found == key:
+                                answered = False
+                            case Answered(key=found) as record if found == key:
+                                answered = record.error == NOTHING and not record.cancelled
+    except OSError:
+        return answered
+    return answered
+
+
+def _read(path: Path, lines: Iterator[bytes], status: os.stat_result) -> JournalRead:
+    run = path.parent.name
+    if status.st_uid != os.getuid():
+        raise UsageError(f"the journal of run {run} belongs to another user", hint="only its owner can resume the run")
+    checksum, found, line = 0, None, b""
+    claims: list[int] = []  # where the chain may continue after lines that are strange
+    for number, line in enumerate(lines):
+        if not line.endswith(b"\n"):
+            break
+        body, before = line[_PREFIX:-1], checksum
+        checksum = zlib.crc32(body, before)
+        if line[:_PREFIX] != b"%08x " % checksum:
+            if found is None:
+                raise UsageError(f"the first line of the journal of run {run} is damaged, or was changed")
+            at = _record_in(line, before)
+            if not at and any(line[:_PREFIX] == b"%08x " % zlib.crc32(body, claim) for claim in claims):
+                found.lost.append(number - 1)  # this line continues the one before as that was when it was written
+                at = _PREFIX
+            if at != _PREFIX:
+                found.strange[number] = at
+            if at:
+                checksum, body, claims = int(line[at - _PREFIX : at - 1], 16), line[at:-1], []
+            else:
+                claims = [*claims[-_CLAIMS:], checksum, *([int(line[:8], 16)] if _BEGIN.match(line) else [])]
+                checksum, body = before, b""
+        else:
+            claims = []
+        if found is None:
+            found = JournalRead(path, _head(run, body))
+            found._parts = [(0, 0)]
+        elif body.startswith(_TOLD):
+            _note(found, _record(path, body, number), number)
+        found.lines, found.size, found.checksum = number + 1, found.size + len(line), checksum
+    if found is None:
+        raise UsageError(f"the journal of run {run} is empty", hint="the run was killed before anything was asked")
+    found.torn = 0 if line.endswith(b"\n") else max(len(line), status.st_size - found.size)
+    found.file = status.st_dev, status.st_ino
+    return found
+
+
+def _record_in(line: bytes, before: int) -> int:
+    """Where a record begins in a line that somebody has begun: it continues the records before; 0 if none does."""
+    for found in islice(_BEGIN.finditer(line), _TRIED):
+        body = line[found.start() + _PREFIX : -1]
+        if int(line[found.start() : found.start() + 8], 16) == zlib.crc32(body, before):
+            return found.start() + _PREFIX
+    return 0
+
+
+def _record(path: Path, body: bytes, number: int) -> Record:
+    try:
+        return _decoded(body)
+    except msgspec.MsgspecError:
+        raise UsageError(f"line {number + 1} of the journal of run {path.parent.name} is no record") from None
+
+
+def is_written(path: Path) -> bool:
+    """Whether some process, this one perhaps, runs the run of this journal now."""
+    try:
+        descriptor = plain_files.descriptor(path)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _head(run: str, body: bytes) -> Head:
+    try:
+        version = loads(body, dict).get("version", VERSION)
+        if version != VERSION:
+            hint = f"this version of prose_kernel reads version {VERSION}; resume the run with the one that began it"
+            raise UsageError(f"the journal of run {run} has version {version}", hint=hint)
+        return loads(body, Head)
+    except msgspec.MsgspecError:
+        raise UsageError(f"the journal of run {run} does not begin with a head: it is damaged") from None
+
+
+def _decoded(body: bytes) -> Record:
+    record: Record = loads(body, Record)  # type: ignore[arg-type]  # it is a union
+    return record
+
+
+def _note(found: JournalRead, record: Record, number: int) -> None:
+    match record:
+        case Text():
+            found.texts.append(TextRead(record, number))
+            found.finished = None
+        case Ended() if found.texts:
+            found.texts[-1].ended, found.texts[-1].end = record, number + 1
+        case Finished():
+            found.finished = record
+        case Rewound():
+            found.lines = number + 1
+            found.rewound(record.to)
+
+
+class JournalFile:
+    """Writes records behind those that are there. `on_lost` is told, once, why a record could not be written. On a full
+    disk records wait for room; any other failure ends the writing.
+
+    Nothing is written before something is asked of the outside, unless the run has a directory already: a run that asks
+    nothing and keeps nothing leaves none. `out_of_git` is a directory above, which is made with a `.gitignore` then.
+    With `at_once` the file is there as soon as a text begins: for a run that a database tells others of, and that has
+    to be found here whenever it is killed.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        durable: bool = False,
+        on_lost: Callable[[str], None] | None = None,
+        out_of_git: Path | None = None,
+        at_once: bool = False,
+    ) -> None:
+        self._out_of_git = out_of_git
+        self._at_once = at_once
+        self.path = path
+        self.lines = 0
+        self._durable = durable
+        self._on_lost = on_lost
+        self._descriptor: int | None = None
+        self._checksum = 0
+        self._size = 0
+        self._early: list[Record] = []
+        self._lost = False
+
+    def continue_from(self, read: JournalRead) -> None:
+        """Write behind a journal that was read; what is torn at its end is cut off. Raises `UsageError` when another
+        process runs the run, or has done so since it was read, and `OSError`."""
+        self._open()
+        assert self._descriptor is not None
+        now = os.fstat(self._descriptor)
+        if (now.st_dev, now.st_ino) != read.file or now.st_size != read.size + read.torn:
+            self.close()
+            raise UsageError(
+                f"run {self.path.parent.name} has gone on in another process meanwhile", hint="resume it once more"
+            )
+        os.ftruncate(self._descriptor, read.size)
+        self.lines, self._size, self._checksum = read.lines, read.size, read.checksum
+
+    def append(self, record: Record) -> None:
+        """Write a record. Never raises. A head and a text are written with the record behind them, or at once."""
+        if self._lost:
+            return
+        self._early.append(record)
+        if isinstance(record, (Head, Text)) and not (self._at_once and isinstance(record, Text)):
+            return
+        if self._descriptor is None and isinstance(record, (Ended, Finished)) and not self.path.parent.is_dir():
+            return
+        self.flush()
+
+    @property
+    def following(self) -> int:
+        """The number of the record that is appended next."""
+        return self.lines + len(self._early)
+
+    def flush(self) -> None:
+        """Write the records that wait for the next one. Never raises."""
+        records, self._early = self._early, []
+        if self._lost or not records:
+            return
+        try:
+            if self._descriptor is None:
+                self._open()
+            self._write(records)
+        except OSError as error:
+            if error.errno in _NO_ROOM and len(records) < _MOST_WAITING:
+                self._early = records  # written with the next one, when there is room again
+                self._tell(error)
+            else:
+                self._give_up(error)
+
+    def copy(self, records: Iterable[Record]) -> None:
+        """Write many records at once. Raises `OSError`."""
+        self._open()
+        coming = iter(records)
+        while batch := list(islice(coming, _BATCH)):
+            self._write(batch)
+
+    def rewind(self, to: int) -> None:
+        """The record with this number, and all behind it, count no more. Never raises."""
+        self.append(Rewound(to))
+
+    def _write(self, records: list[Record]) -> None:
+        if self._descriptor is None:
+            return
+        data, checksum = b"", self._checksum
+        for record in records:
+            body = dumps(record)
+            checksum = zlib.crc32(body, checksum)
+            data += b"%08x %b\n" % (checksum, body)
+        written = os.write(self._descriptor, data)
+        if written < len(data):
+            os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - written)
+            raise OSError(errno.ENOSPC, "no space left on the disk")
+        self.lines, self._size, self._checksum = self.lines + len(records), self._size + len(data), checksum
+        if isinstance(records[-1], Ended) and not os.fstat(self._descriptor).st_nlink:
+            raise OSError(errno.ENOENT, "it was removed")
+        if self._durable and any(isinstance(record, (Answered, Ended)) for record in records):
+            os.fdatasync(self._descriptor)
+
+    def _open(self) -> None:
+        if self._out_of_git is not None:
+            from prose_kernel.access.plain_files import keep_out_of_git
+
+            keep_out_of_git(str(self._out_of_git))
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._descriptor = plain_files.descriptor(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        for attempt in range(_LOCK_ATTEMPTS):  # somebody who only looks holds the lock for a moment
+            try:
+                return fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(_LOCK_PAUSE if attempt < _LOCK_ATTEMPTS - 1 else 0)
+        self.close()
+        raise UsageError(
+            f"run {self.path.parent.name} is being run by another process", hint="wait until that one has ended"
+        )
+
+    def _give_up(self, error: OSError) -> None:
+        self._lost = True
+        self.close()
+        self._tell(error)
+
+    def _tell(self, error: OSError) -> None:
+        on_lost, self._on_lost = self._on_lost, None
+        if on_lost is not None:
+            on_lost((error.strerror or type(error).__name__).lower())
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None

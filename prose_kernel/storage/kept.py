@@ -1,0 +1,60 @@
+"""What a run leaves behind, as one record: its directory, its bindings, and the listener that writes its trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from prose_kernel.runtime.events import Listener
+from prose_kernel.runtime.ports import Store
+from prose_kernel.storage.home import RunHome
+
+if TYPE_CHECKING:
+    from prose_kernel.storage.database.schema import Database
+
+
+class RunStore(Store, Protocol):
+    """The store of a whole run, for those who begin, resume and end it.
+
+    The same run may be opened again by its id: `put` of a binding that is there replaces it.
+    """
+
+    def start(self, program: str) -> None:
+        """Keep the text of a program that is about to run."""
+        ...
+
+    def record_source(self, text: str) -> None:
+        """Add a cell that is about to run to the text that is kept."""
+        ...
+
+    def trace_text(self) -> str:
+        """What the trace says up to the last flush, in the lines of `state.md` (7.3)."""
+        ...
+
+    def restart(self) -> None:
+        """Forget the trace and the text of the program, at the next flush: a run that is resumed writes them again.
+
+        Bindings stay until they are put again. Call it before the trace hears of anything.
+        """
+        ...
+
+    def hold(self, held: bool) -> None:
+        """Whether flushes wait until there are some megabytes to write: while a run that is resumed catches up.
+
+        `hold(False)` writes nothing by itself; the next flush writes everything.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release what is open; the run is over. What is not flushed is lost."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A run that is kept outside of memory. The directory is always on disk; the bindings may be in a database."""
+
+    home: RunHome
+    store: RunStore
+    trace: Listener
+    database: Database | None = None

@@ -1,0 +1,98 @@
+"""What happened in a run, cell by cell: what was asked of the outside and what it answered, from the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+import msgspec
+
+from prose_kernel.runtime import journal_codec as codec
+from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Ended, Text
+from prose_kernel.storage.journal_file import JournalRead
+
+Mark = Literal["✓", "✗", "cancelled", "under way"]
+
+_TELLING: Final = ("stdout", "text", "value", "answer", "label", "status")
+"""The member of an answer that says most, where it is an object."""
+
+
+@dataclass(slots=True)
+class Step:
+    """One request: where it stands in the program, its text, and the answer as a text."""
+
+    at: str
+    kind: str
+    said: str
+    answer: str = ""
+    mark: Mark = "under way"
+
+
+@dataclass(slots=True)
+class RunCell:
+    """A file or cell of the run; `prompt` 0: no notebook shows a number for it. `status` None: it has not ended."""
+
+    number: int
+    prompt: int
+    name: str
+    language: str
+    text: str
+    status: str | None = None
+    message: str = ""
+    steps: list[Step] = field(default_factory=list)
+
+
+def cells_of(found: JournalRead) -> Iterator[RunCell]:
+    """The cells of a run in order, each with what was asked in it."""
+    cell: RunCell | None = None
+    asked: dict[str, Step] = {}
+    for _, record in found.records():
+        match record:
+            case Text():
+                if cell is not None:
+                    yield cell
+                cell, asked = RunCell(record.number, record.prompt, record.name, record.language, record.text), {}
+            case Asked() if cell is not None and record.kind != "wait":
+                asked[record.key] = Step(record.key, record.kind, record.said)
+                cell.steps.append(asked[record.key])
+            case Answered() if (step := asked.get(record.key)) is not None:
+                _answer(step, record)
+            case Ended() if cell is not None:
+                cell.status, cell.message = record.status, record.message
+            case _:
+                pass
+    if cell is not None:
+        yield cell
+
+
+def _answer(step: Step, record: Answered) -> None:
+    if record.cancelled:
+        step.mark = "cancelled"
+    elif record.error != NOTHING:
+        step.mark, step.answer = "✗", str(codec.decode_error(record.error))
+    else:
+        value = msgspec.json.decode(record.value)
+        failed = isinstance(value, dict) and (value.get("exit_code") or value.get("status") in ("rejected", "timeout"))
+        step.mark, step.answer = "✗" if failed else "✓", _words(step.kind, value)
+
+
+def _words(kind: str, value: object) -> str:
+    match value:
+        case str():
+            return value
+        case None:
+            return ""
+        case {"exit_code": int(code), **rest} if code:
+            return f"exit code {code}; {rest.get('stderr') or rest.get('stdout') or ''}".rstrip("; \n")
+        case dict() if kind == "import":
+            return ""
+        case {"answer_file": [str(name), *_]}:
+            return f"in bindings/{name}.md"
+        case {"media": str(media), "size": int(size)} if kind == "file":
+            return f"{media}, {size:,} bytes"
+        case dict():
+            telling = next((value[name] for name in _TELLING if value.get(name) is not None), None)
+            if telling is not None:
+                return telling if isinstance(telling, str) else msgspec.json.encode(telling).decode()
+    return "" if kind == "command" else msgspec.json.encode(value).decode()

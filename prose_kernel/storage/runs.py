@@ -1,0 +1,337 @@
+"""The runs that are kept: in which state each is, how one is found by the beginning of its id, and how one is removed.
+
+A run has a directory of its own, whatever keeps its bindings: `Directories` finds those below `.prose/runs` and
+`.vvm/runs`. What else keeps runs (a database) offers the same three methods, `RunPlace`, and is asked beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Final, Literal, NamedTuple, Protocol
+
+from prose_kernel.access import plain_files
+from prose_kernel.errors import StateError, UsageError
+from prose_kernel.runtime.journal_records import Head
+from prose_kernel.runtime.text import escaped
+from prose_kernel.storage import bindings, journal_file
+from prose_kernel.storage.journal_file import Glance, JournalFile, JournalRead
+from prose_kernel.storage.layout import RUN_ID, VVM, runs_directory
+
+State = Literal["running", "done", "failed", "interrupted", "killed", "unreadable", "unknown"]
+"""`unreadable`: the journal cannot be used; `unknown`: there is none, and nothing tells how the run ended."""
+
+UNFINISHED: Final = ("failed", "interrupted", "killed")
+_SHOWN: Final = 5
+_TAIL: Final = 4096
+_REMOVED: Final = ".removed-"
+_TITLE: Final = re.compile(r"# run:\S+ (.*)|Program: (.*)")
+_END: Final = re.compile(r"---(end|error) |Status: (completed|failed)")
+_ENDS: Final[dict[str, State]] = {"end": "done", "completed": "done", "error": "failed", "failed": "failed"}
+
+
+class StoredBinding(NamedTuple):
+    """A name that a run has bound, as it is kept: `kind` is `input`, `output`, `let` or `const`."""
+
+    name: str
+    kind: str
+    value: str
+
+
+@dataclass(frozen=True)
+class KeptRun:
+    """A run that is kept. Its files are looked at when they are needed, and then only as far."""
+
+    id: str
+    directory: Path
+    place: RunPlace = field(repr=False)
+    ended: State | None = None
+    """How it ended, where no journal and no log tells."""
+    about: str = ""
+    """The name of its program, where no journal and no log tells."""
+
+    @property
+    def path(self) -> Path:
+        """The file of its journal, which may not be there."""
+        return self.directory / journal_file.NAME
+
+    @cached_property
+    def has_journal(self) -> bool:
+        return self.path.exists()
+
+    @cached_property
+    def _glance(self) -> Glance | None:
+        """Of a journal that can be used."""
+        if not self.has_journal:
+            return None
+        found = journal_file.glance(self.path)
+        if found is not None or (journal := self.journal) is None:
+            return found
+        ended = journal.texts[-1].ended if journal.texts else None
+        return Glance(journal.head, ended, journal.finished, len(journal.texts), journal.answers())
+
+    @cached_property
+    def _read(self) -> tuple[JournalRead | None, UsageError | None]:
+        if not self.has_journal:
+            return None, None
+        try:
+            return journal_file.read(self.path), None
+        except UsageError as problem:
+            return None, problem
+
+    @property
+    def journal(self) -> JournalRead | None:
+        """All of its journal, if there is one that can be used."""
+        return self._read[0]
+
+    @property
+    def problem(self) -> UsageError | None:
+        """Why its journal cannot be used."""
+        return self._read[1]
+
+    @cached_property
+    def _told(self) -> tuple[State | None, str]:
+        ended, about = _of_trace(self.directory)
+        return ended or self.ended, about or self.about
+
+    @property
+    def head(self) -> Head | None:
+        """How it began, as its journal tells."""
+        return self._glance.head if self._glance is not None else None
+
+    @property
+    def program(self) -> str:
+        return self.head.program if self.head is not None else self._told[1]
+
+    @property
+    def language(self) -> str:
+        return self.head.language if self.head is not None else ""
+
+    @property
+    def interactive(self) -> bool:
+        """Whether a person ran it cell by cell, in a notebook."""
+        return self.head is not None and self.head.interactive
+
+    @cached_property
+    def state(self) -> State:
+        if self.has_journal and journal_file.is_written(self.path):
+            return "running"
+        journal = self._glance
+        if journal is None:
+            return "unreadable" if self.has_journal else self._told[0] or "unknown"
+        last = journal.ended.status if journal.ended is not None else "done"
+        if journal.finished is not None:
+            return "done" if journal.finished.status == "done" else last if last != "done" else "failed"
+        return "killed" if last == "done" or journal.head.notebook else last
+
+    @property
+    def begun(self) -> datetime | None:
+        """When it began; that is the beginning of its id."""
+        try:
+            return datetime.strptime(self.id[:15], "%Y%m%d-%H%M%S").replace(tzinfo=UTC)
+        except ValueError:
+            return None
+
+    @property
+    def texts(self) -> int | None:
+        """How many files and cells have begun; None where that is not known without reading a long journal."""
+        return self._glance.texts if self._glance is not None else None
+
+    @property
+    def answers(self) -> int | None:
+        return self._glance.answers if self._glance is not None else None
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes of its files."""
+        return sum(_sizes(self.directory))
+
+
+class RunPlace(Protocol):
+    """Where runs are kept. A run that is in several places is listed by the first of them."""
+
+    def runs(self) -> Iterable[KeptRun]: ...
+
+    def bindings(self, run: KeptRun) -> Iterable[StoredBinding]:
+        """The names at the root of a run."""
+        ...
+
+    def remove(self, run: KeptRun) -> None:
+        """Remove what it keeps of the run, which may be nothing. Raises `UsageError` when that cannot be, and for a run
+        that is running."""
+        ...
+
+
+# ---------------------------------------------------------------- directories
+
+
+@dataclass(frozen=True, slots=True)
+class Directories:
+    """The directories of runs below one directory, such as `.prose/runs`."""
+
+    path: Path
+
+    def runs(self) -> Iterator[KeptRun]:
+        try:
+            with os.scandir(self.path) as entries:
+                names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+        except OSError:
+            return
+        for name in names:
+            if RUN_ID.fullmatch(name):
+                yield self.run(name)
+
+    def run(self, run_id: str) -> KeptRun:
+        return KeptRun(run_id, self.path / run_id, self)
+
+    def bindings(self, run: KeptRun) -> Iterator[StoredBinding]:
+        for file in sorted((self.path / run.id / "bindings").glob("*.md")):
+            try:
+                found = bindings.parse(plain_files.read(file, plain_files.HUGE).decode("utf-8", "replace"))
+            except (OSError, StateError):
+                continue
+            if found.execution_id is None:
+                yield StoredBinding(found.name, found.kind, found.value)
+
+    def remove(self, run: KeptRun) -> None:
+        """The directory gets another name first, so that nobody ever sees half of it."""
+        directory = self.path / run.id
+        if not directory.is_dir():
+            return
+        journal = directory / journal_file.NAME
+        lock = JournalFile(journal)
+        gone = self.path / f"{_REMOVED}{run.id}-{uuid.uuid4().hex[:8]}"
+        try:
+            if run.journal is not None and run.journal.path == journal:
+                lock.continue_from(run.journal)
+            elif journal_file.is_written(journal):
+                raise UsageError(f"run {run.id} is being run by another process", hint="wait until that one has ended")
+            directory.rename(gone)
+        except OSError as error:
+            reason = (error.strerror or "it did not work").lower()
+            raise UsageError(f"run {run.id} cannot be removed: {reason}") from None
+        finally:
+            lock.close()
+        shutil.rmtree(gone, ignore_errors=True)
+
+
+def _sizes(directory: Path) -> Iterator[int]:
+    agenda = [str(directory)]
+    while agenda:
+        with suppress(OSError), os.scandir(agenda.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    agenda.append(entry.path)
+                else:
+                    with suppress(OSError):
+                        yield entry.stat(follow_symlinks=False).st_size
+
+
+def _of_trace(directory: Path) -> tuple[State | None, str]:
+    """How a run without a journal ended, and its program, as its log tells."""
+    try:
+        with plain_files.reading(directory / "state.md", None) as file:
+            head = file.read(_TAIL).decode("utf-8", "replace")
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
+            tail = file.read().decode("utf-8", "replace")
+    except OSError:
+        return None, ""
+    title = next((found for line in head.splitlines() if (found := _TITLE.fullmatch(line))), None)
+    ends = [found for line in (*head.splitlines(), *tail.splitlines()) if (found := _END.match(line))]
+    ended = _ENDS[ends[-1][1] or ends[-1][2]] if ends else None
+    return ended, (title[1] or title[2]) if title is not None else ""
+
+
+# ---------------------------------------------------------------- finding one
+
+
+def places(directory: Path, state_dir: str | Path) -> list[Directories]:
+    """Where the runs of a directory have their own."""
+    return [Directories(runs_directory(directory / state_dir)), Directories(directory / VVM / "runs")]
+
+
+def all_runs(where: Sequence[RunPlace]) -> list[KeptRun]:
+    """All runs, the latest last."""
+    found: dict[str, KeptRun] = {}
+    for place in where:
+        for run in place.runs():
+            known = found.get(run.id)
+            if known is None or (not known.has_journal and run.has_journal):
+                found[run.id] = run
+    seconds = Counter(name[:15] for name in found)
+
+    def order(run: KeptRun) -> tuple[str, str, str]:
+        second = run.id[:15]
+        return second, _started(run) if seconds[second] > 1 else "", run.id
+
+    return sorted(found.values(), key=order)
+
+
+def _started(run: KeptRun) -> str:
+    """When exactly, of several that began in one second."""
+    return run.head.started if run.head is not None else ""
+
+
+def remove(where: Sequence[RunPlace], run: KeptRun) -> None:
+    """Remove a run from all places, first from that which knows whether it is running. Raises `UsageError` for one
+    that is, and when it cannot be removed."""
+    run.place.remove(run)
+    for place in where:
+        if place is not run.place:
+            place.remove(run)
+
+
+def bindings_of(where: Sequence[RunPlace], run: KeptRun) -> list[StoredBinding]:
+    """The names at the root of a run, from the first place that keeps some."""
+    places = [run.place, *(place for place in where if place is not run.place)]
+    return next((found for place in places if (found := list(place.bindings(run)))), [])
+
+
+def check_directory(run_id: str, directory: Path, here: Sequence[Path], hint: str) -> None:
+    """Check the directory in which a run was begun, and resumes. Raises `UsageError` with `hint` unless it is one of
+    `here`: the journal is a file that commands can write, so its word lets no settings and functions be read elsewhere.
+    """
+    if not directory.is_dir():
+        raise UsageError(
+            f"the directory in which run {run_id} was begun is gone: {directory}",
+            hint="the run goes on only there; if you have moved it, move it back, or make a link to it there",
+        )
+    if not any(directory.samefile(place) for place in here if place.is_dir()):
+        raise UsageError(f"run {run_id} was begun in another directory: {escaped(str(directory))}", hint=hint)
+
+
+def find(where: Sequence[RunPlace], wanted: str) -> KeptRun:
+    """The run with this id, or the only one whose id begins like that; or that of a directory (`a/b/RUN`).
+
+    Raises `UsageError`.
+    """
+    if not wanted.strip():
+        raise UsageError("the name of a run is empty", hint="prose runs lists them")
+    if "/" in wanted:
+        path = Path(wanted.rstrip("/"))
+        if RUN_ID.fullmatch(path.name) and path.is_dir():
+            return Directories(path.parent).run(path.name)
+        raise UsageError(f"{wanted} is no directory of a run")
+    if RUN_ID.fullmatch(wanted):
+        same = [run for place in where for run in place.runs() if run.id == wanted]
+        if same:
+            return next((run for run in same if run.has_journal), same[0])
+    known = all_runs(where)
+    fitting = [run for run in known if run.id.startswith(wanted)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if not fitting:
+        hint = "prose runs lists them" if known else "no run is kept here; prose run FILE begins one"
+        raise UsageError(f"there is no run {wanted}", hint=hint)
+    shown = ", ".join(run.id for run in fitting[:_SHOWN])
+    more = f" and {len(fitting) - _SHOWN} more" if len(fitting) > _SHOWN else ""
+    raise UsageError(f"{len(fitting)} runs begin with {wanted}: {shown}{more}", hint="write more of the id")

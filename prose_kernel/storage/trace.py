@@ -1,0 +1,372 @@
+"""`state.md`: the append-only log of a run, written by a listener of events (openprose.md 7.3)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC
+from typing import Any, Final
+
+from prose_kernel.errors import RunError
+from prose_kernel.runtime import events as ev
+from prose_kernel.runtime.ports import Clock
+from prose_kernel.runtime.values import full_text
+from prose_kernel.storage.home import RunHome
+
+Where = tuple[str, ...]
+Entry = Any
+"""What is written for an event: a line of `state.md`; a row, where the trace is in a database."""
+
+
+DEEPEST: Final = 40
+"""Enclosing calls that the indentation of a line shows."""
+
+_LONG: Final = 1000
+"""Passes of a loop that are all kept; of a longer one the first and the last `_ENDS`."""
+_ENDS: Final = 100
+
+
+class _LongLoop:
+    """The lines of a loop that may have more than a thousand passes.
+
+    Its first hundred passes are written as they happen. Later ones wait here, because only the end of the loop tells
+    which of them are its last hundred: at most 900 of them, and a hundred once it is known to be long.
+    """
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.left_out = 0
+        self.waiting: deque[list[Entry]] = deque()
+
+    def begin(self) -> None:
+        """A pass begins."""
+        self.begun += 1
+        if self.begun > _ENDS:
+            self.waiting.append([])
+        while self.begun > _LONG and len(self.waiting) > _ENDS:
+            self.waiting.popleft()
+            self.left_out += 1
+
+    def take(self, entry: Entry) -> bool:
+        """Keep an entry of the present pass; False when it may be written at once."""
+        if not self.waiting:
+            return False
+        self.waiting[-1].append(entry)
+        return True
+
+
+class Trace:
+    """Writes one line for each event into the `state.md` of the run, or of the imported program in which it happened.
+
+    They are written with the next flush, or earlier if there are many. The trace itself keeps only the last
+    marker of a loop and a few errors. Never raises.
+    """
+
+    def __init__(self, home: RunHome, clock: Clock) -> None:
+        self._home = home
+        self._clock = clock
+        self._logs: dict[Where, Callable[[str], None]] = {}
+        self._held: tuple[ev.LoopPass, int | None] | None = None
+        self._loops: dict[tuple[Where, tuple[ev.BranchStep, ...]], list[tuple[ev.Place, _LongLoop | None]]] = {}
+        self._iterations: dict[int, ev.ParallelStarted] = {}
+        self._failures: deque[tuple[RunError, str]] = deque(maxlen=64)
+        self._spawned: dict[tuple[ev.BranchStep, ...], int] = {}
+        self._calls: dict[tuple[object, ...], list[str]] = {}
+        self._worth = False
+
+    def __call__(self, event: ev.Event) -> None:
+        match event:
+            case ev.LoopPass():
+                self._hold(event)
+            case ev.LoopLeft():
+                self._loop_left(event)
+            case ev.Bound():
+                self._bound(event)
+            case ev.CommandFinished():
+                self._command_finished(event)
+            case ev.SessionFinished():
+                self._session_finished(event)
+            case ev.ParallelStarted() | ev.BranchFinished() | ev.ParallelJoined():
+                self._concurrent(event)
+            case ev.Failed():
+                self._failure(event, event.error)
+            case ev.CommandStarted() | ev.SessionStarted():
+                self._release()
+            case ev.RunStarted() | ev.RunEnded() | ev.ProgramCalled() | ev.ProgramReturned():
+                self._life(event)
+            case _:
+                if (text := marker(event)) is not None:
+                    self._line(event, text)
+
+    # ------------------------------------------------------------ lines
+
+    def _entry(self, line: str, event: ev.Event | None) -> Entry:
+        """What is written for a line; `event` is what it tells of, None for a remark about the log itself."""
+        return f"{line}\n"
+
+    def _append(self, chain: Where, entry: Entry) -> None:
+        log = self._logs.get(chain)
+        if log is None:
+            log = self._logs[chain] = self._home.log(chain)
+        log(entry)
+
+    def _line(self, event: ev.Event, text: str) -> None:
+        self._release()
+        place = event.place
+        if not self._is_left_out(place):
+            self._keep(place, self._entry(f"{self._prefix(place)}{one_line(text)}", event))
+        if not self._worth:
+            self._worth = True
+            self._home.keep()
+
+    # ------------------------------------------------------------ long loops
+
+    def _keep(self, place: ev.Place, entry: Entry) -> None:
+        """Write an entry, unless a long loop around it has to wait for its end."""
+        for steps in range(len(place.branches), -1, -1) if self._loops else ():
+            for _, loop in reversed(self._loops.get((place.program, place.branches[:steps]), ())):
+                if loop is not None and loop.take(entry):
+                    return
+        self._append(place.program, entry)
+
+    def _is_left_out(self, place: ev.Place) -> bool:
+        """Whether a line belongs to an iteration of a long `parallel for` that is neither of the first nor the last."""
+        for step in place.branches:
+            construct = self._iterations.get(step.parallel)
+            if construct is not None and construct.count > _LONG and _ENDS <= step.index < construct.count - _ENDS:
+                return True
+        return False
+
+    def _pass_begins(self, event: ev.LoopPass) -> None:
+        if self._construct(event) is not None:
+            return  # an iteration of `parallel for`
+        loops = self._loops.setdefault((event.place.program, event.place.branches), [])
+        if event.index == 0:
+            short = event.maximum is not None and event.maximum <= _LONG
+            loops.append((event.place, None if short else _LongLoop()))
+        loop = loops[-1][1] if loops else None
+        if loop is not None:
+            loop.begin()
+
+    def _passes_over(self, place: ev.Place) -> None:
+        """A loop has ended, in whatever way: what waited is written, with the number of what is left out."""
+        key = place.program, place.branches
+        loops = self._loops.get(key)
+        if not loops or loops[-1][0].span != place.span:
+            return  # it has had no pass
+        begun, loop = loops.pop()
+        if not loops:
+            del self._loops[key]
+        if loop is not None:
+            self._left_out(begun, loop.left_out)
+            for entry in (entry for entries in loop.waiting for entry in entries):
+                self._keep(place, entry)
+
+    def _left_out(self, place: ev.Place, passes: int) -> None:
+        if passes:
+            self._keep(place, self._entry(f"{self._prefix(place)}… {passes:,} passes", None))
+
+    def _hold(self, event: ev.LoopPass) -> None:
+        # 7.3: the marker comes before the condition is tested; a loop that ends there shows one line, with `exit`.
+        self._release()
+        self._pass_begins(event)
+        maximum = self._maximum(event)
+        if maximum is None or event.index < maximum:
+            self._held = event, maximum
+
+    def _release(self) -> None:
+        if self._held is not None:
+            (event, maximum), self._held = self._held, None
+            self._line(event, loop_pass(event.index, maximum))
+
+    def _maximum(self, event: ev.LoopPass) -> int | None:
+        """Return the number of passes if it is known; for an iteration of `parallel for`, the number of items."""
+        construct = self._construct(event)
+        return construct.count if construct is not None else event.maximum
+
+    def _construct(self, event: ev.LoopPass) -> ev.ParallelStarted | None:
+        """Return the `parallel for` of which this pass is an iteration, None for another loop."""
+        branches = event.place.branches
+        construct = self._iterations.get(branches[-1].parallel) if branches else None
+        return construct if construct is not None and construct.place.span == event.place.span else None
+
+    def _prefix(self, place: ev.Place) -> str:
+        """Return `N→ ` or `N{letter}→ `, indented by two spaces for each enclosing block. Iterations have no letter."""
+        letters = "".join(letter(step.index) for step in place.branches[-1:] if step.parallel not in self._iterations)
+        return f"{indentation(place)}{place.ordinal}{letters}→ "
+
+    def _failure(self, event: ev.Event, error: RunError) -> None:
+        start = self._prefix(event.place)
+        if any(seen is error and at == start for seen, at in self._failures):
+            return
+        self._failures.append((error, start))
+        self._line(event, f"✗ {error.message}")
+
+    def _end(self, chain: Where, error: RunError | None) -> None:
+        self._release()
+        for loops in [loops for (program, _), loops in self._loops.items() if program == chain]:
+            for place, _ in reversed(tuple(loops)):
+                self._passes_over(place)
+        self._ended(chain, error)
+
+    def _begun(self, chain: Where, program: str) -> None:
+        self._append(chain, f"# run:{self._home.run_id} {one_line(program)}\n\n")
+
+    def _ended(self, chain: Where, error: RunError | None) -> None:
+        self._append(chain, f"{last_line(self._clock, error)}\n")
+
+    # ------------------------------------------------------------ events
+
+    def _life(self, event: ev.RunStarted | ev.RunEnded | ev.ProgramCalled | ev.ProgramReturned) -> None:
+        chain = event.place.program
+        match event:
+            case ev.RunStarted():
+                self._begun(chain, event.program_file)
+            case ev.RunEnded():
+                self._end(chain, event.error)
+            case ev.ProgramCalled():
+                self._release()
+                self._begun((*chain, event.directory), event.alias)
+                self._calls.setdefault(call(event), []).append(event.directory)
+            case ev.ProgramReturned():
+                if called := self._calls.get(call(event)):
+                    inside = (*chain, called.pop())
+                    self._end(inside, event.error)
+                    self._logs.pop(inside, None)
+                if event.error is None:
+                    self._line(event, f"import:{event.alias} ✓")
+                else:
+                    self._failure(event, event.error)
+
+    def _bound(self, event: ev.Bound) -> None:
+        branches = event.place.branches
+        if branches and branches[-1].label == event.name and branches[-1].parallel not in self._iterations:
+            return  # the line of the branch shows it
+        self._line(event, f"input {event.name} ✓" if event.kind == "input" else f"{event.name} ✓")
+
+    def _command_finished(self, event: ev.CommandFinished) -> None:
+        if event.bound_to is None and not event.raised:
+            self._spawn_done(event, None)
+
+    def _session_finished(self, event: ev.SessionFinished) -> None:
+        if event.bound_to is None and event.error is None:
+            request = event.request
+            self._spawn_done(event, request.label or (request.agent if request.kind == "resume" else None))
+
+    def _spawn_done(self, event: ev.Event, name: str | None) -> None:
+        place = event.place
+        self._line(event, f"{name} ✓" if name else "✓")
+        if place.branches:
+            self._spawned[place.branches] = place.span.start
+
+    def _concurrent(self, event: ev.ParallelStarted | ev.BranchFinished | ev.ParallelJoined) -> None:
+        match event:
+            case ev.ParallelStarted(iterations=True):
+                self._iterations[event.parallel] = event
+            case ev.ParallelStarted():
+                names = ",".join(label or f"_{at}" for at, label in enumerate(event.labels, 1))
+                self._line(event, f"∥start {names}")
+            case ev.BranchFinished(status="failed", error=RunError() as error):
+                self._spawned.pop(event.place.branches, None)
+                self._failure(event, error)
+            case ev.BranchFinished() if event.parallel in self._iterations:
+                self._spawned.pop(event.place.branches, None)
+            case ev.BranchFinished(status="cancelled"):
+                self._spawned.pop(event.place.branches, None)
+                self._line(event, "cancelled")
+            case ev.BranchFinished():
+                spawned = self._spawned.pop(event.place.branches, None)
+                if event.label or spawned != event.place.span.start:  # else the line of its only session shows it
+                    self._line(event, f"{event.label} ✓" if event.label else "✓")
+            case ev.ParallelJoined() if event.parallel in self._iterations:
+                count = self._iterations.pop(event.parallel).count
+                self._release()
+                self._left_out(event.place, count - 2 * _ENDS if count > _LONG else 0)
+            case ev.ParallelJoined():
+                self._line(event, "∥done")
+
+    def _loop_left(self, event: ev.LoopLeft) -> None:
+        if event.reason not in ("end", "raised"):
+            held = self._held[0] if self._held is not None else None
+            if held is not None and held.index == event.index and held.place == event.place:
+                self._held = None
+            self._line(event, f"{loop_pass(event.index, event.maximum)} exit({event.reason})")
+        self._release()
+        self._passes_over(event.place)
+
+
+def indentation(place: ev.Place) -> str:
+    """Two spaces for each enclosing call, as far as anybody can follow: calls of VVM may be 100,000 deep."""
+    return "  " * min(place.depth, DEEPEST)
+
+
+def marker(event: ev.Event) -> str | None:
+    """Return the line of an event that needs no other state; None for events without a line."""
+    match event:
+        case ev.ArmChosen():
+            return f"if:{event.arm}"
+        case ev.OptionChosen():
+            return f"choice:{event.label}"
+        case ev.PipeProgressed():
+            return f"pipe:{event.operation} {event.index}/{event.total}"
+        case ev.BlockEntered():
+            return f"block:{event.block}#{event.execution_id}"
+        case ev.BlockLeft():
+            return f"#{event.execution_id} done"
+        case ev.Constrained():
+            hints = ", ".join(f"{name}={full_text(value)}" for name, value in event.bounds.items())
+            violated = f"{len(event.violations)} of {event.requirements} violated"
+            return f"constrain {event.name}: {violated}" + (f" ({hints})" if hints else "")
+        case ev.TryEntered():
+            return "try"
+        case ev.Caught():
+            return f"catch {event.name}" if event.name else "catch"
+        case ev.FinallyEntered():
+            return "finally"
+        case ev.Retried():
+            return f"retry:{event.attempt}/{event.maximum}"
+        case ev.GateOpened():
+            return f"gate:{event.request.id} pending"
+        case ev.GateResolved():
+            return f"gate:{event.request.id} {event.decision.status}"
+        case _:
+            return None
+
+
+def call(event: ev.ProgramCalled | ev.ProgramReturned) -> tuple[object, ...]:
+    """Return a key that is equal for a program's call and its return."""
+    place = event.place
+    return event.alias, place.program, place.branches, place.execution_id
+
+
+def letter(index: int) -> str:
+    """Return the letter of a branch, from 0: `a` … `z`, `aa`, `ab` …"""
+    text = ""
+    index += 1
+    while index:
+        index, rest = divmod(index - 1, 26)
+        text = chr(ord("a") + rest) + text
+    return text
+
+
+def one_line(text: str) -> str:
+    """Return a text without line breaks, so that it cannot imitate other lines of the log."""
+    return text if text.isprintable() else " ".join(text.split())
+
+
+def last_line(clock: Clock, error: RunError | None) -> str:
+    """Return the line of a program that has ended."""
+    time = timestamp(clock)
+    return f"---end {time}" if error is None else f"---error {time} {one_line(error.message)}"
+
+
+def timestamp(clock: Clock) -> str:
+    """Return the time in ISO 8601, UTC, with `Z`, to the second."""
+    return clock.now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def loop_pass(index: int, maximum: int | None) -> str:
+    """Return the marker of a pass, counted from 1; beyond the maximum it shows the maximum (`loop:M/M exit(max)`)."""
+    if maximum is None:
+        return f"loop:{index + 1}/-"
+    return f"loop:{min(index + 1, maximum)}/{maximum}"

@@ -1,0 +1,235 @@
+"""The compact markers of in-context mode, in which the transcript is the state (openprose.md 7.6), and those of VVM
+(docs/reference/vvm.md 8)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import ClassVar, Final
+
+from prose_kernel.errors import RunError
+from prose_kernel.runtime import events as ev
+from prose_kernel.runtime.text import clipped
+from prose_kernel.runtime.values import ExecText, Reference, Value, full_text, kind_of
+from prose_kernel.storage.trace import indentation, loop_pass, marker, one_line
+
+ANNOUNCEMENT: Final = (
+    "State: in context. Nothing is written to disk, and nothing is left when this run ends. "
+    "Meant for fewer than 30 statements, 5 concurrent branches, 2 imports and 5 minutes."
+)
+_LONGEST: Final = 100_000
+_STATUS: Final = {"done": "✓", "failed": "✗", "cancelled": "–"}
+
+
+class InContextTrace:
+    """A listener that keeps the last 100,000 markers of a run as text.
+
+    It calls `announce` with the mode at the start and, if `show` is true, with every marker.
+    """
+
+    def __init__(self, announce: Callable[[str], None] | None = None, *, show: bool = False) -> None:
+        self._announce = announce
+        self._show = show
+        self._lines: deque[str] = deque(maxlen=_LONGEST)
+        self._branches: dict[int, list[tuple[str, str]]] = {}
+
+    @property
+    def text(self) -> str:
+        """All markers so far, one on each line."""
+        return "".join(f"{line}\n" for line in self._lines)
+
+    def __call__(self, event: ev.Event) -> None:
+        if isinstance(event, ev.RunStarted):
+            if self._announce is not None:
+                self._announce(ANNOUNCEMENT)
+            return
+        for line in self.lines_of(event):
+            self._lines.append(line)
+            if self._show and self._announce is not None:
+                self._announce(line)
+
+    def lines_of(self, event: ev.Event) -> list[str]:
+        """The markers of an event, one on each line."""
+        return [indentation(event.place) + one_line(text) for text in self._markers(event)]
+
+    def _markers(self, event: ev.Event) -> Iterable[str]:
+        """The lines of an event."""
+        text = self._marker(event)
+        return () if text is None else (text,)
+
+    def _marker(self, event: ev.Event) -> str | None:
+        match event:
+            case ev.LoopPass():
+                return loop_pass(event.index, event.maximum)
+            case ev.LoopLeft():
+                return None if event.reason in ("end", "raised") else _left(event)
+            case ev.Bound() | ev.CommandFinished() | ev.SessionFinished() | ev.Failed():
+                return _statement(event)
+            case ev.ParallelStarted() | ev.BranchFinished() | ev.ParallelJoined():
+                return self._concurrent(event)
+            case ev.BlockEntered():
+                return f"#{event.execution_id} {event.block}({', '.join(map(_short, event.arguments))})"
+            case ev.TryEntered():
+                return "try→"
+            case ev.FinallyEntered():
+                return "finally→"
+            case ev.Caught():
+                return f"catch→ {event.name}" if event.name else "catch→"
+            case ev.GateOpened():
+                return f"gate:{event.request.id} → pending"
+            case ev.GateResolved():
+                return f"gate:{event.request.id} → {event.decision.status}"
+            case ev.ProgramCalled():
+                return f"use {event.directory} → {event.alias}"
+            case ev.ProgramReturned():
+                return f"{event.alias}() → {'✓' if event.error is None else f'✗ {event.error.message}'}"
+            case ev.RunEnded():
+                return "---end" if event.error is None else f"---error {event.error.message}"
+            case _:
+                return marker(event)
+
+    def _concurrent(self, event: ev.ParallelStarted | ev.BranchFinished | ev.ParallelJoined) -> str | None:
+        match event:
+            case ev.ParallelStarted(iterations=True):
+                return None
+            case ev.ParallelStarted():
+                names = [label or f"_{at}" for at, label in enumerate(event.labels, 1)]
+                self._branches[event.parallel] = [(name, "→") for name in names]
+                return f"∥ [{' '.join(names)}]"
+            case ev.BranchFinished() if event.parallel in self._branches:
+                branches = self._branches[event.parallel]
+                branches[event.index] = branches[event.index][0], _STATUS[event.status]
+                return None if all(sign != "→" for _, sign in branches) else f"∥ [{_signs(branches)}]"
+            case ev.ParallelJoined() if event.parallel in self._branches:
+                return f"∥ [{_signs(self._branches.pop(event.parallel))}] done"
+            case _:
+                return None
+
+
+_OF_OTHERS: Final = (ev.CommandFinished, ev.GateOpened, ev.GateResolved, ev.ProgramCalled, ev.ProgramReturned)
+"""What only another language of the run does."""
+
+
+class MarkedTrace(InContextTrace):
+    """The same in the markers of VVM: one code point each says what happens."""
+
+    START, VALUE, DONE, FAILED = "\N{ROUND PUSHPIN}", "\N{PACKAGE}", "\N{WHITE HEAVY CHECK MARK}", "\N{CROSS MARK}"
+    AGAIN, WAITING, DECIDED, PARALLEL = (
+        "\N{ANTICLOCKWISE DOWNWARDS AND UPWARDS OPEN CIRCLE ARROWS}",
+        "\N{HOURGLASS WITH FLOWING SAND}",
+        "\N{DIRECT HIT}",
+        "\N{HIGH VOLTAGE SIGN}",
+    )
+
+    kinds: ClassVar = frozenset(
+        {
+            *(ev.RunStarted, ev.SessionStarted, ev.SessionFinished, ev.Retried, ev.Bound, ev.LoopPass, ev.Judged),
+            *(ev.ArmChosen, ev.OptionChosen, ev.Constrained, ev.ParallelStarted, ev.ParallelJoined),
+            *(ev.BlockEntered, ev.BlockLeft, ev.TryEntered, ev.Caught, ev.FinallyEntered, ev.Failed, ev.Warned),
+            *(ev.RunEnded, *_OF_OTHERS),
+        }
+    )
+
+    def __call__(self, event: ev.Event) -> None:
+        self._lines += self.lines_of(event)
+
+    def _markers(self, event: ev.Event) -> Iterator[str]:
+        match event:
+            case ev.RunStarted():
+                yield f"{self.START} Run: {one_line(event.program_file)}"
+            case ev.SessionStarted():
+                if not event.request.attempt:
+                    yield f"{self.START} {_head(event.place)}"
+                yield f"{self.WAITING} @{event.request.agent or 'agent'}{_model(event)}"
+            case ev.SessionFinished(error=None):
+                yield f"{self.VALUE} {_result(event)}"
+            case ev.SessionFinished(error=RunError() as error):
+                yield f"{self.FAILED} @{event.request.agent or 'agent'}: {error.message}"
+            case ev.Retried():
+                yield f"{self.AGAIN} attempt {event.attempt + 1} of {event.maximum + 1}"
+            case ev.Bound():
+                yield f"{self.DONE} {event.name} bound"
+            case ev.LoopPass():
+                yield f"{self.AGAIN} iteration {event.index + 1}"
+            case ev.Judged():
+                yield f"{self.DECIDED} ?{_short(event.question)} → {_short(event.answer)}"
+            case ev.ArmChosen():
+                yield f"{self.DECIDED} {f'arm {event.arm}' if event.arm else 'no arm'}"
+            case ev.OptionChosen():
+                yield f"{self.DECIDED} option {event.label}"
+            case ev.Constrained():
+                yield f"{self.DECIDED} {marker(event)}"
+            case ev.ParallelStarted():
+                yield f"{self.PARALLEL} {event.count or len(event.labels)} at once"
+            case ev.ParallelJoined():
+                yield f"{self.DONE} all of them have ended"
+            case ev.BlockEntered():
+                yield f"{self.START} {event.block}({', '.join(map(_short, event.arguments))})"
+            case ev.BlockLeft():
+                yield f"{self.VALUE} {event.block} returned"
+            case ev.TryEntered():
+                yield f"{self.START} try"
+            case ev.Caught():
+                yield f"{self.START} except as {event.name}: {event.error.message}"
+            case ev.FinallyEntered():
+                yield f"{self.START} finally"
+            case ev.Failed():
+                yield f"{self.FAILED} {event.error.message}"
+            case ev.Warned():
+                yield f"{self.FAILED} {event.code} {event.message}"
+            case ev.RunEnded():
+                yield (
+                    f"{self.DONE} Completed" if event.error is None else f"{self.FAILED} Failed: {event.error.message}"
+                )
+            case _:
+                yield from super()._markers(event) if isinstance(event, _OF_OTHERS) else ()
+
+
+def _head(place: ev.Place) -> str:
+    """The first line of what stands at a place."""
+    return place.source.slice(place.span).lstrip().partition("\n")[0]
+
+
+def _model(event: ev.SessionStarted) -> str:
+    return f" (model={event.request.model})" if event.request.model else ""
+
+
+def _result(event: ev.SessionFinished) -> str:
+    """An answer in a few words; of one that is a file where it is."""
+    value = event.value
+    if isinstance(value, dict) and isinstance(value.get("ref"), str):
+        return f"{value['ref']}: {value.get('summary') or ''}".rstrip(": ")
+    return one_line(clipped(full_text(value), 80)) or "(empty)"
+
+
+def _statement(event: ev.Bound | ev.CommandFinished | ev.SessionFinished | ev.Failed) -> str | None:
+    start = f"{event.place.ordinal}→"
+    match event:
+        case ev.Bound():
+            return f"{start} {event.name} ✓"
+        case ev.CommandFinished():
+            return None if event.bound_to or event.raised else f"{start} ✓"
+        case ev.SessionFinished():
+            return None if event.bound_to or event.error else f"{start} ✓"
+        case ev.Failed():
+            return f"{start} ✗ {event.error.message}"
+
+
+def _short(value: Value) -> str:
+    """Return an argument in a few characters, without reading a reference."""
+    match value:
+        case Reference():
+            return value.key.name
+        case str() | ExecText() | int() | float() | None:
+            text = full_text(value)
+            return one_line(text if len(text) <= 20 else f"{text[:19]}…")
+        case _:
+            return kind_of(value)
+
+
+def _left(event: ev.LoopLeft) -> str:
+    return f"{loop_pass(event.index, event.maximum)} exit({event.reason})"
+
+
+def _signs(branches: list[tuple[str, str]]) -> str:
+    return " ".join(name + sign for name, sign in branches)

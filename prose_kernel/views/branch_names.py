@@ -1,0 +1,77 @@
+"""What the branches of a `parallel` are called: by their name, or by the item that an iteration works on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from prose_kernel.run.languages import Language
+from prose_kernel.runtime.events import ParallelStarted
+from prose_kernel.runtime.json_text import json_text
+from prose_kernel.runtime.values import Reference, Value, full_text, plain
+from prose_kernel.views.safety import visible
+
+WIDTH: Final = 30
+"""Characters of an item's text that name its row."""
+TOGETHER: Final = 10_000
+"""Items whose texts are compared with each other; of more, each is told apart by its number."""
+_LOOKED_AT: Final = 400
+_TELLING: Final = ("name", "title", "id", "label", "path", "file", "url", "key")
+"""Fields of an object that say which one it is, the first that it has; without any, its first short field is taken."""
+
+
+class BranchNames(Sequence[str]):
+    """The names of the branches by index. Those of items are made when they are first wanted, and no two are alike."""
+
+    def __init__(self, event: ParallelStarted, language: Language) -> None:
+        self._event = event
+        self._language = language
+        self._all: list[str] | None = None
+
+    def __len__(self) -> int:
+        return self._event.count
+
+    def __getitem__(self, index: int) -> str:  # type: ignore[override]
+        event = self._event
+        if not event.iterations:
+            return (event.labels[index] if index < len(event.labels) else None) or f"_{index + 1}"
+        if not event.items:
+            return f"i{index}"
+        if event.count > TOGETHER:
+            return f"{item_name(event.items[index], self._language)} (i{index})".lstrip()
+        if self._all is None:
+            self._all = self._apart()
+        return self._all[index]
+
+    def _apart(self) -> list[str]:
+        """Items of the same text are numbered, from the second on."""
+        found: dict[str, int] = {}
+        for index, item in enumerate(self._event.items):
+            name = base = item_name(item, self._language) or f"i{index}"
+            number = 1
+            while name in found:
+                number = max(number, found[base]) + 1
+                name = f"{base} ({number})"
+            found[name] = 1
+            found[base] = max(found[base], number)
+        return list(found)
+
+
+def item_name(item: Value, language: Language) -> str:
+    """The text of an item on one line, shortened; of an object the field that names it."""
+    if isinstance(item, dict) and language.kind_of(item) != "ref":
+        telling = [*(item[key] for key in _TELLING if key in item), *item.values()]
+        item = next((one for one in telling if isinstance(one, str) and 0 < len(one.strip()) <= WIDTH), item)
+    if isinstance(item, (list, Mapping)):
+        text = json_text(plain(item[:20] if isinstance(item, list) else item))
+    elif isinstance(item, Reference):
+        text = item.summary or item.key.name
+    else:
+        text = item if isinstance(item, str) else language.text_of(item)
+    return shortened(full_text(text)[:_LOOKED_AT])
+
+
+def shortened(text: str) -> str:
+    """The first words, on one line, visible."""
+    line = " ".join(visible(text).split())
+    return line if len(line) <= WIDTH else f"{line[: WIDTH - 1].rstrip()}…"

@@ -1,0 +1,111 @@
+"""What a calibration has found, for the notebook and the terminal (docs/calibration.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from prose_kernel.judging.calibration import NO_ANSWER, WORDS, Calibration, Share
+from prose_kernel.views.display import Display, paragraph, table
+from prose_kernel.views.safety import clip
+
+WORST = 10
+"""Misses that are shown."""
+
+
+def displays(found: Calibration) -> Iterator[Display]:
+    """The parts of the report, in order. What was consumed differs from run to run, and is in the metadata alone."""
+    yield paragraph(summary(found))
+    answers = [*WORDS.values(), NO_ANSWER]
+    rows = [(label, *(f"{said[word]:,}" for word in answers)) for label, said in found.confusion.items()]
+    yield table(("right answer", *(f"said {word}" if word != NO_ANSWER else word for word in answers)), rows, code=())
+    rows = [(name, *_columns(share)) for name, share in found.categories.items()]
+    yield table(("category", "right", "of", "share", "95 % interval"), rows, code=())
+    if misses := found.misses:
+        yield table(("worst misses", "right answer", "said", "condition", "its reason"), _misses(found), code=())
+        if len(misses) > WORST:
+            yield paragraph(f"and {len(misses) - WORST} more misses")
+
+
+def summary(found: Calibration) -> str:
+    """Two sentences: how often it is right, and how often an `if` goes the right way."""
+    right, leads = found.accuracy, found.leads_right
+    return (
+        f"{found.judge}: {right.count:,} of {right.of:,} right, {percent(right.share)} (95 % interval "
+        f"{interval(right)}). An `if` would go the right way in {percent(leads.share)}."
+    )
+
+
+def consumed(found: Calibration) -> str:
+    """What the answers have cost: those that were asked for now, and how many came from a recording."""
+    usage, parts = found.usage, []
+    if usage.requests:
+        tokens = f"{usage.tokens_in:,} tokens in, {usage.tokens_out:,} out"
+        cost = "cost unknown" if usage.cost is None else f"${usage.cost:.4f}"
+        parts.append(f"{usage.requests:,} requests, {tokens}, {cost}")
+    if found.replayed:
+        parts.append(f"{found.replayed:,} answers from the recording")
+    if len(models := found.models) > 1:
+        parts.append("answered by " + ", ".join(f"{name} ({count:,})" for name, count in models.most_common()))
+    return "; ".join(parts) or "nothing was consumed"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def interval(share: Share) -> str:
+    low, high = share.interval
+    return f"{100 * low:.1f} to {percent(high)}"
+
+
+def _columns(share: Share) -> tuple[str, ...]:
+    return f"{share.count:,}", f"{share.of:,}", percent(share.share), interval(share)
+
+
+def _misses(found: Calibration) -> Sequence[Sequence[str]]:
+    return [
+        (
+            answer.item.name,
+            WORDS[answer.item.label],
+            answer.said,
+            clip(answer.item.text, 100),
+            clip(answer.verdict.reason if answer.verdict is not None else answer.problem, 120),
+        )
+        for answer in found.misses[:WORST]
+    ]
+
+
+def as_json(found: Calibration) -> dict[str, object]:
+    """The whole result as data, for programs."""
+    low, high = found.accuracy.interval
+    usage = found.usage
+    return {
+        "judge": found.judge,
+        "items": found.accuracy.of,
+        "right": found.accuracy.count,
+        "accuracy": round(found.accuracy.share, 4),
+        "interval": [round(low, 4), round(high, 4)],
+        "leads_right": round(found.leads_right.share, 4),
+        "confusion": found.confusion,
+        "categories": {name: {"right": one.count, "of": one.of} for name, one in found.categories.items()},
+        "models": found.models,
+        "misses": [
+            {
+                "id": answer.item.name,
+                "category": answer.item.category,
+                "condition": answer.item.text,
+                "label": WORDS[answer.item.label],
+                "said": answer.said,
+                "reason": answer.verdict.reason if answer.verdict is not None else answer.problem,
+                "why": answer.item.why,
+            }
+            for answer in found.misses
+        ],
+        "usage": {
+            "requests": usage.requests,
+            "tokens_in": usage.tokens_in,
+            "tokens_out": usage.tokens_out,
+            "cost": usage.cost,
+            "replayed": found.replayed,
+        },
+    }

@@ -1,0 +1,403 @@
+"""MIME bundles for values, command results, notes and branches; each kind has a fixed set of MIME types.
+
+Reports of the machine are `text/html` (only what survives a sanitiser: no scripts, styles, ids or theme variables) with
+`text/plain`; text that a session wrote is `text/markdown` with `text/plain`. Plain text is complete by itself. Nothing
+that differs from run to run is in the text: durations, models and run ids go into `Display.facts`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from prose_kernel.errors import RunError
+from prose_kernel.run.languages import Language
+from prose_kernel.runtime.command_data import parsed
+from prose_kernel.runtime.events import BranchFinished, CommandFinished
+from prose_kernel.runtime.images import Picture, picture
+from prose_kernel.runtime.json_text import json_text
+from prose_kernel.runtime.ports import CommandResult
+from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, full_text, plain
+from prose_kernel.views.display import Display
+from prose_kernel.views.files import image_display, image_tag
+from prose_kernel.views.safety import LITERAL, clip, html_text, preview, visible
+from prose_kernel.views.session_cards import text_display
+from prose_kernel.views.tables_of_values import table_of
+
+ROWS = 30
+"""Rows of a table that are shown; the rest is counted."""
+ENDS = 20
+"""Branches at each end of a `parallel` that are shown; of those between them only the failed ones."""
+FAILED = 200
+"""Failed branches between the ends that are shown."""
+OFTEN = 3
+"""Times that the same note is shown before it is counted."""
+_LINE = 80
+"""Characters that one line of a report may have."""
+
+_CODE = re.compile(r"`([^`]+)`")
+_AS_CODE = r"<code>\1</code>"
+QUIET = 'style="opacity: 0.65"'
+CARD = f'{LITERAL} style="border-left: 3px solid rgba(128, 128, 128, 0.5); padding: 2px 10px; margin: 2px 0"'
+_BAD = f'{LITERAL} style="border-left: 3px solid rgba(215, 60, 60, 0.8); padding: 2px 10px; margin: 2px 0"'
+TABLE = 'style="margin: 0"'
+LEFT = 'style="text-align: left"'
+QUIET_LEFT = 'style="text-align: left; opacity: 0.65"'
+_SCROLLED = 'style="max-height: 60em; overflow: auto"'
+_PRE = 'style="margin: 2px 0; white-space: pre-wrap; max-height: 20em; overflow: auto"'
+
+
+def _size(count: int) -> str:
+    return f"{count:,} byte" if count == 1 else f"{count:,} bytes"
+
+
+# ---------------------------------------------------------------- values
+
+
+def readable(value: Value, language: Language) -> str:
+    """A value as people read it: text as it is, arrays and objects as JSON, on one line when it fits."""
+    if not isinstance(value, (list, dict)) or language.kind_of(value) == "ref":
+        return language.text_of(value)
+    data = plain(value)
+    short = json_text(data)
+    if len(short) <= _LINE:
+        return short
+    try:
+        return json.dumps(data, ensure_ascii=False, indent=2)
+    except (RecursionError, ValueError):
+        return short  # nested too deeply for lines with an indentation each
+
+
+def one_line(value: Value, language: Language) -> str:
+    """The beginning of a value, for a row of a table."""
+    if isinstance(value, (list, dict)):
+        return clip(json_text(plain(value)), _LINE)
+    return clip(language.text_of(value), _LINE)
+
+
+def value_display(value: Value, language: Language) -> Display:
+    """A cell's last value, shown as it is. Text of a session is Markdown."""
+    if isinstance(value, Reference):
+        return text_display(full_text(value))
+    if isinstance(value, ExecText) and value.result.image:
+        return image_display(value.result.image)
+    table = table_of(value)
+    if table is not None:
+        return table.display()
+    shown, rest = preview(readable(value, language), lines=200, characters=20_000)
+    return Display({"text/plain": f"{shown}\n… ({rest})" if rest else shown})
+
+
+@dataclass(slots=True)
+class Recent:
+    """A name that was bound: its last value, in which language, how often. What its card shows is read only then."""
+
+    name: str
+    value: Value
+    language: Language
+    times: int = 1
+
+
+def _exec_remarks(value: ExecText) -> tuple[tuple[str, ...], dict[str, object], bool]:
+    if value.bare:
+        return ("the command failed; its exit code was not kept",), command_facts(value.result), False
+    remarks = outcome(value.result)
+    bad = bool(remarks)
+    remarks += cuts(value.result)
+    if value.result.stderr.strip():
+        remarks.append(_stderr(value.result))
+    return tuple(remarks), command_facts(value.result), bad
+
+
+def _stderr(result: CommandResult) -> str:
+    """The beginning of stderr, where it has not been shown already."""
+    shown, rest = preview(result.stderr, lines=3, characters=300)
+    return f"stderr: {shown or 'empty'}" + (" …" if rest else "")
+
+
+def card_display(recent: Sequence[Recent]) -> Display:
+    """The card of a name, or a table of many; a name that was bound again and again has one row, its last value."""
+    if len(recent) == 1 and recent[0].times == 1:
+        return _single(recent[0].name, recent[0].value, recent[0].language)
+    return _table(recent)
+
+
+def _kind(value: Value, language: Language) -> str:
+    empty = isinstance(value, str | ExecText) and not full_text(value).strip("\n")
+    return language.kind_of(value) + (", empty" if empty else "")
+
+
+def _single(name: str, value: Value, language: Language) -> Display:
+    table = table_of(value)
+    shown, rest = preview(readable(value, language)) if table is None else (table.text, "")
+    remarks, facts, bad = _exec_remarks(value) if isinstance(value, ExecText) else ((), {}, False)
+    kind = _kind(value, language)
+    lines = [line for line in (shown, f"… ({rest})" if rest else "") if line]
+    head = f"{visible(name)}: {kind}"
+    text = [f"{head} = {shown}"] if len(lines) == 1 and "\n" not in shown else [head, *lines]
+    text += [f"[{r}]" for r in remarks]
+    parts = [f"<code>{html_text(name)}</code> <span {QUIET}>{html_text(kind)}</span>"]
+    if isinstance(value, ExecText) and (drawn := picture(value.result.image)) is not None:
+        parts.append(_drawn(value.result.image, drawn))
+    elif table is not None:
+        parts.append(table.html)
+        rest = table.rest
+    elif shown:
+        parts.append(f"<pre {_PRE}>{html_text(shown)}</pre>")
+    parts += [f"<div {QUIET}>{html_text(r)}</div>" for r in ([rest] if rest else []) + list(remarks)]
+    frame = _BAD if bad or kind == "error value" else CARD
+    return Display({"text/html": f"<div {frame}>{''.join(parts)}</div>", "text/plain": "\n".join(text)}, facts)
+
+
+def _drawn(data: bytes, drawn: Picture) -> str:
+    """An image in a card, above the line that says what it is."""
+    shown = "" if drawn.broken or not drawn.width else f"<div>{image_tag(data, drawn, drawn.text)}</div>"
+    return f"{shown}<div {QUIET}>{html_text(drawn.text)}</div>"
+
+
+def data_display(result: CommandResult, form: str, language: Language) -> tuple[Display | None, str]:
+    """What a bare command printed, when it is declared to be data: its display, or why it is shown as text."""
+    value = ExecText(result.stdout, result, format=form)
+    if result.image or not result.stdout.strip():
+        return None, ""
+    if (table := table_of(value)) is not None:
+        return table.display(), ""
+    try:
+        return value_display(parsed(value), language), ""
+    except RunError as problem:
+        return None, f"{problem.message}; {problem.hint}" if problem.hint else problem.message
+
+
+def _table(recent: Sequence[Recent]) -> Display:
+    body, lines = "", []
+    facts: dict[str, object] = {}
+    for one in recent[:ROWS]:
+        kind = _kind(one.value, one.language) + (f", bound {one.times} times" if one.times > 1 else "")
+        name, text = visible(one.name), one_line(one.value, one.language)
+        remarks: Sequence[str] = ()
+        if isinstance(one.value, ExecText):
+            remarks, facts[one.name], _ = _exec_remarks(one.value)
+        more = "".join(f"<div {QUIET}>{html_text(clip(r))}</div>" for r in remarks)
+        body += f"<tr><td {LEFT}><code>{html_text(name)}</code></td><td {QUIET_LEFT}>{html_text(kind)}</td>"
+        body += f"<td {LEFT}>{html_text(text)}{more}</td></tr>"
+        lines.append(f"{name}: {kind}" + (f" = {text}" if text else ""))
+        lines += [f"  [{clip(r)}]" for r in remarks]
+    if len(recent) > ROWS:
+        left = f"and {len(recent) - ROWS:,} more; %bindings lists them"
+        body += f'<tr><td colspan="3" {QUIET_LEFT}>{left}</td></tr>'
+        lines.append(left)
+    return Display({"text/html": f"<table {LITERAL} {TABLE}>{body}</table>", "text/plain": "\n".join(lines)}, facts)
+
+
+# ---------------------------------------------------------------- commands
+
+
+def outcome(result: CommandResult) -> list[str]:
+    """How a command ended, in words; empty for success."""
+    match result.kind:
+        case None:
+            return []
+        case "timeout":
+            return ["ended at its time limit"]
+        case "signal":
+            return [f"ended by signal {result.signal or 'unknown'}"]
+        case "spawn" | "cwd":
+            return ["could not be started"]
+        case "lost":
+            return [f"lost with the {'worker' if result.worker else 'process'} that ran it"]
+        case _:
+            return [f"exit code {result.exit_code}"]
+
+
+def cuts(result: CommandResult) -> list[str]:
+    """What of a command's streams its value does not hold."""
+    found = []
+    for name in ("stdout", "stderr"):
+        if getattr(result, f"{name}_truncated"):
+            total, kept = getattr(result, f"{name}_bytes"), len(getattr(result, name))
+            found.append(f"{name} was {_size(total)}; the value keeps its first {kept:,} characters")
+    if result.replaced_bytes:
+        found.append(f"{_size(result.replaced_bytes)} were not UTF-8 and are shown as \N{REPLACEMENT CHARACTER}")
+    if result.pipes_held:
+        found.append("a process that it left behind held its output open")
+    elif result.background_left:
+        found.append(f"processes left running: {result.background_left}")
+    return found
+
+
+def command_facts(result: CommandResult) -> dict[str, object]:
+    """The volatile side of a command's result, for metadata."""
+    facts = {"duration": round(result.duration, 3), "max_rss": result.max_rss, "cpu_s": round(result.cpu_s, 3)}
+    return facts | ({"worker": result.worker} if result.worker else {})
+
+
+def result_card(event: CommandFinished, directory: str = "") -> Display | None:
+    """The compact card after an `exec` that makes no card of a name, or None when there is nothing to say.
+
+    `directory` is the new directory as it may be shown. What the command printed is not repeated where it was shown.
+    """
+    result = event.result
+    remarks = [] if event.raised else outcome(result)
+    bad = bool(remarks)
+    remarks += cuts(result)
+    if directory:
+        remarks.append(f"directory: {directory}")
+    if not remarks:
+        return None
+    if bad and event.consumed:
+        remarks.append(_stderr(result))
+    if result.spawn_error:
+        remarks.append(result.spawn_error)
+    command = clip(event.command)
+    parts = "".join(f"<div {QUIET}>{html_text(r)}</div>" for r in remarks)
+    markup = f"<div {_BAD if bad else CARD}><code>$ {html_text(command)}</code>{parts}</div>"
+    text = "\n".join([f"$ {command}", *(f"  {visible(r)}" for r in remarks)])
+    return Display({"text/html": markup, "text/plain": text}, command_facts(result))
+
+
+# ---------------------------------------------------------------- notes and branches
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A quiet line: a condition, set apart where there is one, what is to be said, and why. `facts` differ from run to
+    run."""
+
+    text: str
+    condition: str = ""
+    why: str = ""
+    facts: Mapping[str, object] = field(default_factory=dict, compare=False)
+
+    @property
+    def rest(self) -> str:
+        return f"{self.text} ({self.why})" if self.why else self.text
+
+
+def notes_display(notes: Sequence[Note]) -> Display:
+    """Quiet lines about what the machine decided: conditions, retries, gates, warnings."""
+    found = _counted(notes)
+    shown = found[:ROWS]
+    if len(found) > ROWS:
+        shown.append(Note(f"and {len(found) - ROWS:,} more of this kind"))
+    rows = "".join(f"<div>{_emphasis(note)}{_CODE.sub(_AS_CODE, html_text(note.rest))}</div>" for note in shown)
+    text = "\n".join(visible(f"{note.condition} {note.rest}".lstrip()) for note in shown)
+    facts = [dict(note.facts) for note in notes if note.facts][:ROWS]
+    data = {"text/html": f"<div {CARD}><small>{rows}</small></div>", "text/plain": text}
+    return Display(data, {"decisions": facts} if facts else {})
+
+
+def _emphasis(note: Note) -> str:
+    return f"<em>{html_text(note.condition)}</em> " if note.condition else ""
+
+
+def _counted(notes: Sequence[Note]) -> list[Note]:
+    """What is said more than `OFTEN` times, as by the passes of a loop, is one line with its number; its reasons may
+    differ, then the last one is given."""
+    alike: dict[tuple[str, str], list[Note]] = {}
+    for note in notes:
+        alike.setdefault((note.condition, note.text), []).append(note)
+    found: list[Note] = []
+    for note in notes:
+        same = alike[note.condition, note.text]
+        if len(same) <= OFTEN:
+            found.append(note)
+        elif note is same[0]:
+            last = same[-1].why
+            why = last if all(one.why == last for one in same) else f"{last}, the last time"
+            found.append(replace(note, text=f"{note.text}, {len(same):,} times", why=why))
+    return found
+
+
+@dataclass(slots=True)
+class BranchRow:
+    """How one branch of a `parallel` ended: its status, and a line of text."""
+
+    status: str = "cancelled"
+    text: str = ""
+
+
+def branch_state(event: BranchFinished, language: Language) -> str:
+    """How a branch ended, for people: one whose command failed is failed, whatever the program makes of it."""
+    failed = event.command is not None or language.kind_of(event.value) == "error value"
+    return "failed" if failed and event.status == "done" else event.status
+
+
+_MARKS = {"done": "✓", "failed": "✗", "cancelled": "–"}
+
+
+def shown_branches(rows: Sequence[BranchRow]) -> list[int]:
+    """The branches that are shown, by index: all of a few; of many the failed ones, the first and the last."""
+    total = len(rows)
+    if total <= 2 * ENDS:
+        return list(range(total))
+    failed = [at for at in range(ENDS, total - ENDS) if rows[at].status == "failed"][:FAILED]
+    return [*range(ENDS), *failed, *range(total - ENDS, total)]
+
+
+def left_out(rows: Sequence[BranchRow], kept: Sequence[int]) -> str:
+    """What is not shown of many branches, in a line; "" for nothing."""
+    shown = set(kept)
+    counts: dict[str, int] = {}
+    for at, row in enumerate(rows):
+        if at not in shown:
+            counts[row.status] = counts.get(row.status, 0) + 1
+    told = ", ".join(f"{counts[status]:,} {status}" for status in _MARKS if counts.get(status))
+    return f"and {len(rows) - len(kept):,} more: {told}" if told else ""
+
+
+def parallel_display(rows: Sequence[BranchRow], names: Sequence[str]) -> Display:
+    """The branches of a `parallel` that is over, in source order; exactly the same for every front end."""
+    counts: dict[str, int] = {}
+    for row in rows:
+        counts[row.status] = counts.get(row.status, 0) + 1
+    summary = ", ".join(f"{counts[status]:,} {status}" for status in _MARKS if counts.get(status))
+    total = len(rows)
+    head = f"parallel, {total:,} branch{'es' if total != 1 else ''}: {summary or 'starting'}"
+    kept = shown_branches(rows)
+    shown = [(rows[at], names[at]) for at in kept]
+    lines = [head, *(f"  {_MARKS[r.status]} {visible(name)}" + (f": {r.text}" if r.text else "") for r, name in shown)]
+    body = "".join(
+        f"<tr><td {LEFT}>{_MARKS[r.status]}</td><td {LEFT}><code>{html_text(name)}</code></td>"
+        f"<td {LEFT}>{html_text(r.text)}</td></tr>"
+        for r, name in shown
+    )
+    if rest := left_out(rows, kept):
+        lines.append(f"  {rest}")
+        body += f'<tr><td colspan="3" {QUIET_LEFT}>{html_text(rest)}</td></tr>'
+    table = f"<table {TABLE}>{body}</table>"
+    if len(shown) > 2 * ENDS:
+        table = f"<div {_SCROLLED}>{table}</div>"
+    markup = f"<div {CARD}><span {QUIET}>{html_text(head)}</span>{table}</div>"
+    return Display({"text/html": markup, "text/plain": "\n".join(lines)})
+
+
+def branch_text(event: BranchFinished, language: Language) -> str:
+    """The line shown beside a finished branch of a cell in this language."""
+    if event.error is not None:
+        return clip(str(event.error), 80)
+    how = ", ".join(outcome(event.command)) if event.command is not None else ""
+    text = _text_of_branch(event.value, language)
+    return clip(": ".join(part for part in (how, text) if part), 80)
+
+
+def _text_of_branch(value: Value, language: Language) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, Reference):
+        return clip(value.summary, 80)
+    if isinstance(value, ErrorValue):
+        return clip(value.message, 80)
+    if isinstance(value, dict) and language.kind_of(value) == "ref" and isinstance(value.get("summary"), str):
+        return clip(str(value["summary"]), 80)  # its path differs from run to run
+    return clip(language.text_of(value), 80)
+
+
+def verdict(answer: Value) -> str:
+    """What a judge has said, in a word."""
+    if answer is None:
+        return "uncertain"
+    if isinstance(answer, bool):
+        return "yes" if answer else "no"
+    return clip(full_text(answer), 80)

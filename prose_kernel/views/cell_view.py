@@ -1,0 +1,532 @@
+"""Turn the events of one executing cell into outputs, for the kernel and `%%prose` alike.
+
+What is live: the streams of a bare `exec`, a session's answer, and for a person the progress of `parallel`. Cards of
+bound values and notes about decisions wait until something else is shown, which they then precede: an output is never
+above the decision that caused it. Cards of a loop wait until its top-level statement is over: one table, not a hundred.
+What a `parallel` shows is put in source order at its join. Nothing is shown twice: what a command printed for a name or
+an expression is seen in their values, and a cell's result is not what its body has shown already. Saved
+notebooks hold the same outputs whether or not a person was watching (docs/reference/jupyter.md 5, 7).
+"""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from prose_kernel.errors import RunError
+from prose_kernel.language.diagnostics import Diagnostic
+from prose_kernel.run import languages
+from prose_kernel.runtime.events import (
+    Bound,
+    BranchFinished,
+    CellStarted,
+    CommandFinished,
+    CommandOutput,
+    CommandStarted,
+    Event,
+    Failed,
+    FileShown,
+    GateOpened,
+    GateResolved,
+    Judged,
+    ParallelJoined,
+    ParallelStarted,
+    SessionFinished,
+    SessionProgressed,
+    SessionStarted,
+    StatementDone,
+    Warned,
+)
+from prose_kernel.runtime.ports import Stream
+from prose_kernel.runtime.values import ExecText, Reference, Value
+from prose_kernel.views import cards
+from prose_kernel.views.display import Display, Output
+from prose_kernel.views.files import file_display, image_display
+from prose_kernel.views.live_panel import LivePanel
+from prose_kernel.views.live_run import LiveRun
+from prose_kernel.views.output_window import CommandView, Limits, quiet_line, where_whole
+from prose_kernel.views.parallel_view import ParallelView, gathered
+from prose_kernel.views.problems import warning_lines
+from prose_kernel.views.safety import clip
+from prose_kernel.views.session_view import SessionViews
+from prose_kernel.views.stage import Stage
+
+DISPLAYS = 20
+"""Displays that a cell makes while it runs; what comes later is gathered into its last ones."""
+SWITCHES = 12
+"""Changes between stdout and stderr that are shown in order; after them stderr is gathered to the end of the cell."""
+ABOUT = 40
+"""Characters of the value that a criterion of VVM is about."""
+REMEMBERED = 32
+"""Values shown lately that are recognised when they come back as the value of the cell."""
+
+DATA = frozenset({"json", "jsonl", "csv"})
+"""Declared formats of an output that is shown as a whole."""
+
+_COMPOUND = frozenset({"if", "choice", "try", "for", "repeat", "loop", "do", "parallel"})
+_BINDING = frozenset({"let", "assign", "output", "input", "return"})
+
+
+@dataclass(slots=True)
+class _LateNotes:
+    """The notes of a cell that has many displays already, in one that is replaced as they come."""
+
+    notes: list[cards.Note]
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    shown: bool = True
+
+    def add(self, notes: list[cards.Note], output: Output) -> None:
+        self.notes += notes
+        self.shown = False
+        if len(self.notes) <= cards.ROWS:  # the display shows no more; its counts are right at the end of the cell
+            self.update(output)
+
+    def update(self, output: Output) -> None:
+        if not self.shown:
+            self.shown = True
+            output.update(cards.notes_display(self.notes), self.id)
+
+
+class CellView:
+    """The listener of one cell. Call `finish` or `fail` exactly once at its end.
+
+    `live` tells that a person is watching (`allow_stdin`), who sees what is under way in `panel`; `limits` how much of
+    one command's output is displayed; `directory_name` says how a new working directory may be shown ("" for one that
+    is not shown).
+    """
+
+    def __init__(
+        self,
+        output: Output,
+        *,
+        live: bool,
+        limits: Limits,
+        directory_name: Callable[[str], str] = lambda _: "",
+        panel: LivePanel | None = None,
+    ) -> None:
+        if live and panel is None:
+            panel = LivePanel(Stage(output))
+            output = panel.stage
+        self.output = output
+        self.panel = panel
+        self.live = live
+        self.limits = limits
+        self.directory_name = directory_name
+        self.language = languages.default()
+        """That of the program that runs, which says how its values are called and written."""
+        self._commands: dict[int, CommandView] = {}
+        self._declared: dict[int, str] = {}  # of those whose output is data: its format
+        self._cards: dict[str, cards.Recent] = {}
+        self._notes: list[cards.Note] = []
+        self._card_statement: object = None
+        self._cards_wait = False  # those of a loop or branch, until the statement is over
+        self._displays = 0
+        self._late: list[Display] = []
+        self._late_notes: _LateNotes | None = None
+        self._stream: Stream | None = None
+        self._switches = 0
+        self._late_stderr: list[str] = []
+        self._branches = ParallelView(self)
+        self._sessions = SessionViews(self, live=live, status=panel.run.status if panel is not None else lambda _: "")
+        if panel is not None:
+            panel.time_passes = self._sessions.time_passes
+        self._last: Value = None
+        self._last_name: str | None = None
+        self._statement = ""  # the kind of the one that gives the cell its value
+        self._shown: deque[object] = deque(maxlen=REMEMBERED)
+        self._answer_name: str | None = None  # that takes the last answer of a session
+        self._answer: tuple[Value, Value] = (None, None)
+        self._joined = False
+        self._told: CommandFinished | None = None
+        self.told_error: RunError | None = None
+        """The error of the bare command that failed last, if the cell shows the whole of its stderr."""
+
+    def __call__(self, event: Event) -> None:
+        if self.panel is not None:
+            self.panel.hear(event)
+        handler = self._handlers.get(type(event))
+        if handler is not None:
+            handler(self, event)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether what is displayed now gets an output of its own."""
+        return self._displays < DISPLAYS
+
+    def _begun(self, event: CellStarted) -> None:
+        """A program begins to run in the cell: which of its statements gives the value decides how it is shown."""
+        self._statement = event.valued
+        if self.panel is not None:
+            self.panel.run.language = self.language
+
+    # ------------------------------------------------------------ the end of the cell
+
+    def finish(self, value: Value) -> None:
+        """The cell succeeded. Its last value becomes the result, unless it has been shown already.
+
+        The result of a binding is its card, or the table of several that it is part of. The value of a compound
+        statement is whatever its body has shown.
+        """
+        self._branches.leave()
+        last = self._take_last(value)
+        self._flush_cards()
+        self._flush_late()
+        if last:
+            self.output.result(cards.card_display(last))
+        elif self._worth_showing(value):
+            self.output.result(cards.value_display(value, self.language))
+        if self.panel is not None:
+            self.panel.end()
+
+    def fail(self) -> None:
+        """The cell failed or was interrupted: everything that it had to show comes before the error."""
+        for command in self._commands.values():
+            command.finish(where_whole(None))
+        self._sessions.interrupted()
+        self.settle()
+        self._flush_late()
+        if self.panel is not None:
+            self.panel.end()
+
+    def settle(self) -> None:
+        """Show everything that waits, before something else is shown in the same cell."""
+        self._branches.leave()
+        self._flush_cards()
+        self._last_name = None
+
+    def aside(self, display: Display) -> None:
+        """Show something that is no part of what the program shows: that stays as it would be without it."""
+        self._put(display)
+
+    def result_of_part(self, value: Value) -> None:
+        """A part of the cell is over (`%run`): its last value is shown like any other display."""
+        self._branches.leave()
+        shown = bool(self._cards)
+        self.settle()
+        if not shown and self._worth_showing(value):
+            self.send(cards.value_display(value, self.language))
+
+    def warnings(self, diagnostics: Sequence[Diagnostic]) -> None:
+        """What the compiler had to say about a program that may run; before its first output."""
+        lines = warning_lines(diagnostics)
+        if lines:
+            self.send(cards.notes_display([cards.Note(line) for line in lines]))
+
+    def _take_last(self, value: Value) -> list[cards.Recent]:
+        """The last card, when the cell's value is what it shows, with the table that it would follow."""
+        name = self._last_name
+        if name is None or not (self._last is value or self._statement in _BINDING):
+            return []
+        card = self._cards.get(name)
+        if card is None or card.times > 1 or next(reversed(self._cards)) != name:
+            return []
+        others = [one for one in self._cards.values() if one is not card]
+        if len(others) > 1 or any(one.times > 1 for one in others):
+            self._cards = {}
+            return [*others, card]
+        del self._cards[name]
+        return [card]
+
+    def _worth_showing(self, value: Value) -> bool:
+        if value is None or self._statement in _COMPOUND | _BINDING:
+            return False
+        if self._last_name is not None and self._last is value:
+            return False
+        essence = value.result if isinstance(value, ExecText) else value
+        return not any(essence is shown for shown in self._shown)
+
+    # ------------------------------------------------------------ sending
+
+    def send(self, display: Display, display_id: str | None = None) -> None:
+        self._flush_before()
+        self._put(display, display_id)
+
+    def _put(self, display: Display, display_id: str | None = None) -> None:
+        if self._displays >= DISPLAYS and display_id is None:
+            self._late.append(display)
+            return
+        self._displays += 1
+        self._stream = None
+        self.output.display(display, display_id)
+
+    def command_view(self) -> CommandView:
+        """For a command that a magic runs: where its output is displayed."""
+        place = self if self.live else None
+        return CommandView(self.limits, self.write, lambda note: self.send(quiet_line(note)), place)
+
+    def reserve(self, display: Display) -> str | None:
+        """For a session that streams: a display that will be replaced, None where displays are gathered already."""
+        if not self.has_room:
+            return None
+        display_id = uuid.uuid4().hex
+        self.send(display, display_id)
+        return display_id
+
+    def replace(self, display: Display, display_id: str) -> None:
+        self.output.update(display, display_id)
+
+    def write(self, name: Stream, text: str) -> None:
+        if not text:
+            return
+        self._flush_before()
+        if name != self._stream:
+            self._switches += 1
+        if self._switches > SWITCHES and name == "stderr":
+            self._late_stderr.append(text)
+            return
+        self._stream = name
+        self.output.stream(name, text)
+
+    def _flush_late(self) -> None:
+        if self._late_notes is not None:
+            self._late_notes.update(self.output)
+        if self._late_stderr:
+            self.output.stream("stderr", "".join(self._late_stderr))
+            self._late_stderr = []
+        late, self._late = self._late, []
+        for display in gathered(late):
+            self.output.display(display)
+
+    def _flush_before(self) -> None:
+        """Show what comes before the next output."""
+        if self._cards and not self._cards_wait:
+            self._flush_cards()
+        self._flush_notes()
+
+    def _flush_notes(self) -> None:
+        """Decisions are shown before what follows from them. When there are many displays already, the rest of them has
+        one, which is replaced."""
+        if not self._notes:
+            return
+        notes, self._notes = self._notes, []
+        if self._late_notes is not None:
+            self._late_notes.add(notes, self.output)
+        elif self.has_room:
+            self._put(cards.notes_display(notes))
+        else:
+            self._late_notes = _LateNotes(notes)
+            self._stream = None
+            self.output.display(cards.notes_display(notes), self._late_notes.id)
+
+    def _flush_cards(self) -> None:
+        self._flush_notes()
+        if self._cards:
+            found, self._cards, self._cards_wait = list(self._cards.values()), {}, False
+            self._put(cards.card_display(found))
+
+    def _begin_visible(self, event: Event) -> None:
+        """Something that may take long or show something begins: what earlier statements bound is shown first."""
+        self._joined = False
+        if not self._branches.active and self._card_statement != event.place.ordinal:
+            self._flush_cards()
+
+    # ------------------------------------------------------------ bindings and values
+
+    def _bound(self, event: Bound) -> None:
+        self._last, self._last_name, self._joined = event.value, None, False
+        if event.spawned in ("session", "resume") and isinstance(event.value, Reference):
+            return  # its answer has been shown under its name
+        if self._answer_name == event.name and any(event.value is shown for shown in self._answer):
+            return  # and so has this one, which is a plain text
+        steps = event.place.branches
+        if event.place.depth > 0 or event.place.program or (steps and self._is_branch_name(event)):
+            return  # names of a block or an imported program are its own; a branch is shown by its row
+        self._cards_wait = self._cards_wait or event.looped or bool(steps)
+        known = self._cards.get(event.name)
+        if known is None:
+            self._cards[event.name] = cards.Recent(event.name, event.value, self.language)
+        else:
+            known.value, known.language, known.times = event.value, self.language, known.times + 1
+        self._last_name = event.name
+        self._card_statement = event.place.ordinal
+
+    def _is_branch_name(self, event: Bound) -> bool:
+        return event.place.branches[-1].label == event.name
+
+    def _statement_done(self, event: StatementDone) -> None:
+        if self._joined and event.place.kind == "parallel":
+            self._shown.append(event.value)  # its branches have just been shown
+        if event.value is not None and event.value is not self._last:
+            self._last, self._last_name = event.value, None
+
+    # ------------------------------------------------------------ commands
+
+    def _command_started(self, event: CommandStarted) -> None:
+        self._begin_visible(event)
+        if event.bound_to is None and not event.consumed:
+            if event.format in DATA:
+                self._declared[event.spawn] = event.format
+            self._commands[event.spawn] = CommandView(
+                self.limits,
+                functools.partial(self._emit, event),
+                functools.partial(self._left_out, event),
+                self if self.live and not self._branches.holds(event.place.branches) else None,
+            )
+
+    def _left_out(self, event: Event, note: str) -> None:
+        """The note between the two parts of a long output; in a branch, whose displays come last, a line of text."""
+        if self._branches.holds(event.place.branches):
+            self._emit(event, "stdout", f"{note}\n")
+        else:
+            self.send(quiet_line(note))
+
+    def _command_output(self, event: CommandOutput) -> None:
+        if (command := self._commands.get(event.spawn)) is not None and not self._held(event):
+            command.feed(event.stream, event.text, event.omitted)
+
+    def _held(self, event: CommandOutput) -> bool:
+        """Whether it is a part of data, which is shown as a whole."""
+        return event.stream == "stdout" and event.spawn in self._declared
+
+    def _data(self, event: CommandFinished, command: CommandView) -> None:
+        """What a bare command printed that is no text: data in its declared format, and an image."""
+        form, result = self._declared.pop(event.spawn, ""), event.result
+        if form:
+            shown, why = (None, "") if event.raised else cards.data_display(result, form, self.language)
+            if shown is None and not result.image:
+                command.feed("stdout", result.stdout)
+            if shown is not None:
+                self._show(event, shown)
+            elif why:
+                self._note(event, f"shown as text: {why}")
+        if result.image:
+            self._show(event, image_display(result.image))
+
+    def _file_shown(self, event: FileShown) -> None:
+        self._begin_visible(event)
+        self._show(event, file_display(event.file))
+
+    def _command_finished(self, event: CommandFinished) -> None:
+        command = self._commands.pop(event.spawn, None)
+        if command is None:
+            return self._unusual(event)
+        result = event.result
+        self._data(event, command)
+        command.finish(where_whole(result))
+        self._shown.append(result)
+        if event.raised and not command.cut:
+            self._told = event
+        card = cards.result_card(event, self._directory(event))
+        if card is not None:
+            self._show(event, card)
+        return None
+
+    def _unusual(self, event: CommandFinished) -> None:
+        """A command whose output belongs to a value is over: what the value does not tell gets a card, unless the name
+        that takes the value has one."""
+        steps = event.place.branches
+        if event.bound_to is None or (steps and steps[-1].label == event.bound_to):
+            card = cards.result_card(event)
+            if card is not None:
+                self._show(event, card)
+
+    def _failed(self, event: Failed) -> None:
+        """Remember the error of a command whose stderr the cell shows, so that it is not shown twice."""
+        if self._told is not None and self._told.place.span == event.place.span:
+            self.told_error = event.error
+
+    def _directory(self, event: CommandFinished) -> str:
+        """The new working directory, as it may be shown; "" where it is back as soon as a branch or program ends."""
+        if event.directory_changed is None or event.place.branches or event.place.program:
+            return ""
+        return self.directory_name(event.directory_changed)
+
+    def _emit(self, event: Event, name: Stream, text: str) -> None:
+        if text and not self._branches.add(event.place.branches, (name, text)):
+            self.write(name, text)
+
+    def _show(self, event: Event, display: Display) -> None:
+        if not self._branches.add(event.place.branches, display):
+            self.send(display)
+
+    # ------------------------------------------------------------ sessions and decisions
+
+    def _session_started(self, event: SessionStarted) -> None:
+        self._begin_visible(event)
+        if not self._branches.active and event.bound_to in self._cards:
+            self._flush_cards()  # the value that the answer replaces
+        self._sessions.started(event)
+
+    def _session_progressed(self, event: SessionProgressed) -> None:
+        self._sessions.progressed(event, alone=not self._branches.holds(event.place.branches))
+
+    def _session_finished(self, event: SessionFinished) -> None:
+        for display in self._sessions.finished(event):
+            self._show(event, display)
+        if event.result is not None:
+            self._answer_name, self._answer = event.bound_to, (event.value, event.result.text)
+            self._shown += self._answer
+
+    def _judged(self, event: Judged) -> None:
+        shown = cards.verdict(event.answer)
+        rule, colon, why = event.reason.partition(": ")
+        by, reason = ("rule", why if colon else rule) if event.by == "rules" else (event.by, event.reason)
+        by = "replayed, example verdict written by hand" if by == "authored" else by
+        because = f"{by}: {clip(reason, 2000 if by == 'dry-run' else 200)}" if reason else by
+        about = f"· {clip(event.about, ABOUT)} " if event.about is not None else ""
+        self._note(event, cards.Note(f"{about}→ {shown}", clip(event.question, 120), because, event.details))
+
+    def _gate_opened(self, event: GateOpened) -> None:
+        self._begin_visible(event)
+
+    def _gate_resolved(self, event: GateResolved) -> None:
+        decision = event.decision
+        how = {"rejected": "rejected", "approved": "approved", "timeout": "timed out"}[decision.status]
+        by = f" by {decision.decided_by}" if decision.status != "timeout" else ""
+        comment = f": {clip(decision.comment, 200)}" if decision.comment else ""
+        reason = " (nobody could answer)" if decision.reason == "nobody" else ""
+        self._note(event, f"gate {event.request.name}: {how}{by}{reason}{comment}")
+
+    def _warned(self, event: Warned) -> None:
+        self._note(event, f"Warning: {event.message} [{event.code}]")
+
+    def _note(self, event: Event, said: str | cards.Note) -> None:
+        note = cards.Note(said) if isinstance(said, str) else said
+        if not self._branches.add(event.place.branches, note):
+            if self._cards and not (self._cards_wait and self._card_statement == event.place.ordinal):
+                self._flush_cards()  # of statements that had ended before
+            self._notes.append(note)
+            self._card_statement = event.place.ordinal
+
+    # ------------------------------------------------------------ parallel
+
+    def _parallel_started(self, event: ParallelStarted) -> None:
+        if self._branches.holds(event.place.branches):
+            self._branches.nested(event)
+            return  # its branches are shown inside the branch around it
+        self._branches.leave()
+        self._flush_cards()
+        self._branches.started(event)
+
+    def _branch_finished(self, event: BranchFinished) -> None:
+        self._branches.branch_finished(event)
+
+    def _parallel_joined(self, event: ParallelJoined) -> None:
+        if self._branches.joined(event):
+            self._joined = True
+
+    _handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]] = {
+        Bound: _bound,
+        CellStarted: _begun,
+        StatementDone: _statement_done,
+        CommandStarted: _command_started,
+        CommandOutput: _command_output,
+        CommandFinished: _command_finished,
+        FileShown: _file_shown,
+        Failed: _failed,
+        SessionStarted: _session_started,
+        SessionFinished: _session_finished,
+        SessionProgressed: _session_progressed,
+        Judged: _judged,
+        GateOpened: _gate_opened,
+        GateResolved: _gate_resolved,
+        Warned: _warned,
+        ParallelStarted: _parallel_started,
+        BranchFinished: _branch_finished,
+        ParallelJoined: _parallel_joined,
+    }
+    kinds: ClassVar = frozenset(_handlers) | LiveRun.kinds

@@ -1,0 +1,108 @@
+"""What a cell can show: MIME bundles, errors, tables, and the `Output` that each front end implements once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from prose_kernel.runtime.ports import Stream
+from prose_kernel.views.safety import inline_code, inline_text, visible
+
+ROWS = 1000
+"""Rows of a table that are shown; the rest is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Display:
+    """A MIME bundle. `facts` holds what varies from run to run (durations, models, run ids): it becomes the output's
+    metadata under the key `prose` and takes no part in comparisons of notebooks. `person` is the same bundle with such
+    figures in it: it goes into the metadata too, and front ends with our extension show it instead."""
+
+    data: Mapping[str, str]
+    facts: Mapping[str, object] = field(default_factory=dict)
+    person: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def metadata(self) -> dict[str, object]:
+        found = {**self.facts, "person": dict(self.person)} if self.person else dict(self.facts)
+        return {"prose": found} if found else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An error output: stable name and value; the traceback holds prose lines only, with ANSI styles. `code` is that of
+    the diagnostic, if it has one, and `page` the page of the reference that explains it; `link` leads there."""
+
+    ename: str
+    evalue: str
+    traceback: tuple[str, ...]
+    code: str = ""
+    page: str = ""
+    link: str = ""
+
+    def lines(self, explain: str, prefer: str) -> list[str]:
+        """The traceback, and what to type to read about the code: `explain` is that command in this front end, which
+        looks into the page `prefer` first."""
+        if not self.code:
+            return list(self.traceback)
+        wanted = self.code if self.page == prefer else f"{self.page} {self.code}"
+        return [*self.traceback, f"\x1b[2mmore: {explain} {wanted}\x1b[0m", *([self.link] if self.link else [])]
+
+
+class Output(Protocol):
+    """Where the outputs of one cell go, in the order of the calls."""
+
+    def stream(self, name: Stream, text: str) -> None:
+        """Append text to a stream; it is on its way when the call returns."""
+        ...
+
+    def display(self, display: Display, display_id: str | None = None) -> None:
+        """Show a bundle; with an id it can be replaced later."""
+        ...
+
+    def update(self, display: Display, display_id: str) -> None:
+        """Replace the bundle shown under an id."""
+        ...
+
+    def result(self, display: Display) -> None:
+        """The cell's last value. At most once a cell, as the last output."""
+        ...
+
+    def error(self, problem: Problem) -> None:
+        """The cell failed. At most once, as the last output."""
+        ...
+
+    def clear(self, *, wait: bool = False) -> None:
+        """Remove the outputs that the cell has shown so far; with `wait` when the next one comes."""
+        ...
+
+    def page(self, display: Display) -> None:
+        """Show help beside the notebook, where the front end has a place for it."""
+        ...
+
+
+# ---------------------------------------------------------------- simple bundles
+
+
+def paragraph(text: str) -> Display:
+    """Our own words, which need no escaping, as Markdown and as plain text."""
+    return Display({"text/markdown": text, "text/plain": text})
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], code: Iterable[int] = (0,)) -> Display:
+    """A table; the columns in `code` are shown as code. Cells are one line each."""
+    as_code = set(code)
+    shown = rows[:ROWS]
+    lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
+    for row in shown:
+        cells = [inline_code(cell) if at in as_code else inline_text(cell) for at, cell in enumerate(row)]
+        lines.append(f"| {' | '.join(cells)} |")
+    widths = [max(len(visible(cell)) for cell in column) for column in zip(head, *shown, strict=True)]
+    plain = [
+        "  ".join(visible(c).ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in [head, *shown]
+    ]
+    if more := len(rows) - len(shown):
+        lines.append(f"\n… and {more:,} more")
+        plain.append(f"… and {more:,} more")
+    return Display({"text/markdown": "\n".join(lines), "text/plain": "\n".join(plain)})

@@ -1,0 +1,238 @@
+"""Files and images as displays (docs/data-and-images.md).
+
+What came from outside is shown, and does nothing: SVG is cleaned and shown as an image, HTML stands in a frame without
+scripts, without an origin and without a network, Markdown keeps only its formatting. What is broken is one line that
+says so. `text/plain` is complete by itself, for terminals.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from base64 import b64encode
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from prose_kernel.runtime.command_data import Sample
+from prose_kernel.runtime.data_formats import NotData, parse
+from prose_kernel.runtime.images import Picture, picture
+from prose_kernel.runtime.ports import ShownFile
+from prose_kernel.views.display import Display
+from prose_kernel.views.safety import LITERAL, clip, fenced, html_text, inline_text, markdown, preview, visible
+from prose_kernel.views.tables_of_values import ValueTable, sample_table, table_of
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
+LINES: Final = 200
+CHARACTERS: Final = 20_000
+CELLS: Final = 40
+"""Cells of a notebook that are shown."""
+_OUTPUT: Final = 20
+"""Lines of one output of a cell that are shown."""
+_QUIET: Final = 'style="opacity: 0.65"'
+_BAD: Final = f'{LITERAL} style="border-left: 3px solid rgba(215, 60, 60, 0.8); padding: 2px 10px; margin: 2px 0"'
+_FRAME: Final = "width: 100%; height: 360px; border: 1px solid rgba(128, 128, 128, 0.5); background: white"
+_POLICY: Final = (
+    "default-src 'none'; img-src data:; media-src data:; font-src data:; style-src 'unsafe-inline'; form-action 'none'"
+)
+_NATIVE: Final = frozenset({"image/png", "image/jpeg", "application/pdf"})
+"""Types that front ends and nbconvert show by themselves; other images are put into HTML."""
+
+
+def file_display(file: ShownFile, *, scripts: bool = False) -> Display:
+    """A file as a display. `scripts`: those of an HTML page run, in a frame that can reach the network and nothing of
+    the notebook."""
+    if (drawn := picture(file.data)) is not None:
+        return image_display(file.data, drawn, file.name)
+    match file.media:
+        case "image/svg+xml":
+            return _svg(file)
+        case "text/html":
+            return _page(file, scripts)
+        case "text/csv" | "application/jsonl":
+            return _table(file)
+        case "application/x-ipynb+json":
+            return _notebook(file)
+        case "application/json":
+            return _json(file)
+        case "text/markdown":
+            shown, rest = _text(file)
+            body = markdown(shown) + (f"\n\n… ({inline_text(rest)})" if rest else "")
+            return Display({"text/markdown": body, "text/plain": _with_rest(visible(shown), rest)})
+        case _:
+            return _plain(file)
+
+
+# ---------------------------------------------------------------- images
+
+
+def image_display(data: bytes, drawn: Picture | None = None, title: str = "") -> Display:
+    """The bytes of a PNG, JPEG, GIF, WebP or PDF; for broken ones a line that says so."""
+    drawn = drawn or picture(data)
+    if drawn is None:
+        return Display({"text/plain": "(no image)"})
+    text = f"{visible(title)}: {drawn.text}" if title else drawn.text
+    if drawn.broken:
+        return _broken(text)
+    if drawn.media in _NATIVE:
+        return Display({drawn.media: b64encode(data).decode("ascii"), "text/plain": text})
+    return Display({"text/html": image_tag(data, drawn, text), "text/plain": text})
+
+
+def image_tag(data: bytes, drawn: Picture, text: str) -> str:
+    """An image inside HTML."""
+    source = f"data:{drawn.media};base64,{b64encode(data).decode('ascii')}"
+    return f'<img src="{source}" alt="{html_text(text)}" style="max-width: 100%">'
+
+
+def _broken(text: str) -> Display:
+    return Display({"text/html": f"<div {_BAD}>{html_text(text)}</div>", "text/plain": visible(text)})
+
+
+def _svg(file: ShownFile) -> Display:
+    from prose_kernel.views.svg import NotDrawn, drawing
+
+    head = f"{visible(file.name)}: SVG image"
+    try:
+        drawn = drawing(file.data)
+    except NotDrawn as problem:
+        return _broken(f"{head}, {_bytes(file.size)}, broken: {problem}")
+    size = f", {drawn.width:,} × {drawn.height:,}" if drawn.width else ""
+    text = f"{head}{size}, {_bytes(file.size)}"
+    removed = f"removed: {', '.join(drawn.removed)}" if drawn.removed else ""
+    source = f"data:image/svg+xml;base64,{b64encode(drawn.text.encode('utf-8', 'replace')).decode('ascii')}"
+    shape = "max-width: 100%" if drawn.width else "width: 100%"
+    image = f'<img src="{source}" alt="{html_text(text)}" style="{shape}">'
+    said = f"<div {_QUIET}><small>{html_text(removed)}</small></div>" if removed else ""
+    return Display({"text/html": f"{image}{said}", "text/plain": f"{text}; {removed}" if removed else text})
+
+
+# ---------------------------------------------------------------- pages
+
+
+def _page(file: ShownFile, scripts: bool) -> Display:
+    """A page in a frame. Where HTML is sanitised, as in a notebook that is not trusted, the frame is left out and the
+    line above it stays."""
+    text = f"{visible(file.name)}: HTML page, {_bytes(file.size)}"
+    policy = "" if scripts else f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+    source = html.escape(f"<!DOCTYPE html>{policy}{_decoded(file.data)}")
+    sandbox = "allow-scripts" if scripts else ""
+    frame = f'<iframe sandbox="{sandbox}" referrerpolicy="no-referrer" style="{_FRAME}" srcdoc="{source}"></iframe>'
+    return Display({"text/html": f"<div {_QUIET}><small>{html_text(text)}</small></div>{frame}", "text/plain": text})
+
+
+def _decoded(data: bytes) -> str:
+    try:
+        return data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
+    except UnicodeDecodeError:
+        return data.decode("cp1252", "replace")
+
+
+# ---------------------------------------------------------------- data and texts
+
+
+def file_text(file: ShownFile, width: int) -> str:
+    """A file as text for a terminal of so many columns."""
+    table = _rows(file) if file.rows else None
+    if table is None:
+        return file_display(file).data["text/plain"]
+    return f"{visible(file.name)}\n{table.fitted(width)}"
+
+
+def _rows(file: ShownFile) -> ValueTable | None:
+    return sample_table(Sample(file.rows, file.total, file.note), texts=file.media == "text/csv")
+
+
+def _table(file: ShownFile) -> Display:
+    table = _rows(file)
+    return table.display(file.name) if table is not None else _plain(file)
+
+
+def _json(file: ShownFile) -> Display:
+    text = _decoded(file.data)
+    try:
+        value = parse(text, "json")
+    except NotData as problem:
+        where = f"line {problem.line:,}, column {problem.column:,}"
+        return _broken(f"{visible(file.name)}: JSON, {_bytes(file.size)}, broken: {problem.reason} at {where}")
+    if (table := table_of(value)) is not None:
+        return table.display(file.name)
+    with suppress(RecursionError, ValueError):  # nested too deeply, or too many digits: then as it is written
+        text = json.dumps(value, ensure_ascii=False, indent=2)
+    shown, rest = preview(text, LINES, CHARACTERS)
+    return Display({"text/plain": _with_rest(f"{visible(file.name)}:\n{shown}", rest)})
+
+
+def _text(file: ShownFile) -> tuple[str, str]:
+    """The beginning of a text, and what is missing in words."""
+    text = file.data.decode("utf-8", "replace")
+    lines = text[:CHARACTERS].split("\n")
+    shown = "\n".join(lines[:LINES]).rstrip("\n")
+    parts = [f"{_bytes(file.size)} in all"] if len(shown) < len(text.rstrip("\n")) or file.size > len(file.data) else []
+    return shown, "; ".join([*parts, *([file.note] if file.note else [])])
+
+
+def _plain(file: ShownFile) -> Display:
+    shown, rest = _text(file)
+    return Display({"text/plain": _with_rest(f"{visible(file.name)}:\n{visible(shown)}", rest)})
+
+
+def _with_rest(shown: str, rest: str) -> str:
+    return f"{shown}\n… ({rest})" if rest else shown
+
+
+def _bytes(count: int) -> str:
+    return f"{count:,} byte{'s' if count != 1 else ''}"
+
+
+# ---------------------------------------------------------------- notebooks
+
+
+def _notebook(file: ShownFile) -> Display:
+    """The cells of a notebook in short: texts, programs, and the beginning of what they printed."""
+    import nbformat
+
+    try:
+        book = nbformat.reads(_decoded(file.data), as_version=4)  # type: ignore[no-untyped-call]
+        cells = [*book.cells]
+        info = book.metadata.get("language_info") or {}
+        shown = [part for cell in cells[:CELLS] for part in _cell(cell, str(info.get("name", "")))]
+    except Exception as problem:  # nbformat fails in many ways over what is no notebook; only some of them are words
+        said = isinstance(problem, (ValueError, nbformat.ValidationError)) and "object has no" not in str(problem)
+        reason = (said and clip(str(problem), 100)) or "its parts are not those of a notebook"
+        return _broken(f"{visible(file.name)}: notebook, {_bytes(file.size)}, broken: {reason}")
+    head = f"{visible(file.name)}: notebook, {len(cells):,} cell{'s' if len(cells) != 1 else ''}"
+    rest = f"{len(cells) - CELLS:,} more cells" if len(cells) > CELLS else ""
+    bodies = "\n\n".join(
+        [f"*{inline_text(head)}*", *(styled for styled, _ in shown), *([f"… ({rest})"] if rest else [])]
+    )
+    plain = "\n\n".join([head, *(text for _, text in shown)])
+    return Display({"text/markdown": bodies, "text/plain": _with_rest(plain, rest)})
+
+
+def _cell(cell: NotebookNode, language: str) -> list[tuple[str, str]]:
+    """A cell as Markdown and as text, and each of its outputs."""
+    source, rest = preview(str(cell.source), LINES, CHARACTERS)
+    source = _with_rest(source, rest)
+    if cell.cell_type == "markdown":
+        return [(markdown(source), source)] if source.strip() else []
+    spoken = language if cell.cell_type == "code" and language.isalnum() else ""
+    found = [(fenced(source, spoken), source)] if source.strip() else []
+    for output in cell.get("outputs", ()):
+        if text := _output_text(output):
+            shown, rest = preview(text, _OUTPUT, 2000)
+            shown = _with_rest(shown, rest)
+            found.append((fenced(shown), "\n".join(f"  {line}" for line in shown.split("\n"))))
+    return found
+
+
+def _output_text(output: NotebookNode) -> str:
+    if output.output_type == "stream":
+        return str(output.text)
+    if output.output_type == "error":
+        return f"{output.ename}: {output.evalue}"
+    data: dict[str, Any] = output.get("data", {})
+    if "text/plain" in data and not any(one.startswith("image/") for one in data):
+        return str(data["text/plain"])
+    return f"[{', '.join(sorted(data))}]"

@@ -1,0 +1,278 @@
+"""The flow of a program as an SVG picture for pages without a script: boxes one below the other, branches side by side.
+
+A program is structured, so no general layout of graphs is needed: each step is laid out by its kind around what is
+inside of it, and has its way in at the middle of its top and its way out at the middle of its bottom. Data flow is
+written into the boxes: what a step reads, and what it binds. Colours come from the style sheet of the page.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from prose_kernel.language.flow import DEFINITIONS, Step, Way
+from prose_kernel.language.source import Span
+from prose_kernel.views.diagram import Mark, Part, levels, mark_of, words
+from prose_kernel.views.page import text
+from prose_kernel.views.safety import clip
+
+WIDEST: Final = 1300
+"""Pixels from which on a picture is drawn with less in it."""
+_LINE: Final = 15
+_LETTER: Final = 6.6
+_GAP: Final = 22
+_PAD: Final = 14
+_LABEL: Final = 36
+_ROWS: Final = 3
+_BESIDE: Final = frozenset({"if", "parallel", "try"})
+
+
+@dataclass(slots=True)
+class _Drawn:
+    """A piece of the picture, from its own left upper corner. `goes_on`: the flow leaves it at the bottom."""
+
+    width: float
+    height: float
+    parts: list[str]
+    goes_on: bool = True
+
+    @property
+    def middle(self) -> float:
+        return self.width / 2
+
+    def at(self, x: float, y: float) -> str:
+        return f'<g transform="translate({x:.0f} {y:.0f})">{"".join(self.parts)}</g>'
+
+
+def flow_svg(parts: Sequence[Part], links: Mapping[Span, str] | None = None) -> str:
+    """The picture. `links` are the ids of elements of the page that tell more of the steps with these spans."""
+    whole = _Drawn(0, 0, [])
+    for drawn, _ in levels(parts):
+        whole = _whole(drawn, links or {})
+        if whole.width <= WIDEST:
+            break
+    width, height = whole.width + 2, whole.height + 2
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{width:.0f}" height="{height:.0f}"'
+        f' viewBox="-1 -1 {width:.0f} {height:.0f}"><title>Flow of the program</title>{whole.at(0, 0)}</svg>'
+    )
+
+
+def _whole(parts: Sequence[Part], links: Mapping[Span, str]) -> _Drawn:
+    found: list[_Drawn] = []
+    for part in parts:
+        drawing = _Drawing(part.marks, links)
+        defined = [drawing.definition(step) for step in part.steps if step.kind in DEFINITIONS]
+        flow = drawing.sequence([step for step in part.steps if step.kind not in DEFINITIONS])
+        pieces = [*([_row(defined)] if defined else []), *([flow] if flow.parts else [])]
+        inner = _column(pieces, arrows=False) if pieces else _label("nothing to draw")
+        found.append(_framed(inner, part.title) if part.title else inner)
+    return _column(found, arrows=len(parts) > 1)
+
+
+# ---------------------------------------------------------------- putting pieces together
+
+
+def _column(pieces: Sequence[_Drawn], *, arrows: bool = True) -> _Drawn:
+    """Pieces one below the other, with an arrow from each to the next."""
+    if not pieces:
+        return _Drawn(0, 0, [])
+    width = max(piece.width for piece in pieces)
+    middle, y, parts = width / 2, 0.0, list[str]()
+    for number, piece in enumerate(pieces):
+        parts.append(piece.at(middle - piece.middle, y))
+        y += piece.height
+        if number < len(pieces) - 1:
+            if arrows and piece.goes_on:
+                parts.append(_arrow(middle, y, middle, y + _GAP))
+            y += _GAP
+    return _Drawn(width, y, parts, pieces[-1].goes_on)
+
+
+def _row(pieces: Sequence[_Drawn], most: float = 900) -> _Drawn:
+    """Pieces side by side that do not follow each other, in as many rows as they need."""
+    x = y = height = width = 0.0
+    parts = list[str]()
+    for piece in pieces:
+        if x and x + piece.width > most:
+            x, y, height = 0.0, y + height + _PAD, 0.0
+        parts.append(piece.at(x, y))
+        x += piece.width + _PAD
+        width, height = max(width, x - _PAD), max(height, piece.height)
+    return _Drawn(width, y + height, parts)
+
+
+def _framed(inner: _Drawn, title: str) -> _Drawn:
+    shown = clip(title, 60)
+    width = max(inner.width + 2 * _PAD, _width(shown) + 2 * _PAD)
+    top = _LINE + 12
+    height = inner.height + top + _PAD
+    parts = [
+        f'<rect class="group" width="{width:.0f}" height="{height:.0f}" rx="8"/>',
+        f'<text class="q" x="{_PAD}" y="{_LINE}">{text(shown)}</text>',
+        inner.at(width / 2 - inner.middle, top),
+    ]
+    return _Drawn(width, height, parts, inner.goes_on)
+
+
+def _label(shown: str) -> _Drawn:
+    width = _width(shown)
+    return _Drawn(
+        width, _LINE, [f'<text class="q" x="{width / 2:.0f}" y="11" text-anchor="middle">{text(shown)}</text>']
+    )
+
+
+def _arrow(x: float, y: float, to_x: float, to_y: float) -> str:
+    """A line that ends with a tip downwards; one that goes aside turns in the middle."""
+    half = (y + to_y) / 2
+    aside = f"V{half:.0f}H{to_x:.0f}" if abs(x - to_x) > 1 else ""
+    tip = f'<path class="tip" d="M{to_x - 4:.0f} {to_y - 6:.0f}h8l-4 6z"/>'
+    return f'<path class="flow" d="M{x:.0f} {y:.0f}{aside}V{to_y - 5:.0f}"/>{tip}'
+
+
+def _line(x: float, y: float, to_x: float, to_y: float) -> str:
+    """A line without a tip, which turns right above its end: what stands beside its beginning may be higher."""
+    return f'<path class="flow" d="M{x:.0f} {y:.0f}V{to_y - _GAP / 2:.0f}H{to_x:.0f}V{to_y:.0f}"/>'
+
+
+def _width(shown: str) -> float:
+    return sum(2 * _LETTER if unicodedata.east_asian_width(c) in "WF" else _LETTER for c in shown)
+
+
+def _wrapped(shown: str) -> list[str]:
+    """A label in a few lines."""
+    lines = [""]
+    for word in clip(shown, _LABEL * _ROWS - 4).split(" "):
+        if lines[-1] and len(lines[-1]) + len(word) >= _LABEL and len(lines) < _ROWS:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word
+    return [line if len(line) <= _LABEL + 6 else f"{line[: _LABEL + 5]}…" for line in lines]
+
+
+# ---------------------------------------------------------------- steps
+
+
+class _Drawing:
+    def __init__(self, marks: Mapping[Span, Mark] | None, links: Mapping[Span, str]) -> None:
+        self._marks = marks
+        self._links = links
+
+    def sequence(self, steps: Iterable[Step]) -> _Drawn:
+        return _column([self.step(step) for step in steps])
+
+    def definition(self, step: Step) -> _Drawn:
+        if step.kind != "block" or not step.ways:
+            return self.box(step)
+        return _framed(_column([self._way(way) for way in step.ways]), words(step))
+
+    def step(self, step: Step) -> _Drawn:
+        if not step.ways:
+            drawn = self.box(step)
+            drawn.goes_on = step.kind != "leave"
+            return drawn
+        if step.kind == "loop":
+            return self._loop(step)
+        if step.kind in _BESIDE:
+            return self._beside(step)
+        inner = _column([self._way(way) for way in step.ways])
+        return inner if step.text == "do" else _framed(inner, words(step))
+
+    def _way(self, way: Way) -> _Drawn:
+        return self.sequence(way.steps)
+
+    def _beside(self, step: Step) -> _Drawn:
+        """A step whose ways stand side by side below it, and come together again."""
+        head = self.box(step)
+        ways = [(way.label if way.label != step.kind else "", self._way(way)) for way in step.ways]
+        if step.kind == "if" and not step.always:
+            ways.append(("no" if step.ways[0].label == "yes" else "otherwise", _Drawn(30, 0, [])))
+        columns = [_titled(label, drawn) for label, drawn in ways]
+        width = sum(column.width for column in columns) + _PAD * (len(columns) - 1)
+        whole = max(width, head.width)
+        top = head.height + _GAP + 6
+        height = max(column.height for column in columns)
+        bottom = top + height + _GAP
+        parts = [head.at(whole / 2 - head.middle, 0)]
+        x, middle = (whole - width) / 2, whole / 2
+        for column in columns:
+            at = x + column.middle
+            parts += [_arrow(middle, head.height, at, top), column.at(x, top)]
+            if column.goes_on:
+                parts.append(_line(at, top + column.height, middle, bottom))
+            x += column.width + _PAD
+        return _Drawn(whole, bottom, parts, any(column.goes_on for column in columns))
+
+    def _loop(self, step: Step) -> _Drawn:
+        """The body below its head, and a line back up at the left."""
+        head, body = self.box(step), _column([self._way(way) for way in step.ways])
+        inner = _column([head, body])
+        left = 2 * _PAD
+        x, top, bottom = left + inner.middle, head.height / 2, inner.height
+        back = (
+            f'<path class="flow" d="M{x:.0f} {bottom:.0f}v10H8V{top:.0f}H{x - head.middle - 5:.0f}"/>'
+            f'<path class="tip" d="M{x - head.middle - 6:.0f} {top - 4:.0f}v8l6 -4z"/>'
+            if body.goes_on
+            else ""
+        )
+        parts = [inner.at(left, 0), back]
+        return _Drawn(inner.width + 2 * left, bottom + (10 if body.goes_on else 0), parts)
+
+    def box(self, step: Step) -> _Drawn:
+        """One step: its words, what became of it, what it reads and binds."""
+        mark = mark_of(step, self._marks)
+        lines = [("", line) for line in _wrapped(words(step))]
+        if step.inside:
+            lines.append(("q", f"{step.inside:,} statement{'s' if step.inside > 1 else ''} inside"))
+        if mark is not None:
+            lines.append(("q", clip(", ".join(filter(None, (mark.words, mark.figures))), 44)))
+        binds = step.binds if step.kind not in ("input", "value", "output") else ()
+        reads = step.reads if step.kind not in DEFINITIONS else ()
+        data = [f"← {', '.join(reads)}" if reads else "", f"→ {', '.join(binds)}" if binds else ""]
+        if any(data):
+            lines.append(("d", clip("  ".join(filter(None, data)), 44)))
+        width = max(70.0, max(_width(line) for _, line in lines) + 2 * _PAD + 8)
+        height = _LINE * len(lines) + 12
+        state = mark.state if mark is not None else ""
+        parts = [f'<path class="box {state}" d="{_outline(step.kind, width, height)}"/>']
+        for number, (kind, line) in enumerate(lines):
+            shown = f' class="{kind}"' if kind else ""
+            place = f'x="{width / 2:.0f}" y="{_LINE * (number + 1) + 3}"'
+            parts.append(f'<text{shown} {place} text-anchor="middle">{text(line)}</text>')
+        if (link := self._links.get(step.span)) is not None:
+            parts = [f'<a href="#{text(link)}">', *parts, "</a>"]
+        return _Drawn(width, height, parts)
+
+
+def _titled(label: str, drawn: _Drawn) -> _Drawn:
+    if not label:
+        return drawn
+    title = _label(clip(label, 40))
+    if not drawn.parts:
+        return title
+    width = max(title.width, drawn.width)
+    parts = [title.at(width / 2 - title.middle, 0), drawn.at(width / 2 - drawn.middle, _LINE + 3)]
+    return _Drawn(width, _LINE + 3 + drawn.height, parts, drawn.goes_on)
+
+
+def _outline(kind: str, width: float, height: float) -> str:
+    """The path of a box: round for sessions, pointed for questions and loops, slanted for what comes in or goes out."""
+    w, h = width, height
+    match kind:
+        case "session" | "agent":
+            return _rounded(w, h, min(h / 2, 16))
+        case "if" | "judgement" | "gate" | "loop":
+            return f"M9 0H{w - 9:.0f}L{w:.0f} {h / 2:.0f}L{w - 9:.0f} {h}H9L0 {h / 2:.0f}z"
+        case "input" | "output" | "import":
+            return f"M9 0H{w:.0f}L{w - 9:.0f} {h}H0z"
+        case "call" | "block" | "parallel":
+            return f"M0 0H{w:.0f}V{h}H0zM5 0V{h}M{w - 5:.0f} 0V{h}"
+        case _:
+            return _rounded(w, h, 3)
+
+
+def _rounded(w: float, h: float, r: float) -> str:
+    corners = [f"a{r:.0f} {r:.0f} 0 0 1 {x * r:.0f} {y * r:.0f}" for x, y in ((1, 1), (-1, 1), (-1, -1), (1, -1))]
+    ends = (f"M{r:.0f} 0H{w - r:.0f}", f"V{h - r:.0f}", f"H{r:.0f}", f"V{r:.0f}")
+    return "".join(end + corner for end, corner in zip(ends, corners, strict=True)) + "z"

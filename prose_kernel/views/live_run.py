@@ -1,0 +1,455 @@
+"""What a run is doing right now, for the live views of both front ends: a listener that keeps what is under way, and
+puts it into lines when it is looked at.
+
+Nothing here is asked for in a hot loop: passes are not heard but looked up (`Host.loops`), and of a branch that has
+ended only a counter stays. Estimates come from what has finished, and there is none before enough has. What the lines
+say is volatile: they are shown while somebody watches and never kept.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+from prose_kernel.run import languages
+from prose_kernel.runtime.events import (
+    BranchFinished,
+    BranchStep,
+    CellStarted,
+    CommandFinished,
+    CommandOutput,
+    CommandStarted,
+    Event,
+    Failed,
+    GateOpened,
+    GateResolved,
+    JudgeAsked,
+    Judged,
+    ParallelJoined,
+    ParallelStarted,
+    Retried,
+    SessionFinished,
+    SessionProgressed,
+    SessionStarted,
+)
+from prose_kernel.runtime.open_loops import OpenLoop
+from prose_kernel.runtime.ports import SessionRequest
+from prose_kernel.views.branch_names import BranchNames
+from prose_kernel.views.cards import branch_state, branch_text
+from prose_kernel.views.live_words import (
+    RUNS,
+    TITLE,
+    Consumed,
+    Line,
+    estimate,
+    fork_line,
+    head_line,
+    pass_text,
+    some,
+    span,
+)
+from prose_kernel.views.safety import clip
+
+ROWS: Final = 12
+"""Rows of one parallel construct that are shown; the rest is counted."""
+FAILURES: Final = 6
+"""Failed branches that are named."""
+_LINE: Final = 100
+_TAIL: Final = 2_000
+
+Branches = tuple[BranchStep, ...]
+
+
+@dataclass(slots=True)
+class Work:
+    """Something that is under way: a command, a session with its attempts, a question."""
+
+    title: str
+    branches: Branches
+    began: float
+    who: str = ""
+    bound_to: str | None = None
+    tail: str = ""
+    doing: str = ""
+    attempt: str = ""
+    until: float | None = None  # a retry begins
+    bare: bool = False
+    session: bool = False
+    judge: bool = False
+    heard: float = 0.0  # when it printed something last
+
+    def last_line(self) -> str:
+        """The last line that says something, of what a terminal would show of it."""
+        for line in reversed(self.tail.split("\n")):
+            shown = line.rstrip("\r").rpartition("\r")[2]
+            if shown.strip():
+                return clip(shown, _LINE)
+        return ""
+
+
+@dataclass(slots=True)
+class _Fork:
+    event: ParallelStarted
+    names: BranchNames
+    began: float
+    running: dict[int, float] = field(default_factory=dict)
+    widest: int = 0
+    done: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    failures: dict[int, str] = field(default_factory=dict)
+    results: dict[int, BranchFinished] = field(default_factory=dict)  # of few branches
+
+    @property
+    def ended(self) -> int:
+        return self.done + self.failed + self.cancelled
+
+
+class LiveRun:
+    """The listener. `lines` is what a person may see now; `worth_showing` is how long something has been under way.
+
+    `loops` gives the loops that run, `asked` says who answers a session. `now` is a clock that only grows.
+    """
+
+    def __init__(
+        self,
+        now: Callable[[], float] = time.monotonic,
+        loops: Callable[[], Collection[OpenLoop]] = tuple,
+        asked: Callable[[SessionRequest], str] | None = None,
+    ) -> None:
+        self.now = now
+        self.loops = loops
+        self.asked = asked or (lambda request: request.model or "")
+        self.own: Callable[[Work], bool] = lambda work: False
+        """Whether what it prints is shown elsewhere, as it comes."""
+        self.apart: Callable[[Work], bool] = lambda work: False
+        """Whether it is shown elsewhere altogether."""
+        self.tells_results = True
+        """Whether values of branches that have ended are shown, where there are few."""
+        self.language = languages.default()
+        self.consumed = Consumed()
+        self._work: dict[object, Work] = {}
+        self._forks: dict[tuple[Branches, int], _Fork] = {}
+        self._passes: dict[int, tuple[OpenLoop, float, int]] = {}  # since when a loop is seen, at which pass
+
+    def __call__(self, event: Event) -> None:
+        handler = self._handlers.get(type(event))
+        if handler is not None:
+            handler(self, event)
+
+    # ------------------------------------------------------------ what happens
+
+    def _cell_started(self, event: CellStarted) -> None:
+        self._work.clear()
+        self._forks.clear()
+        self._passes.clear()
+
+    def begin(self, key: object, work: Work) -> Work:
+        """Something begins that no event tells of."""
+        self._work[key] = work
+        self._step(work.branches, work.began)
+        return work
+
+    def end(self, key: object) -> None:
+        self._work.pop(key, None)
+
+    def _step(self, branches: Branches, at: float) -> None:
+        """A branch does something: it runs, and those around it."""
+        for depth, step in enumerate(branches):
+            fork = self._forks.get((branches[:depth], step.parallel))
+            if fork is not None and step.index not in fork.running:
+                fork.running[step.index] = at
+                fork.widest = max(fork.widest, len(fork.running))
+
+    def _command_started(self, event: CommandStarted) -> None:
+        title, bare = f"$ {clip(event.command, TITLE)}", event.bound_to is None and not event.consumed
+        work = Work(title, event.place.branches, self.now(), bound_to=event.bound_to, bare=bare)
+        self.begin(event.spawn, work)
+
+    def _command_output(self, event: CommandOutput) -> None:
+        if (work := self._work.get(event.spawn)) is not None:
+            work.tail = (work.tail + event.text[-_TAIL:])[-_TAIL:]
+            work.heard = self.now()
+
+    def unprinted(self, spawn: int) -> None:
+        """What a command prints is not shown elsewhere any more."""
+        if (work := self._work.get(spawn)) is not None:
+            work.bare = False
+
+    def _command_finished(self, event: CommandFinished) -> None:
+        self._work.pop(event.spawn, None)
+
+    def _session_started(self, event: SessionStarted) -> None:
+        work, request = self._work.get(event.spawn), event.request
+        if work is not None:  # another attempt
+            work.until, work.tail, work.doing = None, "", ""
+            return
+        who = request.agent or request.label or "session"
+        asked = self.asked(request)
+        title = f"{who}: {clip(request.task, TITLE)}"
+        branches = event.place.branches
+        self.begin(event.spawn, Work(title, branches, self.now(), asked, event.bound_to, session=True))
+
+    def _session_progressed(self, event: SessionProgressed) -> None:
+        work = self._work.get(event.spawn)
+        if work is None:
+            return
+        if event.kind == "text":
+            work.tail, work.doing = (work.tail + event.text[-_TAIL:])[-_TAIL:], ""
+        elif event.kind == "note":
+            work.doing = clip(event.text, _LINE)
+        elif event.tool is not None:
+            work.doing = f"{event.tool.tool} {clip(event.tool.summary, _LINE)}"
+
+    def _session_finished(self, event: SessionFinished) -> None:
+        result, work = event.result, self._work.get(event.spawn)
+        if result is None and not event.final:
+            if work is not None:
+                work.doing = clip(event.error.message, _LINE) if event.error is not None else ""
+            return
+        self._work.pop(event.spawn, None)
+        if result is not None and result.usage is not None and not result.replayed:
+            self._consume(result.usage.tokens_in + result.usage.tokens_out, result.usage.cost)
+
+    def _retried(self, event: Retried) -> None:
+        if (work := self._work.get(event.spawn)) is not None:
+            work.attempt = f"retry {event.attempt} of {event.maximum}"
+            work.until = self.now() + event.delay
+
+    def _judge_asked(self, event: JudgeAsked) -> None:
+        mark = self.language.delimiters[-1]
+        work = Work(f"deciding {mark}{clip(event.question, TITLE)}{mark}", event.place.branches, self.now(), judge=True)
+        self.begin(("judge", event.at), work)
+
+    def _judged(self, event: Judged) -> None:
+        self._work.pop(("judge", event.at), None)
+        usage = event.details.get("usage")
+        if isinstance(usage, Mapping) and not event.details.get("replayed"):
+            tokens = int(usage.get("tokens_in") or 0) + int(usage.get("tokens_out") or 0)
+            self._consume(tokens, usage.get("cost"))
+
+    def _consume(self, tokens: int, cost: float | None) -> None:
+        self.consumed.tokens += tokens
+        self.consumed.cost += cost or 0.0
+        self.consumed.unpriced += cost is None
+
+    def _gate_opened(self, event: GateOpened) -> None:
+        title = f"gate {event.request.name}: waiting for a decision"
+        self.begin(("gate", event.request.id), Work(title, event.place.branches, self.now()))
+
+    def _gate_resolved(self, event: GateResolved) -> None:
+        self._work.pop(("gate", event.request.id), None)
+
+    def _failed(self, event: Failed) -> None:
+        """A question that nobody could answer is over."""
+        self._forget(lambda key, work: isinstance(key, tuple) and work.branches == event.place.branches)
+
+    def _forget(self, gone: Callable[[object, Work], bool]) -> None:
+        for key in [key for key, work in self._work.items() if gone(key, work)]:
+            del self._work[key]
+
+    def _parallel_started(self, event: ParallelStarted) -> None:
+        names = BranchNames(event, self.language)
+        self._forks[event.place.branches, event.parallel] = _Fork(event, names, self.now())
+        self._step(event.place.branches, self.now())
+
+    def _branch_finished(self, event: BranchFinished) -> None:
+        *outer, _ = steps = event.place.branches
+        fork = self._forks.get((tuple(outer), event.parallel))
+        if fork is None:
+            return
+        fork.running.pop(event.index, None)
+        if branch_state(event, self.language) == "failed":
+            fork.failed += 1
+            if len(fork.failures) < FAILURES:
+                fork.failures[event.index] = branch_text(event, self.language)
+        elif event.status == "done":
+            fork.done += 1
+            if fork.event.count <= ROWS:
+                fork.results[event.index] = event
+        else:
+            fork.cancelled += 1
+            self._leave(steps)
+
+    def _parallel_joined(self, event: ParallelJoined) -> None:
+        self._forks.pop((event.place.branches, event.parallel), None)
+
+    def _leave(self, steps: Branches) -> None:
+        """A branch was cancelled, with all that it did."""
+        self._forget(lambda _, work: work.branches[: len(steps)] == steps)
+        for key in [key for key in self._forks if key[0][: len(steps)] == steps]:
+            del self._forks[key]
+
+    # ------------------------------------------------------------ what is seen
+
+    @property
+    def under_way(self) -> bool:
+        return bool(self._work or self._forks or self.loops())
+
+    def since(self, silent: float = 0.0) -> float | None:
+        """When the oldest of what is under way began; None where nothing is. A loop counts from when it is first
+        seen; a command whose output is shown elsewhere from the end of `silent` seconds without any."""
+        self._look_at_loops()
+        began = [
+            *(
+                max(work.began, work.heard) + silent if work.bare and self.own(work) else work.began
+                for work in self._work.values()
+                if not self.apart(work)
+            ),
+            *(fork.began for fork in self._forks.values()),
+            *(seen for _, seen, _ in self._passes.values()),
+        ]
+        return min(began, default=None)
+
+    def alone(self) -> float | None:
+        """Since when a session runs that is shown apart."""
+        return min((work.began for work in self._work.values() if self.apart(work)), default=None)
+
+    def status(self, spawn: int) -> str:
+        """What is said beside the text of a session that is shown apart."""
+        work, now = self._work.get(spawn), self.now()
+        if work is None:
+            return ""
+        mark = self.language.markers.get("session", "")
+        return f"{mark} {' · '.join(some([*self._beside(work, now), span(now - work.began)]))}".lstrip()
+
+    def _mark(self, what: str) -> str:
+        """The mark of something, in the language of the text that runs."""
+        return self.language.markers.get(what, what if len(what) == 1 else RUNS)
+
+    def lines(self, rows: int = ROWS) -> list[Line]:
+        """What is under way, the outer things first; failures before what runs. `rows` limits those of one
+        construct."""
+        self._look_at_loops()
+        now = self.now()
+        found = [*self._loop_lines((), now)]
+        outside = [work for work in self._work.values() if not work.branches and not self.apart(work)]
+        found += [self._work_line(work, now) for work in outside]
+        for (branches, _), fork in self._forks.items():
+            if not branches:
+                found += self._fork_lines(fork, now, rows)
+        if found and (consumed := self.consumed.text()):
+            found.append(Line(consumed, mark=" "))
+        return found
+
+    def _look_at_loops(self) -> None:
+        running = {id(loop): loop for loop in self.loops()}
+        self._passes = {key: seen for key, seen in self._passes.items() if key in running}
+        for key, loop in running.items():
+            if key not in self._passes:
+                self._passes[key] = loop, self.now(), loop.index
+                self._step(loop.s.branches, self.now())
+
+    def _loop_lines(self, branches: Branches, now: float) -> Iterator[Line]:
+        for loop, seen, first in self._passes.values():
+            if loop.s.branches == branches:
+                yield self._loop_line(loop, seen, first, now)
+
+    def _loop_line(self, loop: OpenLoop, seen: float, first: int, now: float) -> Line:
+        about, done = [pass_text(loop)], None
+        if loop.fixed and loop.maximum:
+            done = loop.index, loop.maximum
+            about.append(estimate(loop.index - first, loop.maximum - loop.index, now - seen))
+        head, mark = head_line(loop.source.slice(loop.node.span)), self._mark("loop")
+        return Line(head, some(about), mark, time=span(now - seen), done=done)
+
+    def _work_line(self, work: Work, now: float) -> Line:
+        name = f"{work.bound_to} = {work.title}" if work.bound_to else work.title
+        last = work.doing if self.own(work) else work.last_line() or work.doing
+        return Line(name, some(self._beside(work, now)), self._mark_of(work), time=span(now - work.began), last=last)
+
+    def _mark_of(self, work: Work | None) -> str:
+        if work is None:
+            return RUNS
+        return self._mark("session" if work.session else "judge" if work.judge else RUNS)
+
+    def _beside(self, work: Work, now: float) -> list[str]:
+        wait = f"in {span(math.ceil(work.until - now))}" if work.until is not None and work.until > now else ""
+        return [f"asking {work.who}" if work.who else "", f"{work.attempt} {wait}".strip()]
+
+    def _fork_lines(self, fork: _Fork, now: float, rows: int) -> Iterator[Line]:
+        event = fork.event
+        counts = [f"{fork.ended:,} of {event.count:,}", f"{fork.failed:,} failed" if fork.failed else ""]
+        if event.iterations and fork.ended >= min(fork.widest, event.count - fork.ended):
+            counts.append(estimate(fork.ended, event.count - fork.ended, now - fork.began))
+        heading = fork_line(event.place.source.slice(event.place.span))
+        time_of_fork, done = span(now - fork.began), (fork.ended, event.count)
+        yield Line(heading, some(counts), self._mark("parallel"), time=time_of_fork, done=done)
+        for index in sorted(fork.failures):
+            yield Line(fork.names[index], some([fork.failures[index]]), mark=self._mark("✗"), depth=1)
+        unnamed = fork.failed - len(fork.failures)
+        doing = self._doing(event)
+        room = max(1, rows - len(fork.failures))
+        for index in sorted(fork.running)[:room]:
+            yield self._row(fork, index, doing.get(index), now)
+        for index in sorted(fork.results):
+            text = branch_text(fork.results[index], self.language) if self.tells_results else ""
+            yield Line(fork.names[index], some([text]), mark=self._mark("✓"), depth=1)
+        hidden = len(fork.running) - room
+        waiting = event.count - fork.ended - len(fork.running)
+        rest = [
+            f"{unnamed:,} more failed" if unnamed > 0 else "",
+            f"{hidden:,} more run" if hidden > 0 else "",
+            f"{waiting:,} wait" if waiting > 0 else "",
+        ]
+        if text := ", ".join(part for part in rest if part):
+            yield Line(text, mark=" ", depth=1)
+
+    def _doing(self, event: ParallelStarted) -> dict[int, Work]:
+        """What each branch of a construct does: what has begun there last."""
+        depth, outer = len(event.place.branches), event.place.branches
+        found: dict[int, Work] = {}
+        for work in self._work.values():
+            steps = work.branches
+            if len(steps) > depth and steps[:depth] == outer and steps[depth].parallel == event.parallel:
+                found[steps[depth].index] = work
+        return found
+
+    def _row(self, fork: _Fork, index: int, work: Work | None, now: float) -> Line:
+        about: list[str] = []
+        inner = [
+            f"{one.ended:,} of {one.event.count:,}"
+            for (branches, _), one in self._forks.items()
+            if branches and _within(branches, fork, index)
+        ]
+        passes = [pass_text(loop) for loop, _, _ in self._passes.values() if _within(loop.s.branches, fork, index)]
+        about += inner[:1] + passes[:1]
+        last = ""
+        if work is not None:
+            last = work.doing if self.own(work) else work.last_line() or work.doing
+            about += [*self._beside(work, now), "" if last else work.title]
+        time_of_branch = span(now - fork.running[index])
+        return Line(fork.names[index], some(about), self._mark_of(work), depth=1, time=time_of_branch, last=last)
+
+    _handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]] = {
+        CellStarted: _cell_started,
+        CommandStarted: _command_started,
+        CommandOutput: _command_output,
+        CommandFinished: _command_finished,
+        SessionStarted: _session_started,
+        SessionProgressed: _session_progressed,
+        SessionFinished: _session_finished,
+        Retried: _retried,
+        JudgeAsked: _judge_asked,
+        Judged: _judged,
+        GateOpened: _gate_opened,
+        GateResolved: _gate_resolved,
+        Failed: _failed,
+        ParallelStarted: _parallel_started,
+        BranchFinished: _branch_finished,
+        ParallelJoined: _parallel_joined,
+    }
+    kinds: ClassVar = frozenset(_handlers)
+
+
+def _within(branches: Branches, fork: _Fork, index: int) -> bool:
+    depth = len(fork.event.place.branches)
+    return (
+        len(branches) > depth
+        and branches[:depth] == fork.event.place.branches
+        and branches[depth].parallel == fork.event.parallel
+        and branches[depth].index == index
+    )

@@ -1,0 +1,95 @@
+"""What is under way in words: a line of a live view, times while they grow, estimates, passes, what was consumed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from prose_kernel.runtime.open_loops import OpenLoop
+from prose_kernel.views.safety import clip
+
+EVIDENCE: Final = 3
+"""Items that must have finished before there is an estimate."""
+TITLE: Final = 60
+"""Characters of a command, a task or the head of a construct that are shown."""
+_MODIFIERS: Final = re.compile(r" \([a-z-]+: [^()]*\)?…?\Z")
+
+
+RUNS: Final = "▸"
+"""The mark of what runs, in a language that has no markers of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a live view. `mark` is its state (`▸ ✗ ✓`, or a marker of its language), `about` what is said beside
+    its name, `time` how long it has run, `last` the last line that it has printed."""
+
+    name: str
+    about: tuple[str, ...] = ()
+    mark: str = RUNS
+    depth: int = 0
+    time: str = ""
+    last: str = ""
+    done: tuple[int, int] | None = None
+
+
+@dataclass(slots=True)
+class Consumed:
+    """Tokens and US dollars so far; `unpriced` answers are not among the dollars."""
+
+    tokens: int = 0
+    cost: float = 0.0
+    unpriced: int = 0
+
+    def text(self) -> str:
+        if not self.tokens and not self.cost:
+            return ""
+        money = f"${self.cost:.4f}" if self.cost else ""
+        more = " and more" if money and self.unpriced else ""
+        return " · ".join(part for part in (f"{self.tokens:,} tokens", f"{money}{more}") if part)
+
+
+def pass_text(loop: OpenLoop) -> str:
+    number, maximum = loop.index + 1, loop.maximum
+    if maximum is None:
+        return f"pass {number:,}"
+    return f"pass {number:,} of {maximum:,}" if loop.fixed else f"pass {number:,}, at most {maximum:,}"
+
+
+def head_line(text: str) -> str:
+    """The first line of a construct, which names its condition or its items."""
+    return clip(text.partition("\n")[0].strip().removesuffix(":"), TITLE)
+
+
+def fork_line(text: str) -> str:
+    """The first line of a construct with branches, without what it says of failures and strategies: its items count."""
+    return _MODIFIERS.sub("", head_line(text))
+
+
+def some(parts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(part for part in parts if part)
+
+
+def estimate(finished: int, left: int, seconds: float) -> str:
+    """How long the rest may take, by what has finished; "" without enough of it."""
+    if finished < EVIDENCE or left <= 0:
+        return ""
+    rest = seconds / finished * left
+    if rest < 10:
+        return "a few seconds left"
+    step = 5 if rest < 60 else 30 if rest < 600 else 60
+    return f"about {span(round(rest / step) * step)} left"
+
+
+def span(seconds: float) -> str:
+    """A time as it is shown while it grows: `12 s`, `5 min 06 s`, `2 h 03 min`; nothing below a second."""
+    whole = int(seconds)
+    if whole < 1:
+        return ""
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600:,} h {whole % 3600 // 60:02} min"

@@ -1,0 +1,239 @@
+"""`%step`: what a machine does, statement by statement: what each reads and binds, who is asked, what is decided.
+
+A hook sees each statement before it runs, a listener what comes of it. Both only remember; when the program ends, all
+of it is one display. Branches run at the same time, so what each does is kept in a lane of its own, below the statement
+that has begun it; lanes are shown in source order. So the display is the same in every run.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from prose_kernel.language.source import Source, Span
+from prose_kernel.runtime.events import (
+    ArmChosen,
+    BlockEntered,
+    Bound,
+    BranchStep,
+    Caught,
+    CommandFinished,
+    Event,
+    Failed,
+    FinallyEntered,
+    GateResolved,
+    Judged,
+    LoopLeft,
+    LoopPass,
+    OptionChosen,
+    ProgramCalled,
+    Retried,
+    SessionFinished,
+    Warned,
+)
+from prose_kernel.views.display import Display, table
+from prose_kernel.views.safety import clip
+
+if TYPE_CHECKING:
+    from prose_kernel.errors import RunError
+    from prose_kernel.language.flow import Step
+    from prose_kernel.run.languages import Language
+    from prose_kernel.runtime.execution_context import ExecutionContext, Node
+    from prose_kernel.runtime.values import Value
+
+ROWS: Final = 300
+"""Statements of one program that are shown; the rest is counted."""
+_NOTES: Final = 12
+_VALUE: Final = 60
+_LOOKED_BACK: Final = 200
+_VERDICTS: Final = {True: "yes", False: "no", None: "uncertain"}
+
+
+@dataclass(slots=True)
+class _Row:
+    """One statement that ran, and the lanes of the branches that it has begun."""
+
+    source: Source
+    span: Span
+    reads: tuple[str, ...]
+    notes: list[str] = field(default_factory=list)
+    more: int = 0
+    lanes: dict[tuple[int, int], _Lane] = field(default_factory=dict)
+
+    def note(self, text: str) -> None:
+        if len(self.notes) < _NOTES:
+            self.notes.append(text)
+        else:
+            self.more += 1
+
+
+@dataclass(slots=True)
+class _Lane:
+    label: str = ""
+    rows: list[_Row] = field(default_factory=list)
+
+
+class MachineAtWork:
+    """A `StatementHook` and a listener of events for one program."""
+
+    def __init__(self, language: Language, reads: Callable[[Source], Iterable[Step]]) -> None:
+        self._language = language
+        self._flow = reads
+        self._reads: dict[int, tuple[list[int], list[tuple[str, ...]]]] = {}
+        self._sources: list[Source] = []  # keeps their ids
+        self._lanes: dict[tuple[BranchStep, ...], _Lane] = {(): _Lane()}
+        self._count = 0
+
+    # ------------------------------------------------------------ the hook
+
+    def before(self, s: ExecutionContext, node: Node) -> None:
+        self._count += 1
+        if self._count > ROWS:
+            return
+        names = self._names(s.source, node.span)
+        seen = self._values(s, node, names) if names else ()
+        self._lane(s.branches).rows.append(_Row(s.source, node.span, seen))
+
+    def failed(self, s: ExecutionContext, node: Node, error: RunError) -> None:
+        return
+
+    def interrupted(self) -> None:
+        return
+
+    def _names(self, source: Source, span: Span) -> tuple[str, ...]:
+        """What a statement reads itself: of the steps that begin in it, those that stand in no body."""
+        known = self._reads.get(id(source))
+        if known is None:
+            steps = sorted((step.span.start, step.reads) for step in _flat(self._flow(source)))
+            known = self._reads[id(source)] = [at for at, _ in steps], [names for _, names in steps]
+            self._sources.append(source)
+        first = source.text.find("\n", span.start)
+        end = min(span.end, first if first >= 0 else span.end)
+        begins, names = known
+        inside = names[bisect_left(begins, span.start) : bisect_left(begins, max(end, span.start + 1))]
+        return tuple(dict.fromkeys(name for each in inside for name in each))
+
+    def _values(self, s: ExecutionContext, node: Node, names: tuple[str, ...]) -> tuple[str, ...]:
+        seen: dict[str, Value] = {}
+        for scope in reversed(s.frames(node)[0].scopes):
+            seen.update(scope.names())
+        return tuple(f"{name} = {self._shown(seen[name])}" for name in names if name in seen)
+
+    def _shown(self, value: Value) -> str:
+        text = self._language.text_of(value)
+        return clip(text, _VALUE) if text.strip() else "(empty)"
+
+    def _lane(self, branches: tuple[BranchStep, ...]) -> _Lane:
+        found = self._lanes.get(branches)
+        if found is None:
+            *before, last = branches
+            above = self._lane(tuple(before))
+            found = self._lanes[branches] = _Lane(last.label)
+            if above.rows:
+                above.rows[-1].lanes[last.parallel, last.index] = found
+        return found
+
+    # ------------------------------------------------------------ the listener
+
+    def __call__(self, event: Event) -> None:
+        row = self._row_of(event)
+        if row is not None:
+            said = self._handlers[type(event)](self, event)
+            if said:
+                row.note(said)
+
+    def _row_of(self, event: Event) -> _Row | None:
+        """The statement that an event is about: the last one around its place."""
+        place = event.place
+        branches = place.branches
+        while True:
+            rows = self._lanes[branches].rows if branches in self._lanes else []
+            for row in reversed(rows[-_LOOKED_BACK:]):
+                around = row.span.start <= place.span.start and place.span.end <= row.span.end
+                if row.source is place.source and around:
+                    return row
+            if not branches:
+                return None
+            branches = branches[:-1]
+
+    def _bound(self, event: Bound) -> str:
+        return f"{event.name} := {self._shown(event.value)}"
+
+    def _command(self, event: CommandFinished) -> str:
+        code = event.result.exit_code
+        return f"ran `{clip(event.command, _VALUE)}`" + (f": exit code {code}" if code else "")
+
+    def _session(self, event: SessionFinished) -> str:
+        who = event.request.agent or "the session"
+        if event.result is None:
+            return f"asked {who}: failed" if event.final else f"asked {who}: failed, is tried again"
+        return f"asked {who}: {self._shown(event.value)}"
+
+    def _judged(self, event: Judged) -> str:
+        answer = event.answer
+        shown = _VERDICTS[answer] if answer is None or isinstance(answer, bool) else self._shown(answer)
+        by = {"rules": "a rule", "authored": "the recording"}.get(event.by, event.by)
+        return f"{clip(event.question, _VALUE)} → {shown}, says {by}"
+
+    def _arm(self, event: ArmChosen) -> str:
+        return f"takes way {event.arm}" if event.arm else "takes no way"
+
+    def _pass(self, event: LoopPass) -> str:
+        return f"pass {event.index + 1}"
+
+    def _left(self, event: LoopLeft) -> str:
+        return f"leaves the loop: {clip(event.reason, _VALUE)}"
+
+    def _gate(self, event: GateResolved) -> str:
+        decision = event.decision
+        return f"{decision.status} by {decision.by}" if decision.status != "timeout" else "timed out"
+
+    _handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], str]]] = {
+        ArmChosen: _arm,
+        BlockEntered: lambda self, event: f"enters {event.block}",
+        Bound: _bound,
+        Caught: lambda self, event: f"catches {event.error.type}",
+        CommandFinished: _command,
+        Failed: lambda self, event: f"fails: {clip(event.error.message, _VALUE)}",
+        FinallyEntered: lambda self, event: "goes to finally",
+        GateResolved: _gate,
+        Judged: _judged,
+        LoopLeft: _left,
+        LoopPass: _pass,
+        OptionChosen: lambda self, event: f"takes {event.label}",
+        ProgramCalled: lambda self, event: f"calls {event.alias}",
+        Retried: lambda self, event: f"attempt {event.attempt + 1}",
+        SessionFinished: _session,
+        Warned: lambda self, event: f"warning {event.code}",
+    }
+    kinds: ClassVar = frozenset(_handlers)
+
+    # ------------------------------------------------------------ the display
+
+    def display(self) -> Display | None:
+        """What the machine has done; None when it came to no statement."""
+        rows = list(self._table(self._lanes[()], ""))
+        if not rows:
+            return None
+        if (more := self._count - ROWS) > 0:
+            rows.append(("", f"… and {more:,} more statement{'s' if more > 1 else ''}", "", ""))
+        return table(("line", "statement", "reads", "what happens"), rows, code=(1,))
+
+    def _table(self, lane: _Lane, branch: str) -> Iterator[tuple[str, str, str, str]]:
+        for row in lane.rows:
+            line = row.source.location(row.span.start).line
+            other = "" if row.source.name == "cell" else f"{row.source.name}:"
+            text = row.source.text[row.span.start : row.span.end].partition("\n")[0]
+            notes = "; ".join(row.notes) + (f"; … {row.more:,} more" if row.more else "")
+            yield f"{other}{line}{branch}", clip(text, 2 * _VALUE), "; ".join(row.reads), notes
+            for _, inner in sorted(row.lanes.items()):
+                yield from self._table(inner, f"{branch} {inner.label}")
+
+
+def _flat(steps: Iterable[Step]) -> Iterator[Step]:
+    for step in steps:
+        yield step
+        for way in step.ways:
+            yield from _flat(way.steps)

@@ -1,0 +1,253 @@
+"""The output of one command as it is displayed: the beginning, a line that says what is left out, and the end.
+
+Everything is shown as it comes until the command has printed `Limits` of it. From then on only the last line shows
+while a person watches; at the end of the command follow the note and the last part. What a value or a log keeps is not
+affected: this is about screens and notebook files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from prose_kernel.runtime.ports import NOTHING_OMITTED, CommandResult, Omitted, Stream, utf8_size
+from prose_kernel.views.cards import Note, notes_display
+from prose_kernel.views.display import Display
+from prose_kernel.views.safety import TerminalText, clip, terminal
+
+LAST_PART = 10
+"""The end that is shown is this fraction of the limits."""
+UPDATE_SECONDS = 0.1
+"""Pause between two updates of the last line."""
+_REMEMBERED = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much of one command's output is displayed; 0 is no limit."""
+
+    size: int
+    lines: int
+
+    def reached(self, size: int, lines: int) -> bool:
+        return bool((self.size and size > self.size) or (self.lines and lines > self.lines))
+
+
+@dataclass(slots=True)
+class _Piece:
+    stream: Stream
+    text: str
+    size: int
+    lines: int
+
+
+class OutputWindow:
+    """Takes a command's output in pieces, and tells which of it is displayed. Linear, and in bounded space."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.cut = False
+        self.last_line = ""
+        self._limits = limits
+        self._end = Limits(
+            limits.size // LAST_PART or bool(limits.size), limits.lines // LAST_PART or bool(limits.lines)
+        )
+        self._shown = [0, 0]  # bytes, line ends
+        self._hidden = [0, 0]
+        self._tail: deque[_Piece] = deque()
+        self._kept = [0, 0]
+
+    def feed(self, stream: Stream, text: str, omitted: Omitted = NOTHING_OMITTED) -> str:
+        """The part of `text` that is displayed now. `omitted` came before it, between the parts that are displayed."""
+        self._hidden = [self._hidden[0] + omitted.size, self._hidden[1] + omitted.lines]
+        piece = _piece(stream, text)
+        if not self.cut:
+            size, lines = self._shown
+            if not self._limits.reached(size + piece.size, lines + piece.lines):
+                self._shown = [size + piece.size, lines + piece.lines]
+                return text
+            self.cut = True
+            at = _position(text, self._limits.size - size, self._limits.lines - lines, self._limits)
+            shown, piece = text[:at], _piece(stream, text[at:])
+        else:
+            shown = ""
+        self._keep(piece)
+        self.last_line = next(filter(str.strip, reversed(piece.text[-_REMEMBERED:].split("\n"))), self.last_line)
+        return shown
+
+    def _keep(self, piece: _Piece) -> None:
+        """Append to the end; what is before it is counted and forgotten."""
+        self._tail.append(piece)
+        self._kept = [self._kept[0] + piece.size, self._kept[1] + piece.lines]
+        while True:
+            first = self._tail[0]
+            left = self._kept[0] - first.size, self._kept[1] - first.lines
+            if len(self._tail) == 1 or not (left[0] >= self._end.size > 0 or left[1] >= self._end.lines > 0):
+                return
+            self._tail.popleft()
+            self._kept = list(left)
+            self._hidden = [self._hidden[0] + first.size, self._hidden[1] + first.lines]
+
+    def finish(self) -> list[tuple[Stream, str]]:
+        """The end of an output that was cut, from the beginning of a line where there is one."""
+        parts: list[tuple[Stream, str]] = []
+        size, lines = self._end.size or self._kept[0], self._end.lines or self._kept[1] + 1
+        while self._tail:
+            piece = self._tail.pop()
+            start = _start_of_end(piece.text, size, lines) if size > 0 and lines > 0 else len(piece.text)
+            taken = _piece(piece.stream, piece.text[start:])
+            size, lines = (0, 0) if start else (size - taken.size, lines - taken.lines)
+            self._hidden = [self._hidden[0] + piece.size - taken.size, self._hidden[1] + piece.lines - taken.lines]
+            if taken.text:
+                parts.append((taken.stream, taken.text))
+        return parts[::-1]
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether a part will not be displayed, whatever still comes."""
+        size, lines = self._kept
+        return self._hidden[0] > 0 or size > self._end.size > 0 or lines > self._end.lines > 0
+
+    def left_out(self) -> str:
+        """How much of the output is not displayed, in words; so far. "" for nothing."""
+        size, lines = self._hidden
+        if not size:
+            return ""
+        counted = f"{lines:,} line{'s' if lines != 1 else ''} ({_bytes(size)})" if lines else _bytes(size)
+        return f"… {counted} not displayed"
+
+
+def where_whole(result: CommandResult | None) -> str:
+    """Where all of a command's output is, or how it is kept."""
+    if result is None or result.stdout_truncated or result.stderr_truncated:
+        return "`let NAME = exec …` with `max-output:` keeps all of it"
+    return "`let NAME = exec …` keeps all of it"
+
+
+def _piece(stream: Stream, text: str) -> _Piece:
+    return _Piece(stream, text, utf8_size(text), text.count("\n"))
+
+
+def _bytes(count: int) -> str:
+    return f"{count:,} byte{'s' if count != 1 else ''}"
+
+
+def _position(text: str, size: int, lines: int, limits: Limits) -> int:
+    """How far the text may be displayed: whole lines where there are any."""
+    at = len(text)
+    if limits.size:
+        at = len(text.encode("utf-8", "replace")[:size].decode("utf-8", "ignore"))
+        at = text.rfind("\n", 0, at) + 1 or at
+    if limits.lines:
+        found = -1
+        for _ in range(lines):
+            found = text.find("\n", found + 1)
+            if found < 0:
+                break
+        at = min(at, found + 1) if found >= 0 or not lines else at
+    return at
+
+
+def _start_of_end(text: str, size: int, lines: int) -> int:
+    """Where the last `lines` lines begin that take no more than `size` bytes; inside of a line when that is longer."""
+    at = len(text) if text.endswith("\n") else len(text) + 1
+    for _ in range(lines):
+        at = text.rfind("\n", 0, max(at - 1, 0)) + 1
+        if not at:
+            break
+    room = len(text) - len(text.encode("utf-8", "replace")[-size:].decode("utf-8", "ignore"))
+    if room <= at:
+        return at
+    return text.find("\n", room - 1) + 1 or room
+
+
+# ---------------------------------------------------------------- in a cell
+
+
+def quiet_line(text: str) -> Display:
+    return notes_display([Note(text)])
+
+
+class Replaceable(Protocol):
+    """Where a display is shown that is replaced later."""
+
+    def reserve(self, display: Display) -> str | None:
+        """Show it and return its id; None where it cannot be replaced."""
+        ...
+
+    def replace(self, display: Display, display_id: str) -> None: ...
+
+
+class CommandView:
+    """The output of one command in a cell. `say` shows the note about what is left out; `place` is given where a person
+    watches: there the last line shows until the note replaces it."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        write: Callable[[Stream, str], None],
+        say: Callable[[str], None],
+        place: Replaceable | None = None,
+    ) -> None:
+        self._window = OutputWindow(limits)
+        self._write = write
+        self._say = say
+        self._place = place
+        self._texts: dict[Stream, TerminalText] = {"stdout": TerminalText(), "stderr": TerminalText()}
+        self._reserved = False
+        self._display_id: str | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def cut(self) -> bool:
+        return self._window.cut
+
+    @property
+    def last_line(self) -> str:
+        return self._window.last_line
+
+    def feed(self, stream: Stream, text: str, omitted: Omitted = NOTHING_OMITTED) -> None:
+        self._write(stream, self._texts[stream].feed(self._window.feed(stream, text, omitted)))
+        if self._place is None or not self._window.leaves_out:
+            return  # what has not been displayed so far may still be so at the end
+        if not self._reserved:
+            self._reserved = True
+            self._display_id = self._place.reserve(self._running())
+        elif self._display_id is not None and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(UPDATE_SECONDS, self._update)
+
+    def _running(self) -> Display:
+        return quiet_line(f"… {clip(self.last_line, 100)}")
+
+    def _update(self) -> None:
+        self._timer = None
+        if self._place is not None and self._display_id is not None:
+            self._place.replace(self._running(), self._display_id)
+
+    def finish(self, whole: str) -> None:
+        """The command is over. `whole` says where all of its output is."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for stream, held in self._texts.items():
+            self._write(stream, held.end())
+        parts = self._window.finish()
+        if note := self._window.left_out():
+            if self._place is not None and self._display_id is not None:
+                self._place.replace(quiet_line(f"{note}; {whole}"), self._display_id)
+            else:
+                self._say(f"{note}; {whole}")
+        self._display_id = None
+        for name, text in _joined(parts):
+            self._write(name, text)
+
+
+def _joined(parts: Sequence[tuple[Stream, str]]) -> list[tuple[Stream, str]]:
+    """The pieces made harmless, neighbours of one stream as one."""
+    found: list[tuple[Stream, str]] = []
+    for name, text in parts:
+        before = found.pop()[1] if found and found[-1][0] == name else ""
+        found.append((name, before + text))
+    return [(name, terminal(text)) for name, text in found]

@@ -1,0 +1,188 @@
+"""Errors and warnings as cells show them: a stable name, one line, and a traceback of program lines; warnings of one
+code share a line (docs/reference/openprose.md 9.1).
+
+No Python frame, path, process id or duration is ever in them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+import traceback
+from collections.abc import Iterable, Sequence
+
+from prose_kernel.errors import CompileError, ProseError, ProviderError, RunError, UsageError
+from prose_kernel.language.diagnostics import Diagnostic, caret
+from prose_kernel.runtime.text import one_line
+from prose_kernel.views.display import Problem
+from prose_kernel.views.safety import clip, visible
+
+_DIM, _BOLD, _END = "\x1b[2m", "\x1b[1m", "\x1b[0m"  # no colour: none can be read on every background
+DIAGNOSTICS = 50
+"""Diagnostics of one cell that are shown; the rest is counted."""
+LISTED = 10
+"""Lines and names that one warning lists; the rest is counted."""
+_TAIL_LINES, _TAIL_CHARACTERS = 20, 4000
+_MESSAGE_CHARACTERS = 10_000
+_QUOTED = re.compile(r"`([^`]*)`")
+
+
+def problem_of(error: BaseException, *, stderr_shown: bool = False) -> Problem:
+    """The error output of anything that ended a cell; `stderr_shown` tells that the cell shows its stderr already."""
+    match error:
+        case CompileError():
+            return _compile_problem(error)
+        case RunError():
+            return Problem(
+                error.type,
+                one_line(error.message, _MESSAGE_CHARACTERS),
+                tuple(_run_lines(error, stderr_shown)),
+                error.code,
+                error.page,
+            )
+        case asyncio.CancelledError() | KeyboardInterrupt():
+            return simple("KeyboardInterrupt", "the cell was interrupted")
+        case UsageError() | ProviderError():
+            return simple(type(error).__name__, str(error), error.hint)
+        case ProseError():
+            return simple(type(error).__name__, str(error))
+        case RecursionError():
+            return simple("RecursionLimitExceeded", "the program is nested too deeply")
+        case MemoryError():
+            return simple("MemoryError", "there is not enough memory for this cell")
+        case _:
+            return _internal(error)
+
+
+def simple(name: str, message: str, hint: str | None = None) -> Problem:
+    """An error that has no place in a program."""
+    lines = [f"{_BOLD}{name}{_END}: {visible(message)}"]
+    if hint:
+        lines.append(f"{_DIM}hint: {visible(hint)}{_END}")
+    return Problem(name, visible(message), tuple(lines))
+
+
+def _internal(error: BaseException) -> Problem:
+    """A defect of ours. The details go to the process's own stderr, for a report."""
+    traceback.print_exception(error, file=sys.__stderr__)
+    message = f"{type(error).__name__} inside prose_kernel; the kernel's log has the details"
+    return simple("InternalError", message, "the state of the notebook is kept; please report this")
+
+
+def _compile_problem(error: CompileError) -> Problem:
+    found = error.diagnostics
+    wrong = [d for d in found if d.severity == "error"]
+    evalue = f"{wrong[0].message} [{wrong[0].code}]" if wrong else str(error)
+    if len(wrong) > 1:
+        evalue += f" and {len(wrong) - 1} more"
+    lines = [_diagnostic(d) for d in found[:DIAGNOSTICS]]
+    if more := len(found) - DIAGNOSTICS:
+        lines += [f"{_DIM}and {more:,} more{_END}"] if more > 0 else []
+    if error.hint:
+        lines.append(f"hint: {visible(error.hint)}")
+    first = (wrong or found)[0]
+    return Problem("SyntaxError", visible(evalue), tuple(lines), first.code, first.page)
+
+
+def _diagnostic(found: Diagnostic) -> str:
+    head, newline, rest = found.render().partition("\n")
+    return f"{_BOLD}{visible(head)}{_END}{newline}{visible(rest)}"
+
+
+def _run_lines(error: RunError, stderr_shown: bool) -> list[str]:
+    place = error.location
+    where = ""
+    if place is not None:
+        where = f" at line {place.line}, column {place.column}"
+        where += f" of {visible(place.source)}" if place.source != "cell" else ""
+    lines = [f"{_BOLD}{error.type}{_END}{where}: {_message(error)} [{error.code}]"]
+    if place is not None:
+        lines.append(visible(caret(place.text, place.column, None).lstrip("\n")))
+    lines += _command_lines(error, stderr_shown)
+    if error.hint:
+        lines.append(f"hint: {visible(error.hint)}")
+    if error.call_stack:
+        lines += [f"{_DIM}called from:{_END}", *(f"  {visible(clip(line))}" for line in _folded(error.call_stack))]
+    return lines
+
+
+def _message(error: RunError) -> str:
+    """The message; of one that is a whole file, as `throw` can make it, the beginning."""
+    text = error.message
+    if len(text) <= _MESSAGE_CHARACTERS:
+        return visible(text)
+    return f"{visible(text[:_MESSAGE_CHARACTERS])}… ({len(text):,} characters in all)"
+
+
+def _command_lines(error: RunError, stderr_shown: bool) -> list[str]:
+    """What a failed command left behind: the command, its exit code, the end of its stderr unless that is shown."""
+    details = error.details
+    lines = []
+    command = details.get("interpolated") or details.get("command")
+    if isinstance(command, str):
+        lines.append(f"{_BOLD}$ {visible(clip(command))}{_END}")
+    if "exit_code" in details:
+        lines.append(f"exit code {details['exit_code']}")
+    stderr = details.get("stderr")
+    if not stderr_shown and isinstance(stderr, str) and stderr.strip():
+        lines.append(tail(stderr))
+    return lines
+
+
+# ---------------------------------------------------------------- warnings
+
+
+def warning_lines(diagnostics: Iterable[Diagnostic]) -> list[str]:
+    """The warnings among them, one line for all that say the same about different names and places."""
+    groups: dict[tuple[str, str, str], list[Diagnostic]] = {}
+    for found in diagnostics:
+        if found.severity == "warning":
+            key = found.file, found.code, _QUOTED.sub("``", found.message, count=1)
+            groups.setdefault(key, []).append(found)
+    return [_warning(code, group) for (_, code, _), group in groups.items()]
+
+
+def _warning(code: str, group: Sequence[Diagnostic]) -> str:
+    lines = _listed([str(found.line) for found in group], " and ")
+    names = _listed([f"`{name[1]}`" for found in group if (name := _QUOTED.search(found.message))], ", ")
+    message = group[0].message
+    if message.startswith("The "):
+        message = f"the {message[4:]}"
+    if len({found.message for found in group}) > 1:
+        others = names.partition(", ")[2]
+        message = (
+            f"the shell reads the values of {names} as part of the command"
+            if code == "W051"
+            else f"{message} (also {others})"
+        )
+    hints = {found.hint for found in group}
+    hint = hints.pop() if len(hints) == 1 else None
+    if code == "W051" and hint is None:
+        hint = "pass them with `env:` or `stdin:`"
+    several = "s" if len({found.line for found in group}) > 1 else ""
+    place = f" of {visible(group[0].file)}" if group[0].file else ""
+    return f"Warning at line{several} {lines}{place}: {message}{f' ({hint})' if hint else ''} [{code}]"
+
+
+def _listed(words: Sequence[str], last: str) -> str:
+    """Words once each, in order: `a, b and c`."""
+    found = list(dict.fromkeys(words))
+    if len(found) > LISTED:
+        return f"{', '.join(found[:LISTED])} and {len(found) - LISTED:,} more"
+    return last.join(part for part in (", ".join(found[:-1]), "".join(found[-1:])) if part)
+
+
+def tail(text: str) -> str:
+    """The end of a stream, made visible; an ellipsis marks omitted text."""
+    end = text.rstrip("\n")[-_TAIL_CHARACTERS:]
+    kept = end.split("\n")[-_TAIL_LINES:]
+    cut = len("\n".join(kept)) < len(text.rstrip("\n"))
+    return ("…\n" if cut else "") + visible("\n".join(kept))
+
+
+def _folded(stack: tuple[str, ...], ends: int = 10) -> list[str]:
+    """A call stack of which a deep recursion shows its two ends only."""
+    if len(stack) <= 2 * ends:
+        return list(stack)
+    return [*stack[:ends], f"… {len(stack) - 2 * ends:,} more …", *stack[-ends:]]

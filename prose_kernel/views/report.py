@@ -1,0 +1,476 @@
+"""The report of a run: one HTML page with all that happened in it (docs/reports.md).
+
+It is made of the run's journal alone, which is told again without asking or running anything (`run_replay`); so it is
+the same for every backend, and for runs that are done, have failed, were killed or still run. Two reports of runs that
+got the same answers differ only in what has the class `v` (times, tokens, cost, ids, places) and in the timeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from prose_kernel.errors import UsageError
+from prose_kernel.language.flow import Step, Way
+from prose_kernel.language.source import Source, Span
+from prose_kernel.models.usage import UsageTotals
+from prose_kernel.run import languages
+from prose_kernel.run.replay import Replay, look_through, replay
+from prose_kernel.storage.journal_file import JournalRead, TextRead
+from prose_kernel.storage.run_history import cells_of
+from prose_kernel.views.cards import readable
+from prose_kernel.views.diagram import Mark, Part
+from prose_kernel.views.flow_drawing import flow_svg
+from prose_kernel.views.page import Choice, Section, page, table, terminal_text, text
+from prose_kernel.views.problems import problem_of
+from prose_kernel.views.report_entries import Entries, judged_by, listed
+from prose_kernel.views.run_pictures import figures_text, marks, merged, seconds, timeline_svg
+from prose_kernel.views.run_record import Figures, Total
+from prose_kernel.views.run_story import Entry, RunStory, Story
+from prose_kernel.views.safety import clip
+
+if TYPE_CHECKING:
+    from prose_kernel.run.languages import Language
+    from prose_kernel.run.settings import Settings
+    from prose_kernel.runtime.events import Event
+    from prose_kernel.storage.runs import KeptRun
+
+LISTED: Final = 1_500_000
+"""Bytes of programs."""
+TIMELINE: Final = 200
+CELLS: Final = 60
+"""Cells that are drawn: the last ones."""
+ROWS: Final = 500
+LINES: Final = 20_000
+"""Lines of a program that are shown."""
+_COLOURED: Final = 100_000
+"""Characters of a program that are coloured."""
+
+_KINDS: Final = (
+    ("all", "All"),
+    ("command", "Commands"),
+    ("session", "Sessions"),
+    ("judgement", "Judgements"),
+    ("gate", "Gates"),
+    ("failed", "Failed"),
+)
+_STATES: Final[Mapping[str, str]] = {
+    "done": "done",
+    "failed": "failed",
+    "running": "running",
+    "interrupted": "cancelled",
+    "killed": "cancelled",
+}
+
+
+async def run_report(found: JournalRead, state: str, settings: Settings, redact: Callable[[str], str]) -> str:
+    """The page of the run of a journal. `state` is that of the run (`storage/runs.py`), `redact` takes secrets out.
+
+    Raises `UsageError` when the journal's file cannot be used.
+    """
+    usage, run = UsageTotals(), found.head.run
+
+    def shown(whole: str) -> str:
+        return redact(whole).replace(run, "RUN")  # places of the run are told as they are in all of its runs
+
+    known = look_through(found)
+    story = RunStory(known.times, shown)
+    starts: list[int] = []
+
+    def begins(record: TextRead, source: Source, language: Language) -> None:
+        starts.append(record.record.t)
+        story.begin(source, language, record.record.t)
+
+    def ends(record: TextRead, error: Any) -> None:
+        ended = record.ended
+        story.end(ended.status if ended is not None else None, error, ended.t if ended is not None else 0)
+
+    def noted(notes: Mapping[str, Any]) -> None:
+        usage.again(notes.get("usage", ()))
+
+    listener: Callable[[Event], None] = story
+    told = await replay(found, known, settings, listener, begins=begins, ends=ends, noted=noted)
+    return _Report(found, state, story, told, usage, shown).page()
+
+
+class _Report:
+    def __init__(
+        self,
+        found: JournalRead,
+        state: str,
+        story: RunStory,
+        told: Replay,
+        usage: UsageTotals,
+        redact: Callable[[str], str],
+    ) -> None:
+        self.found, self.state, self.story, self.told, self.usage = found, state, story, told, usage
+        self.redact = redact
+        self.listed = LISTED
+        self.language: Language = story.texts[0].language if story.texts else _language(found.head.language)
+        self.entries = Entries(story, self.language, found.head.directory, redact)
+        self.links: dict[tuple[int, Span], str] = {}
+        for number, one in enumerate(story.texts):
+            self.entries.sources[id(one.source)] = number + 1
+        self.imported: list[Source] = []
+        self.made: dict[str, Entry] = {}
+        self._number(entry for one in story.texts for entry in one.entries)
+
+    def _number(self, entries: Iterator[Entry]) -> None:
+        """Give every program that something happened in a number; know the first entry of each statement, and the last
+        of each name."""
+        agenda = list(entries)[::-1]
+        while agenda:
+            entry = agenda.pop()
+            key = id(entry.source)
+            if key not in self.entries.sources:
+                self.entries.sources[key] = len(self.entries.sources) + 1
+                self.imported.append(entry.source)
+            if entry.number:
+                self.links.setdefault((key, entry.span), f"e{entry.number}")
+                name = entry.words if entry.kind in ("value", "input", "output") else entry.bound
+                self.made[name or ""] = entry
+            agenda.extend(reversed(entry.inner))
+
+    # ------------------------------------------------------------ the page
+
+    def page(self) -> str:
+        programs = self._programs()  # first: links lead to the lines that are there
+        sections = [self._graph(), self._timeline(), self._spent(), self._happened(), self._decided()]
+        sections += [self._rest(), self._bindings(), programs, self._used(), self._about()]
+        name = self.redact(self.found.head.program)
+        shown = [section for section in sections if section is not None]
+        return page(f"{name}: {self.state}", self._head(name), shown, Choice("show", "Show", "e", _KINDS))
+
+    def _head(self, name: str) -> str:
+        head = self.found.head
+        state = _STATES.get(self.state, "")
+        begun = f"{_moment(head.started)} · run {head.run}"
+        parts = [
+            f'<h1>{text(name)} <span class="badge {state}">{text(self.state)}</span></h1>',
+            f'<div class="quiet">{text(self.language.title)} <span class="v">{text(begun)}</span></div>',
+            self._tiles(),
+        ]
+        if self.told.gap:
+            parts.append(f'<div class="note">This is not all of the run: {text(self.told.gap)}. {_REST}</div>')
+        if self.state == "running":
+            parts.append('<div class="note">The run was not over when this report was written.</div>')
+        if self.state == "killed" and not head.notebook:
+            parts.append('<div class="note">The process of the run was killed; this is what it did until then.</div>')
+        waiting = self.found.under_way() if self.state not in ("done", "failed") else []
+        if waiting:
+            said = "; ".join(clip(self.redact(f"{one.kind} {one.said}"), 100) for one in waiting[:20])
+            parts.append(f'<div class="note">Under way then: {text(said)}</div>')
+        for number, one in enumerate(self.story.texts, 1):
+            if one.error is not None:
+                where = f"{text(_cell(number, one))}: " if len(self.story.texts) > 1 else ""
+                shown = terminal_text(self.redact("\n".join(problem_of(one.error).traceback)))
+                parts.append(f'<div class="problem failed">{where}<pre>{shown}</pre></div>')
+        return "\n".join(parts)
+
+    def _tiles(self) -> str:
+        counts = self.story.counts
+        tiles = [(len(self.story.texts), "cells")] if self.found.head.notebook else []
+        tiles += [
+            (counts.get("command", 0), "commands"),
+            (counts.get("session", 0), "sessions"),
+            (counts.get("judgement", 0), "judgements"),
+            (counts.get("gate", 0), "gates"),
+            (counts.get("failed", 0), "failed"),
+        ]
+        found = [f"<li><b>{count:,}</b><span>{_plural(count, what)}</span></li>" for count, what in tiles if count]
+        took = sum((cell.ended or cell.began) - cell.began for cell in self.story.record.cells)
+        lines = self.usage.lines
+        tokens, cost = sum(line.tokens_in + line.tokens_out for line in lines), sum(line.cost for line in lines)
+        volatile = [(seconds(took), "time")] if self.story.timed else []
+        volatile += [(f"{tokens:,}", "tokens")] if tokens else []
+        volatile += [(f"${cost:.4f}", "cost")] if cost else []
+        found += [f'<li class="v"><b>{value}</b><span>{what}</span></li>' for value, what in volatile]
+        return f'<ul class="tiles">{"".join(found)}</ul>' if found else ""
+
+    # ------------------------------------------------------------ pictures
+
+    def _graph(self) -> Section | None:
+        parts, links = [], dict[Span, str]()
+        many = len(self.story.texts) > 1
+        cells = self.story.record.cells
+        if (earlier := len(self.story.texts) - CELLS) > 0:
+            parts.append(Part(f"{earlier:,} earlier cell{'s' if earlier > 1 else ''}", ()))
+        for number, one in list(enumerate(self.story.texts, 1))[-CELLS:]:
+            program = one.language.compile(one.source, cell=self.found.head.notebook).program
+            steps = tuple(_redacted(step, self.redact) for step in one.language.flow(program, one.source))
+            known = {
+                span: replace(mark, words=self.redact(mark.words), figures="")
+                for span, mark in marks(list(cells), one.source).items()
+            }
+            known.update((span, Mark("running", "under way")) for span in self.story.waiting(one.source))
+            parts.append(Part(_cell(number, one) if many else "", steps, known))
+            if not many:
+                links = {span: link for (key, span), link in self.links.items() if key == id(one.source)}
+        if not any(part.steps for part in parts):
+            return None
+        return Section("graph", "Graph", f'<div class="frame">{flow_svg(parts, links)}</div>')
+
+    def _timeline(self) -> Section | None:
+        drawn = timeline_svg(list(self.story.record.cells), TIMELINE, timed=self.story.timed)
+        return Section("timeline", "Timeline", f'<div class="frame v">{drawn}</div>') if drawn else None
+
+    def _spent(self) -> Section | None:
+        """The statements that took most, as far as anything is known of that."""
+        totals = merged(list(self.story.record.cells))
+        if not self.story.timed or len(totals) < 2:
+            return None
+        spent = Figures()
+        for total in totals:
+            spent.add(total.figures)
+        rows = []
+        for total in sorted(totals, key=lambda total: -total.figures.seconds)[:20]:
+            share = f"{total.figures.seconds / spent.seconds:.0%}" if spent.seconds else ""
+            place = self.entries.place(total.source, total.source.line_column(total.span.start)[0])
+            label = f"<code>{text(clip(self.redact(total.label), 90))}</code>"
+            rows.append((place, label, f"{total.times:,}", share, text(figures_text(total.figures))))
+        drawn = table(("line", "statement", "times", "share", "took"), rows, (2, 3, 4))
+        return Section("spent", "Where the time went", f'<div class="v">{drawn}</div>')
+
+    # ------------------------------------------------------------ what happened
+
+    def _happened(self) -> Section:
+        parts, inner = [], []
+        many = len(self.story.texts) > 1
+        for number, one in enumerate(self.story.texts, 1):
+            if many:
+                inner.append((f"c{number}", _cell(number, one)))
+                state = _STATES.get(one.status or "running", "")
+                parts.append(
+                    f'<h3 id="c{number}">{text(_cell(number, one))} <span class="badge {state}">'
+                    f"{text(one.status or 'not ended')}</span></h3>"
+                )
+            self.entries.language = one.language
+            parts.append(self.entries.drawn(one.entries))
+            if not one.entries:
+                parts.append('<p class="quiet">Nothing was asked or bound.</p>')
+        body = "\n".join(parts) or '<p class="quiet">Nothing has happened.</p>'
+        return Section("happened", "What happened", body, inner[:100])
+
+    # ------------------------------------------------------------ tables
+
+    def _rest(self) -> Section | None:
+        """Where the run could not be told again to its end: the records behind that, as they are."""
+        if not self.told.gap:
+            return None
+        rows = []
+        for cell in list(cells_of(self.found))[len(self.told.errors) - 1 :]:
+            for step in cell.steps:
+                asked = f"<code>{text(clip(self.redact(step.said[:2000]), 120))}</code>"
+                rows.append((text(step.at), text(step.kind), asked, text(step.mark), self.entries.pre("", step.answer)))
+        more = f'<p class="quiet">and {len(rows) - ROWS:,} more</p>' if len(rows) > ROWS else ""
+        return Section("rest", "What the journal holds", table(("at", "", "asked", "", "answer"), rows[:ROWS]) + more)
+
+    def _decided(self) -> Section | None:
+        entries = self.story.decisions
+        if not entries:
+            return None
+        rows = []
+        for entry in entries[:ROWS]:
+            line = str(entry.source.line_column(entry.span.start)[0])
+            link = f'<a href="#e{entry.number}">{line}</a>' if entry.number else line
+            shown = (entry.kind, clip(" ".join(entry.words[:500].split()), 120), *self._decision(entry))
+            rows.append((link, *(text(self.redact(cell)) for cell in shown)))
+        more = f'<p class="quiet">and {len(entries) - ROWS:,} more</p>' if len(entries) > ROWS else ""
+        return Section("decided", "Who decided", table(("line", "", "asked", "decision", "by", "why"), rows) + more)
+
+    def _decision(self, entry: Entry) -> tuple[str, str, str]:
+        """What was decided, by whom and why."""
+        decision = entry.answered
+        if entry.kind == "judgement":
+            return self.entries.answer(entry), judged_by(decision.by), clip(decision.reason, 200)
+        if decision is None:
+            return "under way", "", ""
+        return decision.status, decision.decided_by, clip(decision.comment or decision.reason or "", 200)
+
+    def _bindings(self) -> Section | None:
+        if not self.told.bound:
+            return None
+        rows = []
+        for name, (info, language) in list(self.told.bound.items())[:ROWS]:
+            declared = language.declared.get(info.kind) or ""
+            kind = f"{declared}, {language.kind_of(info.value)}" if declared else language.kind_of(info.value)
+            shown = readable(info.value, language)
+            value = self.entries.pre("", shown)
+            if len(shown) > 300:
+                title = text(clip(self.redact(shown[:2000]), 100))
+                value = f"<details><summary>{title}</summary>{value}</details>"
+            line, made = str(info.location.line), self.made.get(name)
+            place = f'<a href="#e{made.number}">{line}</a>' if made is not None else line
+            rows.append((f"<code>{text(name)}</code>", text(kind), place, value))
+        more = len(self.told.bound) - ROWS
+        rest = f'<p class="quiet">and {more:,} more</p>' if more > 0 else ""
+        return Section("bindings", "Bindings", table(("name", "kind", "line", "value"), rows, (2,)) + rest)
+
+    def _used(self) -> Section | None:
+        lines = self.usage.lines
+        if not lines:
+            return None
+        rows = []
+        for line in lines:
+            cost = f"${line.cost:.4f}" if line.cost else ""
+            if line.unpriced:
+                cost = " + ".join(filter(None, (cost, f"{line.unpriced:,} unknown")))
+            numbers = (line.sessions, line.judgements, line.replayed, line.requests, line.tokens_in, line.tokens_out)
+            rows.append((text(line.provider), text(line.model), *(f"{number:,}" for number in numbers), cost))
+        heads = ("sessions", "judgements", "replayed", "requests", "tokens in", "tokens out", "cost")
+        drawn = table(("provider", "model", *heads), rows, range(2, 9))
+        return Section("used", "Usage", f'<div class="v">{drawn}</div>')
+
+    # ------------------------------------------------------------ the programs
+
+    def _programs(self) -> Section:
+        many = len(self.story.texts) > 1 or bool(self.imported)
+        parts, inner, totals = [], [], merged(list(self.story.record.cells))
+        for number, one in enumerate(self.story.texts, 1):
+            title = _cell(number, one) if len(self.story.texts) > 1 else one.source.name
+            parts.append(self._listing(totals, number, title, one.source, one.language, titled=many))
+            inner.append((f"p{number}", title))
+        for source in self.imported:
+            number = self.entries.sources[id(source)]
+            language = languages.of_file(source.name) if source.name.endswith(languages.suffixes()) else self.language
+            parts.append(self._listing(totals, number, source.name, source, language, titled=many))
+            inner.append((f"p{number}", source.name))
+        return Section("program", "Program", "".join(parts), inner[:100] if many else ())
+
+    def _listing(
+        self, totals: Sequence[Total], number: int, title: str, source: Source, language: Language, *, titled: bool
+    ) -> str:
+        states = {
+            source.line_column(total.span.start)[0]: "failed" if total.failed else "done"
+            for total in totals
+            if total.source is source
+        }
+        lines = _coloured(self.redact(source.text), language)
+        rows = []
+        for at, line in enumerate(lines[:LINES], 1):
+            row = f'<li id="s{number}-{at}"{f" class={states[at]}" if at in states else ""}>{line or ""}</li>\n'
+            self.listed -= len(row.encode())
+            if self.listed < 0:
+                break
+            rows.append(row)
+        left_out = len(lines) - len(rows)
+        self.entries.kept[id(source)] = len(rows)
+        more = f'<p class="cut">… {left_out:,} more line{"s" if left_out > 1 else ""}</p>' if left_out else ""
+        head = f'<h3 id="p{number}">{text(self.redact(title))}</h3>' if titled else ""
+        long = " long" if len(lines) > 200 else ""  # the browser lays it out when it is looked at
+        return f'{head}<ol class="src{long}">{"".join(rows)}</ol>{more}'
+
+    # ------------------------------------------------------------ about
+
+    def _about(self) -> Section:
+        head = self.found.head
+        facts = [
+            ("run", head.run),
+            ("begun", _moment(head.started)),
+            ("directory", head.directory),
+            ("kept in", str(self.found.path.parent)),
+            ("written by", f"prose_kernel {head.package}"),
+        ]
+        if head.branch_of:
+            facts.append(("branch of", head.branch_of[-1] + (", with a changed text" if head.changed else "")))
+        fixed = [(f"setting {name}", str(value)) for name, value in head.settings.items() if value is not None]
+        fixed += [(f"input {name}", clip(value)) for name, value in head.supplied.items()]
+        fixed += [
+            (f"gate {name}", "approved beforehand" if yes else "rejected beforehand")
+            for name, yes in head.decisions.items()
+        ]
+        shown = text(f"prose runs show {head.run} --format json")
+        rest = f'<p id="all">{_REST} Here: <code class="v">{shown}</code></p>'
+        return Section(
+            "about", "About this run", f'<div class="v">{listed(facts)}</div>{self.entries.facts(fixed)}{rest}'
+        )
+
+
+_REST: Final = (
+    "All answers of the run, whole, are in its journal; <code>prose runs show RUN --format json</code> prints them."
+)
+
+
+# ---------------------------------------------------------------- small things
+
+
+def _language(name: str) -> Language:
+    from prose_kernel.run.languages import LANGUAGES
+
+    return LANGUAGES[name]
+
+
+def _cell(number: int, story: Story) -> str:
+    name, number = story.source.name, story.source.number(number)
+    return f"Cell {number}" if name in ("cell", f"cell {number}") else f"{number}: {name}"
+
+
+def _plural(count: int, what: str) -> str:
+    return what if count != 1 or what == "failed" else what.removesuffix("s")
+
+
+def _moment(started: str) -> str:
+    try:
+        return f"{datetime.fromisoformat(started).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except ValueError:
+        return started
+
+
+def _redacted(step: Step, redact: Callable[[str], str]) -> Step:
+    ways = tuple(Way(redact(way.label), tuple(_redacted(one, redact) for one in way.steps)) for way in step.ways)
+    return replace(step, text=redact(step.text), ways=ways)
+
+
+def _coloured(source: str, language: Language) -> list[str]:
+    """The lines of a program as HTML, with the colours of its words."""
+    source = source.replace("\r\n", "\n").replace("\r", "\n")
+    if len(source) > _COLOURED:
+        return [text(line) for line in source.split("\n")]
+    from pygments import lex  # type: ignore[import-untyped]
+    from pygments.token import Comment, Keyword, Name, Number, String  # type: ignore[import-untyped]
+
+    from prose_kernel.language.pygments_lexer import lexer_of
+
+    lexer = lexer_of(language.name)
+    classes = (
+        (Comment, "tc"),
+        (Keyword, "tk"),
+        (String, "ts"),
+        (Number, "tn"),
+        (Name.Function, "tn"),
+        (Name.Class, "tn"),
+    )
+    lines = [""]
+    for token, value in lex(source, lexer):
+        kind = next((name for of, name in classes if token in of), "")
+        for number, piece in enumerate(value.split("\n")):
+            if number:
+                lines.append("")
+            if piece:
+                lines[-1] += f'<span class="{kind}">{text(piece)}</span>' if kind else text(piece)
+    return lines[:-1] if lines[-1] == "" else lines
+
+
+# ---------------------------------------------------------------- which run
+
+
+async def report_of(run: KeptRun, settings: Settings, redact: Callable[[str], str]) -> str:
+    """The report of a run that is kept. Raises `UsageError` for one whose journal is not there or cannot be used."""
+    if run.problem is not None:
+        raise run.problem
+    if run.journal is None:
+        hint = "an earlier version made it, or the setting journal was off"
+        raise UsageError(f"run {run.id} has no journal", hint=hint)
+    return await run_report(run.journal, run.state, settings, redact)
+
+
+def secrets_out(settings: Settings, cwd: Path) -> Callable[[str], str]:
+    """What takes secrets out of a text, as recordings do (docs/what-leaves-your-machine.md)."""
+    from prose_kernel.cassettes.redaction import Redaction
+    from prose_kernel.run.settings import surroundings
+
+    environment = surroundings(cwd, None, settings.state_dir).environment
+    return Redaction(environment, settings.cassette_redact).text

@@ -1,0 +1,335 @@
+"""What happened in a run, for people: the states of a diagram, the timeline, the profile (`run_record`).
+
+Each exists twice. The one that is saved says what is the same in every run: order, branches, retries, who answered. The
+one for a person (`Display.person`) has times, tokens and cost, and draws the timeline to scale.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from prose_kernel.language.source import Source, Span
+from prose_kernel.views.diagram import Mark, Part, fence, mermaid, outline
+from prose_kernel.views.display import Display, paragraph, table
+from prose_kernel.views.run_record import Activity, CellRecord, Figures, Lane, Lanes, Total, lanes
+from prose_kernel.views.safety import clip, visible
+
+ROWS: Final = 100
+"""Rows of a timeline."""
+STATEMENTS: Final = 200
+"""Rows of a profile."""
+
+# ---------------------------------------------------------------- the diagram
+
+
+def graph_display(parts: Sequence[Part]) -> Display:
+    """A diagram that JupyterLab and GitHub draw, as indented lines where nobody does."""
+    saved = {"text/markdown": fence(mermaid(parts)), "text/plain": outline(parts)}
+    if not any(mark.figures for part in parts for mark in (part.marks or {}).values()):
+        return Display(saved)
+    person = {"text/markdown": fence(mermaid(parts, figures=True)), "text/plain": outline(parts, figures=True)}
+    return Display(saved, person=person)
+
+
+def marks(cells: Sequence[CellRecord], source: Source) -> dict[Span, Mark]:
+    """What became of the statements of one text, which any of these cells may have run (a block, a function)."""
+    return {total.span: _mark(total) for total in merged(cells) if total.source is source}
+
+
+def _mark(total: Total) -> Mark:
+    state, said, others = "done", "✓ done", ""
+    if total.failed == total.times:
+        state, said = "failed", "✗ failed"
+    elif total.cancelled == total.times:
+        state, said = "cancelled", "cancelled"
+    else:
+        counts = ((total.failed, "failed"), (total.cancelled, "cancelled"))
+        others = ", ".join(f"{count:,} {word}" for count, word in counts if count)
+    times = f" ×{total.times:,}" if total.times > 1 else ""
+    by = clip(", ".join(sorted(total.by)), 40)
+    return Mark(state, ", ".join(filter(None, (said + times, others, by))), figures_text(total.figures))
+
+
+def figures_text(figures: Figures) -> str:
+    """Seconds, tokens and cost in a few words."""
+    tokens = figures.tokens_in + figures.tokens_out
+    parts = [seconds(figures.seconds), f"{tokens:,} tokens" if tokens else "", cost(figures)]
+    return ", ".join(part for part in parts if part)
+
+
+def seconds(count: float) -> str:
+    """A duration: `12 ms`, `3.4 s`, `5 min 06 s`."""
+    if count < 1:
+        return f"{count * 1000:.0f} ms"
+    if count < 60:
+        return f"{count:.1f} s"
+    minutes, rest = divmod(round(count), 60)
+    return f"{minutes:,} min {rest:02} s"
+
+
+def cost(figures: Figures) -> str:
+    """US dollars; nothing for what cost nothing."""
+    known = f"${figures.cost:.4f}" if figures.cost else ""
+    unknown = f"{figures.unpriced:,} unknown" if figures.unpriced else ""
+    return " + ".join(part for part in (known, unknown) if part)
+
+
+# ---------------------------------------------------------------- the timeline
+
+
+@dataclass(slots=True)
+class _Row:
+    """One activity: where it stands, when it was in order, and in the time of the run."""
+
+    branch: str
+    depth: int
+    activity: Activity
+    start: int
+    end: int
+
+    @property
+    def outcome(self) -> str:
+        waits = len(self.activity.waits)
+        parts = [
+            {"done": "✓", "failed": "✗ failed", "cancelled": "cancelled", "running": "running"}[self.activity.state],
+            f"{waits} {'retries' if waits > 1 else 'retry'}" if waits else "",
+            self.activity.by,
+        ]
+        return ", ".join(part for part in parts if part)
+
+    @property
+    def figures(self) -> str:
+        waited, figures = sum(length for _, length in self.activity.waits), self.activity.figures
+        found = cost(figures) if self.activity.kind == "judgement" else figures_text(figures)
+        return found + (f", {seconds(waited)} waited" if waited else "")
+
+    @property
+    def label(self) -> str:
+        sign = {"command": "$ ", "session": "", "gate": "", "judgement": "? "}[self.activity.kind]
+        return sign + self.activity.label
+
+
+def timeline_display(cells: Sequence[CellRecord]) -> Display:
+    """Branches one below the other, on one axis: of steps in what is saved, of seconds for a person."""
+    shown, rest = _rows(cells, ROWS)
+    if not shown:
+        return paragraph("Nothing that takes time has run: no command, session or gate.")
+    saved, person = (
+        {"image/svg+xml": _svg(shown, rest, cells, timed), "text/plain": _timeline_text(shown, rest, timed)}
+        for timed in (False, True)
+    )
+    took = sum((cell.ended or cell.began) - cell.began for cell in cells)
+    return Display(saved, {"seconds": round(took, 3)}, person)
+
+
+def timeline_svg(cells: Sequence[CellRecord], most: int, *, timed: bool) -> str:
+    """The same picture for a page that brings its own colours; "" for cells in which nothing took time."""
+    shown, rest = _rows(cells, most)
+    return _svg(shown, rest, cells, timed, styled=False) if shown else ""
+
+
+def _rows(cells: Sequence[CellRecord], most: int) -> tuple[list[_Row], str]:
+    """The first rows of a timeline, and what is left out in words."""
+    rows: list[_Row] = []
+    at = 0
+    for cell in cells:
+        at = _laid_out(lanes(cell.activities), "", 0, at, rows)
+    more = max(0, len(rows) - most) + sum(cell.left_out for cell in cells)
+    return rows[:most], f"… and {more:,} more" if more else ""
+
+
+def _laid_out(lane: Lane, branch: str, depth: int, at: int, rows: list[_Row]) -> int:
+    """Append the rows of a line of control that begins at step `at`; where it ends."""
+    for item in lane.items:
+        if isinstance(item, Lanes):
+            ends = [_laid_out(one, _branch(one), depth + 1, at, rows) for one in item]
+            at = max(ends, default=at)
+        else:
+            rows.append(_Row(branch, depth, item, at, at + 1))
+            at += 1
+    return at
+
+
+def _branch(lane: Lane) -> str:
+    return "/".join(step.label for step in lane.steps)
+
+
+def _timeline_text(rows: Sequence[_Row], rest: str, timed: bool) -> str:
+    cells = [
+        (f"[{row.branch}]" if row.branch else "", row.label, row.outcome, *((row.figures,) if timed else ()))
+        for row in rows
+    ]
+    head = ("branch", "what", "outcome", *(("figures",) if timed else ()))
+    text = table(head, [tuple(clip(cell, 80) for cell in cell_row) for cell_row in cells]).data["text/plain"]
+    return f"{text}\n{rest}" if rest else text
+
+
+_WIDTH: Final = 900
+_LEFT: Final = 330
+_RIGHT: Final = 250
+_HEIGHT: Final = 22
+_STYLE: Final = (
+    ".bg{fill:#ffffff}.t{fill:#24292f}.q{fill:#57606a}.axis{stroke:#d0d7de}"
+    ".done{fill:#4c9f70}.failed{fill:#d6453d}.cancelled{fill:#b08800}.running{fill:#3b82c4}.wait{fill:#8b949e}"
+    "@media (prefers-color-scheme:dark){.bg{fill:#161b22}.t{fill:#e6edf3}.q{fill:#9da7b3}.axis{stroke:#30363d}}"
+)
+
+
+def _svg(rows: Sequence[_Row], rest: str, cells: Sequence[CellRecord], timed: bool, *, styled: bool = True) -> str:
+    """The timeline as a picture with a ground of its own, so that it can be read in any theme (`styled`); it holds no
+    script, and what a screen reader reads out says as much as the bars."""
+    scale = _Scale(rows, cells, timed)
+    height = _HEIGHT * (len(rows) + 1 + bool(rest)) + 12
+    total = f", {seconds(scale.length)}" if timed else ""
+    title = f"Timeline of {len(rows)} activit{'ies' if len(rows) > 1 else 'y'}{total}"
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{_WIDTH}" height="{height}"'
+        f' viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" font-size="12">',
+        f"<title>{_text(title)}</title>",
+        f"<desc>{_text('; '.join(_said(row, timed) for row in rows))}</desc>",
+        *(
+            (f"<style>{_STYLE}</style>", f'<rect class="bg" width="{_WIDTH}" height="{height}" rx="4"/>')
+            if styled
+            else ()
+        ),
+        f'<text class="q" x="8" y="16">{_text(title)}</text>',
+    ]
+    for number, row in enumerate(rows):
+        out += _drawn(row, 12 + _HEIGHT * (number + 1), scale, timed)
+    if rest:
+        out.append(f'<text class="q" x="8" y="{height - 8}">{_text(rest)}</text>')
+    return "\n".join([*out, "</svg>"])
+
+
+class _Scale:
+    """Places on the axis: steps, or the seconds that cells took one after the other."""
+
+    def __init__(self, rows: Sequence[_Row], cells: Sequence[CellRecord], timed: bool) -> None:
+        self._timed = timed
+        self._offsets: list[tuple[float, float, float]] = []
+        at = 0.0
+        for cell in cells:
+            last = max((one.end or one.begin for one in cell.activities), default=0.0)
+            ended = cell.ended if cell.ended is not None else last
+            self._offsets.append((cell.began, ended, at - cell.began))
+            at += max(ended - cell.began, 0.0)
+        self.length = at if timed else float(max(row.end for row in rows))
+
+    def of(self, row: _Row) -> tuple[float, float]:
+        """Left end and width of a bar."""
+        if not self._timed:
+            return self._x(row.start), self._x(row.end) - self._x(row.start)
+        begin = self.moment(row.activity.begin)
+        end = self.moment(row.activity.end if row.activity.end is not None else row.activity.begin)
+        return begin, max(end - begin, 2.0)
+
+    def moment(self, when: float) -> float:
+        for began, ended, offset in self._offsets:
+            if began <= when <= ended:
+                return self._x(when + offset)
+        return self._x(self.length)
+
+    def width(self, length: float) -> float:
+        return self._x(length) - self._x(0)
+
+    def _x(self, place: float) -> float:
+        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * (place / self.length if self.length else 0.0)
+
+
+def _drawn(row: _Row, y: int, scale: _Scale, timed: bool) -> Iterator[str]:
+    left, width = scale.of(row)
+    indent = 8 + 12 * min(row.depth, 8)
+    name = f"[{row.branch}] {row.label}" if row.branch else row.label
+    said = ", ".join(filter(None, (row.outcome, row.figures if timed else "")))
+    yield f'<line class="axis" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y + 18}" y2="{y + 18}"/>'
+    yield f'<text class="t" x="{indent}" y="{y + 14}">{_text(clip(name, 50 - 2 * min(row.depth, 8)))}</text>'
+    yield f'<rect class="bar {row.activity.state}" x="{left:.1f}" y="{y + 3}" width="{width:.1f}" height="13" rx="2">'
+    yield f"<title>{_text(_said(row, timed))}</title></rect>"
+    if timed:
+        for when, length in row.activity.waits:
+            yield (
+                f'<rect class="wait" x="{scale.moment(when):.1f}" y="{y + 6}" width="{scale.width(length):.1f}"'
+                ' height="7"/>'
+            )
+    yield f'<text class="q" x="{_WIDTH - _RIGHT + 8}" y="{y + 14}">{_text(clip(said, 40))}</text>'
+
+
+def _said(row: _Row, timed: bool) -> str:
+    name = f"branch {row.branch}: {row.label}" if row.branch else row.label
+    return clip(f"{name}: {', '.join(filter(None, (row.outcome, row.figures if timed else '')))}", 200)
+
+
+def _text(text: str) -> str:
+    """Text inside an SVG element; without the characters that no XML document may hold."""
+    return html.escape("".join(c for c in visible(text) if c.isprintable()), quote=False)
+
+
+# ---------------------------------------------------------------- the profile
+
+
+def profile_display(cells: Sequence[CellRecord]) -> Display:
+    """Statements with how often they ran and who answered; for a person with times, tokens and cost, dearest first."""
+    totals = merged(cells)
+    if not totals:
+        return paragraph("Nothing that takes time has run: no command, session or gate.")
+    numbers = {id(cell.source): number for number, cell in enumerate(cells, 1)} if len(cells) > 1 else {}
+    in_order = sorted(totals, key=lambda total: (numbers.get(id(total.source), 0), total.source.name, total.span))
+    saved = table(
+        ("line", "statement", "times", "failed", "answered by"), [_row(total, numbers) for total in _most(in_order)]
+    )
+    spent = Figures()
+    for total in totals:
+        spent.add(total.figures)
+    by_time = sorted(in_order, key=lambda total: (-total.figures.seconds, -total.figures.cost))
+    rows = [(*_row(total, numbers), *_spent(total.figures, spent.seconds)) for total in _most(by_time)]
+    times, failed = (f"{sum(getattr(total, name) for total in totals):,}" for name in ("times", "failed"))
+    rows.append(("", "all", times, failed, "", *_spent(spent)))
+    head = ("line", "statement", "times", "failed", "answered by", "time", "share", "tokens in", "tokens out", "cost")
+    facts: dict[str, object] = {name: getattr(spent, name) for name in Figures.__slots__}
+    return Display(saved.data, {**facts, "seconds": round(spent.seconds, 3)}, table(head, rows).data)
+
+
+def _most(totals: list[Total]) -> list[Total]:
+    return totals[:STATEMENTS]
+
+
+def merged(cells: Sequence[CellRecord]) -> list[Total]:
+    """What each statement did, in all of these cells together."""
+    found: dict[tuple[int, Span], Total] = {}
+    for cell in cells:
+        for key, total in cell.totals.items():
+            if key not in found:
+                found[key] = replace(total, figures=replace(total.figures), by=dict(total.by))
+                continue
+            known = found[key]
+            for name in ("times", "failed", "cancelled"):
+                setattr(known, name, getattr(known, name) + getattr(total, name))
+            known.figures.add(total.figures)
+            known.by.update(total.by)
+    return list(found.values())
+
+
+def _row(total: Total, numbers: Mapping[int, int]) -> tuple[str, ...]:
+    line = total.source.line_column(total.span.start)[0]
+    place = numbers.get(id(total.source))
+    name = total.source.name if total.source.name != "cell" else ""
+    if place is not None and not name:
+        name = f"cell {total.source.number(place)}"
+    where = f"{name}:{line}" if name else str(line)
+    text = clip(total.source.line_text(line).strip() or total.label, 80)
+    return (
+        where,
+        text,
+        f"{total.times:,}",
+        f"{total.failed:,}" if total.failed else "",
+        clip(", ".join(sorted(total.by)), 60),
+    )
+
+
+def _spent(figures: Figures, of: float | None = None) -> tuple[str, ...]:
+    share = f"{figures.seconds / of:.0%}" if of else ""
+    tokens = (f"{count:,}" if count else "" for count in (figures.tokens_in, figures.tokens_out))
+    return (seconds(figures.seconds), share, *tokens, cost(figures))

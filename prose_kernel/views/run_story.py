@@ -1,0 +1,567 @@
+"""What happened in a run, statement by statement, for its report: a listener that makes a tree of the events.
+
+An entry is something that a statement did: a command, a session with its attempts, a judgement, a value that was bound.
+Loops, blocks, parallel constructs and imported programs are entries with others inside. What a loop does again and
+again is counted after `OFTEN` times, and no more than `ASKED` requests are kept with all that belongs to them, so that
+the tree stays small enough to be shown.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+from prose_kernel.errors import ResumeMismatch, RunError
+from prose_kernel.language.source import Source, Span
+from prose_kernel.run.languages import Language
+from prose_kernel.run.replay import Took
+from prose_kernel.runtime import events as ev
+from prose_kernel.runtime.ports import ShownFile
+from prose_kernel.runtime.values import Value, full_text
+from prose_kernel.views.cards import branch_state
+from prose_kernel.views.run_record import Activity, CellRecord, RunRecord, State
+
+ASKED: Final = 20_000
+OFTEN: Final = 200
+DEEPEST: Final = 24
+"""Entries inside entries; deeper ones stand beside each other."""
+IDLE: Final = 30_000
+"""Milliseconds in which nothing was under way, from which on they are left out of the times: the run was resumed."""
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """`kind` is what it is, `words` its text, `state` how it ended ("": that does not matter). `asked` and `answered`
+    are what its kind has: a request and its result, a value, an error. `more` is how often it happened again without
+    an entry."""
+
+    kind: str
+    words: str
+    source: Source
+    span: Span
+    state: str = ""
+    bound: str | None = None
+    asked: Any = None
+    answered: Any = None
+    value: Value = None
+    attempts: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    took: float | None = None
+    inner: list[Entry] = field(default_factory=list)
+    more: int = 0
+    number: int = 0
+    file: ShownFile | None = None
+    """What a command was to show."""
+
+
+@dataclass(slots=True)
+class Story:
+    """One text of the run: what it did, and how it ended (None: it has not)."""
+
+    source: Source
+    language: Language
+    entries: list[Entry]
+    status: str | None = None
+    error: RunError | None = None
+
+
+@dataclass(slots=True)
+class _Level:
+    """What is open in a line of control: where entries go, whose they are, and how deep in blocks statements of it
+    stand."""
+
+    entries: list[Entry]
+    of: Entry | None
+    depth: int
+    what: str = ""
+    span: Span | None = None
+    key: object = None
+
+
+class _Record(RunRecord):
+    """The record that timeline and graph are drawn from, with the times that the journal has."""
+
+    def __init__(self, redact: Callable[[str], str]) -> None:
+        self.times: deque[float] = deque([0.0])
+        self._redact = redact
+        self.unfinished = False
+        super().__init__(lambda: self.times.popleft() if len(self.times) > 1 else self.times[0])
+
+    def at(self, *times: float) -> None:
+        """The next looks at the clock show these, then the last of them."""
+        self.times = deque(times)
+
+    def _start(self, cell: CellRecord, key: object, kind: Any, label: str, place: ev.Place) -> None:
+        super()._start(cell, key, kind, self._redact(label), place)
+
+    def _close(self, cell: CellRecord, activity: Activity, state: State) -> None:
+        super()._close(cell, activity, state)
+        if self.unfinished:
+            activity.state = "running"
+
+
+class RunStory:
+    """The listener. `begin` and `end` stand around each text. `redact` takes secrets out of what is shown."""
+
+    def __init__(self, times: Mapping[str, Took], redact: Callable[[str], str]) -> None:
+        self.texts: list[Story] = []
+        self.counts: dict[str, int] = {}
+        self.decisions: list[Entry] = []
+        self.record = _Record(redact)
+        self._times = times
+        self._cuts = _idle(times)
+        self._latest = 0.0
+        self._open: dict[object, Entry] = {}
+        self._lines: dict[tuple[object, ...], list[_Level]] = {}
+        self._forks: dict[int, Entry] = {}
+        self._filled: dict[str, Entry] = {}
+        self._often: dict[tuple[int, Span, str], tuple[int, Entry]] = {}
+        self._commands: dict[int, Entry] = {}
+        self._waiting: list[Entry] = []
+        self._number = 0
+        self._requests = 0
+
+    @property
+    def timed(self) -> bool:
+        """Whether the journal tells when things happened; one of an earlier version does not."""
+        return any(took.asked for took in self._times.values())
+
+    @property
+    def failed(self) -> int:
+        return self.counts.get("failed", 0)
+
+    @property
+    def shown(self) -> int:
+        """How many entries there are."""
+        return self._number
+
+    def waiting(self, source: Source) -> list[Span]:
+        """The statements of a text that were under way at the end of what the journal holds."""
+        return [entry.span for entry in self._waiting if entry.source is source]
+
+    # ------------------------------------------------------------ texts
+
+    def begin(self, source: Source, language: Language, t: int) -> None:
+        self.texts.append(Story(source, language, []))
+        self._lines = {((), ()): [_Level(self.texts[-1].entries, None, 0)]}
+        self._latest = max(self._latest, self._seconds(t))
+        self.record.at(self._latest)
+        self.record.begin(source, language)
+
+    def end(self, status: str | None, error: RunError | None, t: int) -> None:
+        """The text is over, or (`status` None) not yet: then what is open is under way."""
+        story = self.texts[-1]
+        story.status, story.error = status, error
+        self.record.at(max(self._latest, self._seconds(t)))
+        for line in self._lines.values():
+            for at in range(len(line) - 1, 0, -1):
+                if line[at].what == "loop":
+                    _close_pass(line, at)
+        if status is not None:
+            for entry in self._open.values():
+                entry.state = "cancelled"
+        self._waiting = list(self._open.values()) if status is None else []
+        self._open = {}
+        self.record.unfinished = status is None
+        self.record.end()
+
+    # ------------------------------------------------------------ times
+
+    def _seconds(self, t: int) -> float:
+        """A time of the journal as seconds, without the hours in which nothing was under way."""
+        return (t - sum(length for end, length in self._cuts if end <= t)) / 1000
+
+    def _clock(self, key: str, *, begins: bool) -> float | None:
+        """Set the record's clock for a request that is asked (`begins`) or answered; how long it took."""
+        took = self._times.get(key)
+        if took is None or not took.asked:
+            self.record.at(self._latest)
+            return None
+        asked, answered = self._seconds(took.asked), self._seconds(took.answered or took.asked)
+        self._latest = max(self._latest, asked if begins else answered)
+        self.record.at(asked if begins else answered)
+        return max(answered - asked, 0.0) if took.answered else None
+
+    # ------------------------------------------------------------ the tree
+
+    def __call__(self, event: ev.Event) -> None:
+        handler = self._handlers.get(type(event))
+        if handler is not None:
+            handler(self, event)
+        elif type(event) is ev.BranchFinished or type(event) is ev.Retried:
+            self.record.at(self._latest)
+        self.record(event)
+
+    def _line(self, place: ev.Place) -> list[_Level]:
+        """The line of control of a place; blocks that an error has left are closed."""
+        key = place.program, place.branches
+        line = self._lines.get(key)
+        if line is None:
+            line = self._lines[key] = self._branch(place)
+        while len(line) > 1 and place.depth < line[-1].depth:
+            line.pop()
+        return line
+
+    def _branch(self, place: ev.Place) -> list[_Level]:
+        """The first statement of a branch: an entry of its own inside that of its construct."""
+        if not place.branches:  # a program that nothing has called: an import that runs at the root
+            return [_Level(self._lines[(), ()][-1].entries, None, place.depth)]
+        step = place.branches[-1]
+        fork = self._forks.get(step.parallel)
+        iterates = fork is not None and fork.asked is not None
+        entry = self._entry("branch", f"item {step.index + 1:,}" if iterates else step.label, place)
+        entry.answered = step.index
+        (fork.inner if fork is not None else self._outer(place)).append(entry)
+        return [_Level(entry.inner, entry, place.depth)]
+
+    def _outer(self, place: ev.Place) -> list[Entry]:
+        for depth in range(len(place.branches) - 1, -1, -1):
+            line = self._lines.get((place.program, place.branches[:depth]))
+            if line is not None:
+                return line[-1].entries
+        return self._lines[(), ()][-1].entries
+
+    def _entry(self, kind: str, words: str, place: ev.Place) -> Entry:
+        self._number += 1
+        return Entry(kind, words, place.source, place.span, number=self._number)
+
+    def _add(self, kind: str, words: str, place: ev.Place, *, request: bool = False) -> Entry:
+        """A new entry where the event happened. What comes too often is counted in the last one of its kind, and the
+        entry has no number: what happens in it belongs to what is around it."""
+        line = self._line(place)
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        key = id(place.source), place.span, kind
+        times, last = self._often.get(key, (0, None))
+        self._requests += request
+        if last is not None and (times >= OFTEN if not request else self._requests > ASKED):
+            last.more += 1
+            return Entry(kind, words, place.source, place.span)
+        entry = self._entry(kind, words, place)
+        self._often[key] = times + 1, entry
+        line[-1].entries.append(entry)
+        return entry
+
+    def _push(self, entry: Entry, place: ev.Place, depth: int, what: str, key: object = None) -> None:
+        line = self._line(place)
+        entries = entry.inner if entry.number and len(line) < DEEPEST else line[-1].entries
+        line.append(_Level(entries, entry, depth, what, place.span, key))
+
+    def _pop(self, place: ev.Place, what: str, key: object = None) -> Entry | None:
+        """Close the innermost level of its kind, and what is open in it."""
+        line = self._lines.get((place.program, place.branches), [])
+        for at in range(len(line) - 1, 0, -1):
+            level = line[at]
+            if level.what == what and (level.key == key if key is not None else level.span == place.span):
+                del line[at:]
+                return level.of
+        return None
+
+    # ------------------------------------------------------------ requests
+
+    def _command_started(self, event: ev.CommandStarted) -> None:
+        self._clock(event.request.at, begins=True)
+        entry = self._add("command", event.request.command, event.place, request=True)
+        entry.state, entry.bound, entry.asked = "running", event.bound_to, event.request
+        self._open[event.spawn] = entry
+
+    def _command_finished(self, event: ev.CommandFinished) -> None:
+        took = self._clock(event.request.at, begins=False)
+        entry = self._open.pop(event.spawn, None)
+        if entry is None:
+            return
+        result = entry.answered = event.result
+        self._commands[event.spawn] = entry
+        entry.took = took if took is not None else result.duration or None
+        entry.state = "done" if result.kind is None else "failed"
+        self._has_failed(entry)
+        if entry.state == "failed" and not event.raised:
+            entry.notes.append(f"the program goes on (on-fail: {event.on_fail})")
+        if event.directory_changed:
+            entry.notes.append(f"the directory is {event.directory_changed} from here on")
+        if event.bound_to:
+            self._filled[event.bound_to] = entry
+
+    def _file_shown(self, event: ev.FileShown) -> None:
+        if (entry := self._commands.get(event.spawn)) is not None:
+            entry.file = event.file
+
+    def _session_started(self, event: ev.SessionStarted) -> None:
+        request = event.request
+        self._clock(f"{request.at}#{request.attempt}" if request.attempt else request.at, begins=True)
+        if event.spawn in self._open:
+            return
+        entry = self._add("session", request.task, event.place, request=True)
+        entry.state, entry.bound, entry.asked = "running", event.bound_to, request
+        self._open[event.spawn] = entry
+
+    def _session_finished(self, event: ev.SessionFinished) -> None:
+        request = event.request
+        took = self._clock(f"{request.at}#{request.attempt}" if request.attempt else request.at, begins=False)
+        entry = self._open.get(event.spawn)
+        if entry is None:
+            return
+        if took is not None:
+            entry.took = (entry.took or 0.0) + took
+        if event.error is not None:
+            entry.attempts.append(event.error.message)
+        if event.result is None and not event.final:
+            return
+        del self._open[event.spawn]
+        entry.answered, entry.value = event.result, event.value
+        entry.state = "done" if event.result is not None else "failed"
+        self._has_failed(entry)
+        if event.bound_to:
+            self._filled[event.bound_to] = entry
+
+    def _gate_opened(self, event: ev.GateOpened) -> None:
+        request = event.request
+        self._clock(f"{request.at}#{request.attempt - 1}" if request.attempt > 1 else request.at, begins=True)
+        entry = self._add("gate", request.prompt or request.name, event.place, request=True)
+        entry.state, entry.asked = "running", request
+        self._open[request.id] = entry
+        self.decisions.append(entry)
+
+    def _gate_resolved(self, event: ev.GateResolved) -> None:
+        request = event.request
+        took = self._clock(f"{request.at}#{request.attempt - 1}" if request.attempt > 1 else request.at, begins=False)
+        entry = self._open.pop(request.id, None)
+        if entry is not None:
+            entry.answered, entry.took = event.decision, took
+            entry.state = "done" if event.decision.status == "approved" else "failed"
+            self._has_failed(entry)
+
+    def _judged(self, event: ev.Judged) -> None:
+        took = self._times.get(event.at)
+        self._clock(event.at, begins=False)
+        if took is not None and took.asked:
+            self.record.at(self._seconds(took.asked), self._seconds(took.answered or took.asked))
+        entry = self._add("judgement", event.question, event.place)
+        entry.answered, entry.value = event, event.answer
+        if took is not None and took.asked:
+            entry.took = max(took.answered - took.asked, 0) / 1000
+        if entry.number:
+            self.decisions.append(entry)
+
+    def _has_failed(self, entry: Entry) -> None:
+        if entry.state == "failed":
+            self.counts["failed"] = self.counts.get("failed", 0) + 1
+
+    # ------------------------------------------------------------ values
+
+    def _bound(self, event: ev.Bound) -> None:
+        filled = self._filled.pop(event.name, None)
+        if filled is not None:
+            filled.bound = event.name
+            return
+        kind = event.kind if event.kind in ("input", "output") else "value"
+        entry = self._add(kind, event.name, event.place)
+        entry.value = event.value
+
+    def _statement_done(self, event: ev.StatementDone) -> None:
+        if event.value is None:
+            return
+        line = self._line(event.place)
+        last = line[-1].entries[-1] if line[-1].entries else None
+        if last is None or last.source is not event.place.source or last.span.end <= event.place.span.start:
+            self._add("value", "", event.place).value = event.value
+
+    def _arm_chosen(self, event: ev.ArmChosen) -> None:
+        self._add("choice", f"takes arm {event.arm}" if event.arm else "takes no arm", event.place)
+
+    def _option_chosen(self, event: ev.OptionChosen) -> None:
+        self._add("choice", f"takes {event.label}", event.place)
+
+    def _constrained(self, event: ev.Constrained) -> None:
+        words = f"{event.name}: {len(event.violations)} of {event.requirements} requirements violated"
+        entry = self._add("constraint", words, event.place)
+        entry.state = "failed" if event.violations else "done"
+        entry.notes += [*event.violations, *(f"{name}: {full_text(value)}" for name, value in event.bounds.items())]
+
+    def _caught(self, event: ev.Caught) -> None:
+        name = f"{event.name}: " if event.name else ""
+        self._add("catch", f"{name}{event.error.message}", event.place)
+
+    def _finally(self, event: ev.FinallyEntered) -> None:
+        self._add("finally", "", event.place)
+
+    def _pipe(self, event: ev.PipeProgressed) -> None:
+        if event.index == 1:
+            self._add(
+                "choice", f"{event.operation} over {event.total:,} item{'s' if event.total != 1 else ''}", event.place
+            )
+
+    def _failed(self, event: ev.Failed) -> None:
+        if isinstance(event.error, ResumeMismatch):
+            return  # the run has not failed: it cannot be told further
+        line = self._line(event.place)
+        last = line[-1].entries[-1] if line[-1].entries else None
+        if last is not None and last.state == "failed" and last.kind != "error":
+            if last.kind != "command" and event.error.message not in (*last.attempts, *last.notes):
+                last.notes.append(event.error.message)
+            return
+        entry = self._add("error", event.error.message, event.place)
+        entry.state, entry.answered = "failed", event.error
+        self._has_failed(entry)
+
+    def _warned(self, event: ev.Warned) -> None:
+        self._add("warning", f"{event.message} [{event.code}]", event.place)
+
+    # ------------------------------------------------------------ what has others inside
+
+    def _parallel(self, event: ev.ParallelStarted) -> None:
+        count = event.count if event.iterations else len(event.labels)
+        strategy = "" if event.strategy == "all" else f", waits for {event.strategy}"
+        what = "iterations" if event.iterations else "branches"
+        entry = self._add("parallel", f"{count:,} {what}{strategy}", event.place)
+        entry.asked = event if event.iterations else None
+        if entry.number:
+            self._forks[event.parallel] = entry
+
+    def _joined(self, event: ev.ParallelJoined) -> None:
+        entry = self._forks.get(event.parallel)
+        if entry is not None:
+            entry.inner.sort(key=lambda branch: branch.answered if branch.kind == "branch" else -1)
+
+    def _branch_finished(self, event: ev.BranchFinished) -> None:
+        asked = [getattr(entry.asked, "at", "") for entry in self._open.values()] if event.status == "cancelled" else []
+        for at in asked:  # what ends with the branch has no event of its own
+            if at.startswith(f"{event.place.at}/") and (took := self._times.get(at)) is not None and took.answered:
+                self._latest = max(self._latest, self._seconds(took.answered))
+        self.record.at(self._latest)
+        steps, depth = event.place.branches, len(event.place.branches)
+        line = self._lines.get((event.place.program, steps))
+        entry = line[0].of if line else None
+        if entry is not None:
+            entry.state = branch_state(event, self.texts[-1].language)
+        if event.status == "cancelled":
+            for key, value in list(self._lines.items()):
+                if key[1][:depth] == steps and value[0].of is not None:  # type: ignore[index]
+                    _cancel(value[0].of)
+        elif event.error is not None and entry is not None:
+            entry.notes.append(event.error.message)
+
+    def _loop_pass(self, event: ev.LoopPass) -> None:
+        place = event.place
+        fork = self._forks.get(place.branches[-1].parallel) if place.branches else None
+        if fork is not None and fork.span == place.span:
+            return  # an iteration of a parallel loop
+        if event.index == 0:
+            loop = self._add("loop", "", place)
+            self._push(loop, place, place.depth, "loop")
+        line = self._line(place)
+        at = next(
+            (at for at in range(len(line) - 1, 0, -1) if line[at].what == "loop" and line[at].span == place.span), 0
+        )
+        if not at:
+            return
+        _close_pass(line, at)
+        level = line[at]
+        assert level.of is not None
+        level.of.answered = event.index + 1
+        entry = Entry("pass", f"pass {event.index + 1:,}", place.source, place.span)
+        entries = entry.inner if level.of.number and len(line) < DEEPEST else level.entries
+        line.append(_Level(entries, entry, place.depth, "pass", place.span))
+
+    def _loop_left(self, event: ev.LoopLeft) -> None:
+        line = self._line(event.place)
+        at = next(
+            (at for at in range(len(line) - 1, 0, -1) if line[at].what == "loop" and line[at].span == event.place.span),
+            0,
+        )
+        if not at:
+            return
+        last, loop = line[at + 1].of if len(line) > at + 1 else None, line[at].of
+        assert loop is not None
+        if last is not None and event.reason.startswith("*"):
+            last.words = "condition"
+        _close_pass(line, at)
+        del line[at:]
+        passes = event.index + 1 if event.reason in ("end", "raised", "break") else event.index
+        if event.reason == "end":
+            passes = loop.answered or 0
+        loop.answered = passes
+        loop.words = f"{passes:,} pass{'es' if passes != 1 else ''}"
+        if event.reason not in ("end", "raised"):
+            loop.words += f", left: {event.reason}"
+        loop.state = "failed" if event.reason == "raised" else ""
+
+    def _block_entered(self, event: ev.BlockEntered) -> None:
+        entry = self._add("call", event.block, event.place)
+        entry.asked = event.arguments
+        self._push(entry, event.place, event.place.depth + 1, "block", event.execution_id)
+
+    def _block_left(self, event: ev.BlockLeft) -> None:
+        self._pop(event.place, "block", event.execution_id)
+
+    def _program_called(self, event: ev.ProgramCalled) -> None:
+        entry = self._add("program", event.alias, event.place)
+        entry.state = "running"
+        entry.notes.append(event.path)
+        place = event.place
+        inside = (*place.program, event.directory), place.branches
+        entries = entry.inner if entry.number else self._line(place)[-1].entries
+        self._lines[inside] = [_Level(entries, entry, 0)]
+        self._open["program", place.program, place.branches, event.alias] = entry
+
+    def _program_returned(self, event: ev.ProgramReturned) -> None:
+        entry = self._open.pop(("program", event.place.program, event.place.branches, event.alias), None)
+        if entry is not None:
+            entry.state = "done" if event.error is None else "failed"
+
+    _handlers: ClassVar[Mapping[type[ev.Event], Callable[[Any, Any], None]]] = {
+        ev.CommandStarted: _command_started,
+        ev.CommandFinished: _command_finished,
+        ev.FileShown: _file_shown,
+        ev.SessionStarted: _session_started,
+        ev.SessionFinished: _session_finished,
+        ev.GateOpened: _gate_opened,
+        ev.GateResolved: _gate_resolved,
+        ev.Judged: _judged,
+        ev.Bound: _bound,
+        ev.StatementDone: _statement_done,
+        ev.ArmChosen: _arm_chosen,
+        ev.OptionChosen: _option_chosen,
+        ev.Constrained: _constrained,
+        ev.Caught: _caught,
+        ev.FinallyEntered: _finally,
+        ev.PipeProgressed: _pipe,
+        ev.Failed: _failed,
+        ev.Warned: _warned,
+        ev.ParallelStarted: _parallel,
+        ev.ParallelJoined: _joined,
+        ev.BranchFinished: _branch_finished,
+        ev.LoopPass: _loop_pass,
+        ev.LoopLeft: _loop_left,
+        ev.BlockEntered: _block_entered,
+        ev.BlockLeft: _block_left,
+        ev.ProgramCalled: _program_called,
+        ev.ProgramReturned: _program_returned,
+    }
+
+
+def _close_pass(line: list[_Level], loop: int) -> None:
+    """The pass of a loop that is open is over; it is shown when something happened in it."""
+    if len(line) > loop + 1:
+        entry, level = line[loop + 1].of, line[loop]
+        del line[loop + 1 :]
+        if entry is not None and entry.inner:
+            level.entries.append(entry)
+
+
+def _cancel(entry: Entry) -> None:
+    for inner in (entry, *entry.inner):
+        if inner.state == "running":
+            inner.state = "cancelled"
+
+
+def _idle(times: Mapping[str, Took]) -> list[tuple[int, int]]:
+    """The long times in which nothing was under way: when each ended, and its length."""
+    spans = sorted((took.asked, max(took.answered, took.asked)) for took in times.values() if took.asked)
+    found, until = [], 0
+    for asked, answered in spans:
+        if until and asked - until > IDLE:
+            found.append((asked, asked - until))
+        until = max(until, answered)
+    return found

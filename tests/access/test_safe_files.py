@@ -1,0 +1,31 @@
+"""Directories of state: made by whoever comes first, also when two processes come at once."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from prose_kernel.access import plain_files
+
+
+def test_two_processes_may_make_a_directory_of_state_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename = os.rename
+
+    def another_one_was_faster(unfinished: str, name: str) -> None:
+        rename(unfinished, name)
+        rename(unfinished, name)
+
+    monkeypatch.setattr(os, "rename", another_one_was_faster)
+    plain_files.keep_out_of_git(str(tmp_path / ".vvm"))
+    assert [(path.name, path.read_text()) for path in (tmp_path / ".vvm").iterdir()] == [(".gitignore", "*\n")]
+
+
+def test_a_file_that_was_taken_away_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def take_away(unfinished: str, name: str) -> None:
+        raise FileNotFoundError(unfinished)
+
+    monkeypatch.setattr(os, "rename", take_away)
+    with pytest.raises(FileNotFoundError):
+        plain_files.keep_out_of_git(str(tmp_path / ".vvm"))

@@ -1,0 +1,154 @@
+"""What a miss says: the nearest record, the field, the character, the command; at a bounded price (4.2)."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prose_kernel.cassettes import cassette_files as files
+from prose_kernel.cassettes import differences, records
+from prose_kernel.cassettes.keys import held, key_of
+
+
+def line(at: str, req: dict[str, Any], tried: int = 1) -> bytes:
+    return records.encoded({"t": "session", "v": 1, "key": key_of(req), "at": at, "try": tried, "req": req, "out": {}})
+
+
+def nearest(*lines: bytes) -> differences.Nearest:
+    return differences.Nearest(files.parse(b"".join(lines), Path("c.jsonl"), "c.jsonl").entries)
+
+
+BASE = {
+    "kind": "session",
+    "model": "sonnet",
+    "prompt": "Write about frogs",
+    "tools": ["list", "read"],
+    "perm": "sha256:1",
+}
+
+DIFFERENT: list[tuple[dict[str, Any], list[str]]] = [
+    (
+        {"prompt": "Write about toads"},
+        ['`prompt` differs at character 13: "Write about toads" instead of "Write about frogs"'],
+    ),
+    (
+        {"prompt": "Write about frogs."},
+        ['`prompt` differs at character 18: "…about frogs." instead of "…about frogs"'],
+    ),
+    ({"system": "Be kind"}, ["`system` is new"]),
+    ({"model": "opus"}, ["`model` is opus instead of sonnet"]),
+    ({"model": None}, ["`model` is none instead of sonnet"]),
+    ({"tools": ["read"]}, ["`tools` is read instead of list, read"]),
+    ({"perm": "sha256:2"}, ["`permissions` are others than in the recording"]),
+    ({"memory": "sha256:3"}, ["`memory` holds something else"]),
+    ({"context": {"plan": held("x")}}, ["`context.plan` is new"]),
+    (
+        {"model": "opus", "prompt": "Write on"},
+        [
+            '`prompt` differs at character 7: "Write on" instead of "Write about frogs"',
+            "`model` is opus instead of sonnet",
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "asked", "told"),
+    [
+        ({"read": "workspace"}, {"read": ["docs/"]}, ["`permissions.read` is docs/ instead of workspace"]),
+        ({"read": "deny"}, {"network": "allow", "read": "deny"}, ["`permissions.network` is allow instead of none"]),
+        (None, {"write": "allow"}, ["`permissions.write` is allow instead of none"]),
+    ],
+)
+def test_a47_a_miss_names_the_rule_that_differs(recorded: Any, asked: Any, told: list[str]) -> None:
+    rest = {"kind": "session", "prompt": "Write"}
+    before, now = ({**rest, "perm": rules} if rules else rest for rules in (recorded, asked))
+    found = nearest(line("c1/s0", before))
+    assert differences.message("session c1/s0", found, now, "c1/s0").endswith(": " + "; ".join(told))
+
+
+def test_a47_of_a_former_record_only_what_really_differs_is_told() -> None:
+    before = {**BASE, "tools": ["edit", "list", "read", "write"]}
+    now = {**BASE, "perm": {"read": "workspace"}}
+    assert list(map(str, differences.differences(before, now))) == ["`permissions` are others than in the recording"]
+    said = list(map(str, differences.differences(before, {**now, "model": "opus"})))
+    assert said == ["`model` is opus instead of sonnet"]
+    assert "`tools`" in str(differences.differences(before, {**now, "tools": ["fetch", "read"]})[0])
+
+
+@pytest.mark.parametrize(("change", "told"), DIFFERENT)
+def test_what_differs(change: dict[str, Any], told: list[str]) -> None:
+    asked = {name: value for name, value in {**BASE, **change}.items() if value is not None}
+    found = [str(difference) for difference in differences.differences(BASE, asked)]
+    assert found == told
+
+
+def test_members_and_long_texts() -> None:
+    was = {**BASE, "context": {"a": held("x" * 5_000), "b": held("one"), "c": held("gone"), "d": {"missing": True}}}
+    now = {**BASE, "context": {"a": held("x" * 4_999 + "y"), "b": held("only"), "d": held("found")}}
+    assert [str(d) for d in differences.differences(was, now)] == [
+        "`context.a` differs behind its first 1,000 characters (5,000 recorded, 5,000 now)",
+        '`context.b` differs at character 3: "only" instead of "one"',
+        "`context.c` is not there any more",
+        "`context.d` is something else",
+    ]
+
+
+def test_a_place_deep_in_a_text_is_shown_with_what_is_around_it() -> None:
+    was, now = "word " * 100 + "frogs" + " end" * 50, "word " * 100 + "toads" + " end" * 50
+    (difference,) = differences.differences({"prompt": was}, {"prompt": now})
+    assert difference.said == (
+        'differs at character 501: "…d word word toads end end end end en…" instead of '
+        '"…d word word frogs end end end end en…"'
+    )
+
+
+def test_the_same_path_comes_first_then_the_likest() -> None:
+    other = {**BASE, "prompt": "Paint a house"}
+    near = {**BASE, "prompt": "Write a poem about frogs"}
+    finder = nearest(line("c1/1/s0", other), line("c1/2/s0", near))
+    assert finder.find(BASE, "c1/1/s0") is not None
+    entry, same = finder.find(BASE, "c1/1/s0") or (None, None)
+    assert entry is not None
+    assert (entry.line, same) == (1, True)
+    entry, same = finder.find(BASE, "c9/9/s0") or (None, None)
+    assert entry is not None
+    assert (entry.line, same) == (2, False)
+    entry, same = finder.find(BASE, "c7/1/s0") or (None, None)
+    assert entry is not None
+    assert (entry.line, same) == (2, False)  # a cell was put in: paths move, words stay
+    assert nearest().find(BASE, "c1") is None
+
+
+def test_a_path_in_the_recording_of_another_notebook_is_chance() -> None:
+    other, near = {**BASE, "prompt": "Paint a house"}, {**BASE, "prompt": "Write a poem about frogs"}
+    entries = files.parse(line("c1/1/s0", other) + line("c1/2/s0", near), Path("c.jsonl"), "c.jsonl").entries
+
+    def found(own: str, asked: dict[str, Any]) -> int:
+        entry, _ = differences.Nearest(entries, own).find(asked, "c1/1/s0") or (None, None)
+        assert entry is not None
+        return entry.line
+
+    assert found("c.jsonl", BASE) == 1
+    assert found("d.jsonl", BASE) == 2
+    assert found("d.jsonl", {**BASE, "prompt": "Something else altogether"}) == 1
+
+
+def test_judgements_are_not_compared_with_sessions() -> None:
+    finder = nearest(line("c1/j0", {"kind": "decide", "condition": "it is good"}))
+    assert finder.find(BASE, "c1/j0") is None
+    assert finder.find({"kind": "decide", "condition": "it is bad"}, "c1/j0") is not None
+
+
+def test_the_price_of_misses_is_bounded() -> None:
+    requests = [{**BASE, "prompt": f"Write about {n} frogs " + "and more " * 50} for n in range(10_000)]
+    finder = nearest(*(line(f"c1/{n}/s0", req) for n, req in enumerate(requests)))
+    big = {**BASE, "prompt": held("p" * 10_000_000)}
+    finder.find(big, "x")  # everything is decoded by now
+    began = time.process_time()
+    for n in range(5):
+        differences.message("session x", finder, {**big, "model": str(n)}, f"x/{n}")
+    assert (time.process_time() - began) / 5 < 0.5

@@ -1,0 +1,91 @@
+"""What tests of models share: servers behind the stub in each wire format, a session's request, a real workbench."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from models.people import ScriptedPerson
+from stubs.model_server import StubServer
+
+from prose_kernel.access.policy import PermissionDesk, Policy
+from prose_kernel.models.providers.model_judge import ModelJudge
+from prose_kernel.models.providers.model_servers import ModelServers
+from prose_kernel.models.providers.models import ModelSessions
+from prose_kernel.models.tools.workbench import SessionWorkbench
+from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.ports import SessionProgress, SessionRequest
+from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Surroundings
+
+WIRES = ("anthropic", "chat", "responses")
+KEY = "sk-live-1234567890abcdef"
+ENVIRONMENT = {"STUB_KEY": KEY}
+
+
+def server(wire: str, stub: StubServer, **more: Any) -> tuple[str, ModelServer]:
+    """A name and a server: Anthropic's format, any OpenAI-compatible server, OpenAI's own (Responses API)."""
+    more = {"key": "STUB_KEY", "timeout": 30.0, **more}
+    match wire:
+        case "anthropic":
+            return "anthropic", ModelServer("anthropic", **{"base_url": stub.url, **more})
+        case "chat":
+            return "gateway", ModelServer("openai", **{"base_url": stub.openai_url, **more})
+        case _:
+            return "openai", ModelServer("", **{"base_url": stub.openai_url, "judge_output": "native", **more})
+
+
+def asked(task: str = "Say something.", **more: Any) -> SessionRequest:
+    return SessionRequest("session", task, "c1/s0", **more)
+
+
+class Live:
+    """A provider of sessions and a judge over one server; `shown` is what a session let be seen."""
+
+    def __init__(
+        self,
+        stub: StubServer,
+        wire: str,
+        model: str | None,
+        cwd: Path,
+        *,
+        environment: Mapping[str, str] = ENVIRONMENT,
+        host: Mapping[str, str] | None = None,
+        limit: int = 8,
+        rounds: int = 50,
+        clock: Any = None,
+        others: Mapping[str, ModelServer] | None = None,
+        run_directory: str | None = None,
+        **more: Any,
+    ) -> None:
+        name, found = server(wire, stub, **more)
+        self.name = name
+        self.clock = clock
+        self.where = Surroundings(str(cwd), run_directory, environment=environment)
+        self.shown: list[SessionProgress] = []
+        host = host or {"read": "allow", "write": "allow"}
+        desk = PermissionDesk(ScriptedPerson(available=False), SystemClock())
+
+        def bench(request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionWorkbench:
+            policy = Policy.of(request.permissions, host, str(cwd))
+            return SessionWorkbench(request, policy, desk, self.where, on_progress)
+
+        self.bench = bench
+        options = SessionOptions(servers={name: found, **(others or {})}, max_parallel=limit)
+        self.servers = ModelServers(options, self.where, clock or SystemClock())
+        self.sessions = ModelSessions(self.servers, name, model, workbench=bench, rounds=rounds)
+        self.judge = ModelJudge(self.servers, name, model, clock=clock)
+
+    async def run(self, request: SessionRequest | None = None) -> Any:
+        return await self.sessions.run(request or asked(), self.shown.append)
+
+    @property
+    def text(self) -> str:
+        """The text as it was streamed."""
+        return "".join(part.text for part in self.shown if part.kind == "text")
+
+    async def __aenter__(self) -> Live:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.servers.close()

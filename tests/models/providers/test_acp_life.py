@@ -1,0 +1,306 @@
+"""The life of an agent's process: started, shared, cancelled, restarted, ended; and what does not start (sessions.md 5)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from models.providers.agents import TESTS, agent, marked
+from waiting import appears, eventually, until
+
+from prose_kernel.errors import (
+    NoProvider,
+    ProviderAuth,
+    ProviderBadReply,
+    ProviderConnection,
+    ProviderError,
+    ProviderTimeout,
+)
+from prose_kernel.models import providers as loading
+from prose_kernel.models.providers.acp_wire import Patience
+
+# ---------------------------------------------------------------- starting
+
+
+async def test_nothing_is_started_before_it_is_needed_and_one_process_serves_all(tmp_path: Path) -> None:
+    async with agent(tmp_path) as bench:
+        assert bench.processes == []
+        await asyncio.gather(*(bench.run(f"say {number}") for number in range(4)))
+        assert len(bench.processes) == 1
+        await bench.sessions.close()
+        assert bench.processes == []
+        assert (await bench.run("say again")).text == "again "
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (("no-such-agent",), "the agent stub could not be started: cannot start no-such-agent: not found"),
+        (("/etc/passwd",), "the agent stub could not be started: cannot start /etc/passwd: permission denied (EACCES)"),
+        (("true",), "the agent stub ended with exit code 0 before it had answered"),
+        (("cat",), "the agent stub does not speak the Agent Client Protocol: Method not found"),
+        (("sh", "-c", "echo Usage: stub; sleep 100"), "Protocol: it printed `Usage: stub`"),
+        (("sh", "-c", "echo Usage: stub"), "Protocol: it printed `Usage: stub`"),
+        (("yes",), "Protocol: it printed `y`"),
+        (("head", "-c", "100000000", "/dev/zero"), "the agent stub sent a message that is too long"),
+    ],
+)
+async def test_what_is_no_agent_is_one_clear_error(tmp_path: Path, command: tuple[str, ...], message: str) -> None:
+    async with agent(tmp_path, command=command) as bench:
+        with pytest.raises(ProviderError) as failed:
+            await bench.run("say x")
+        assert str(failed.value).endswith(message)
+        assert bench.processes == []
+
+
+@pytest.mark.parametrize(
+    ("start", "error", "message", "hint"),
+    [
+        ("garbage", ProviderError, "Protocol: it printed `Welcome to the agent!`", "many agents speak it only when"),
+        ("exit", ProviderConnection, "the agent stub ended with exit code 3", "its last words: cannot find my soul"),
+        ("version", ProviderError, "speaks version 99 of the Agent Client Protocol, not version 1", "install"),
+        ("auth", ProviderAuth, "not logged in: Authentication required: run `stub login`", "(Stub Login)"),
+        ("nonsense", ProviderBadReply, "answered `initialize` with something that makes no sense", "version"),
+        ("fail", ProviderError, "does not speak the Agent Client Protocol: Internal error: no disk", "see `command`"),
+    ],
+)
+async def test_a_bad_start_is_one_clear_error_with_a_hint(
+    tmp_path: Path, start: str, error: type[ProviderError], message: str, hint: str
+) -> None:
+    async with agent(tmp_path, f"start={start}") as bench:
+        with pytest.raises(error) as failed:
+            await bench.run("say x")
+        assert message in str(failed.value)
+        assert hint in (failed.value.hint or "")
+        assert failed.value.retryable == (error in (ProviderConnection, ProviderBadReply))
+
+
+@pytest.mark.parametrize(("start", "method", "seconds"), [("hang", "initialize", 1), ("deaf", "session/new", 12)])
+async def test_an_agent_that_does_not_answer_is_not_waited_for(
+    tmp_path: Path, start: str, method: str, seconds: float
+) -> None:
+    async with agent(tmp_path, f"start={start}", patience=Patience(seconds, 0.3, 0.3, 0.3)) as bench:
+        with pytest.raises(ProviderTimeout, match=f"the agent stub did not answer `{method}` in time"):
+            await bench.run("say x")
+
+
+async def test_a_banner_does_no_harm(tmp_path: Path) -> None:
+    async with agent(tmp_path, "start=banner", patience=Patience(20, 20, 0.3, 0.3)) as bench:
+        assert (await bench.run("noise some text", "say x", "noise {}", "say y")).text == "x y "
+
+
+async def test_all_who_wait_for_a_start_get_its_error_and_the_next_tries_again(tmp_path: Path) -> None:
+    script = tmp_path / "agent"
+    script.write_text("#!/bin/sh\necho tried >> tries\nexit 5\n")
+    script.chmod(0o755)
+    async with agent(tmp_path, command=(str(script),)) as bench:
+        for tries in (1, 2):
+            failures = await asyncio.gather(*(bench.run("say x") for _ in range(3)), return_exceptions=True)
+            assert [type(failure) for failure in failures] == [ProviderConnection] * 3
+            assert (tmp_path / "tries").read_text() == "tried\n" * tries
+
+
+async def test_without_the_library_the_error_names_the_line_that_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "acp", None)
+    monkeypatch.delitem(sys.modules, "prose_kernel.models.providers.acp_agent", raising=False)
+    monkeypatch.delitem(sys.modules, "prose_kernel.models.providers.acp_client", raising=False)
+    monkeypatch.setattr(loading, "_loading", {})
+    async with agent(tmp_path) as bench:
+        with pytest.raises(NoProvider) as failed:
+            await bench.run("say x")
+        assert "pip install 'prose_kernel[acp]'" in (failed.value.hint or "")
+
+
+def test_the_library_is_not_imported_before_the_first_session() -> None:
+    code = "import sys, prose_kernel.models.providers.acp, prose_kernel.models.providers.agent_judge as j; "
+    code += "sys.exit(any(name in sys.modules for name in ('acp', 'pydantic')))"
+    assert subprocess.run([sys.executable, "-c", code], cwd=TESTS.parent, check=False).returncode == 0
+
+
+# ---------------------------------------------------------------- errors of a session
+
+
+@pytest.mark.parametrize(
+    ("todo", "error", "message", "retryable"),
+    [
+        ("fail -32603 boom", ProviderError, "the agent stub failed: boom: as the prompt wished", True),
+        ("fail -32602 boom", ProviderError, "the agent stub failed: boom: as the prompt wished", False),
+        ("fail -32000 Authentication required", ProviderAuth, "the agent stub is not logged in", False),
+        ("stop refusal", ProviderError, "the agent stub refused to answer", False),
+        ("stop max_turn_requests", ProviderError, "the agent stub stopped at its own limit of requests", False),
+        ("stop cancelled", ProviderError, "the agent stub broke off", True),
+    ],
+)
+async def test_errors_of_the_agent(
+    tmp_path: Path, todo: str, error: type[ProviderError], message: str, retryable: bool
+) -> None:
+    async with agent(tmp_path) as bench:
+        with pytest.raises(error, match=message) as failed:
+            await bench.run(todo)
+        assert failed.value.retryable == retryable
+        assert len(bench.processes) == 1  # the process is none the worse for it
+
+
+async def test_a_reply_that_was_cut_says_so(tmp_path: Path) -> None:
+    async with agent(tmp_path) as bench:
+        result = await bench.run("say half a", "stop max_tokens")
+        assert (result.text, result.details["cut"]) == ("half a ", True)
+        assert bench.progress[-1].text == "the reply ends here because the limit of tokens was reached"
+
+
+@pytest.mark.parametrize(("todo", "how"), [("die 4", "ended with exit code 4"), ("kill", "was ended by SIGKILL")])
+async def test_an_agent_that_dies_takes_its_sessions_with_it_and_is_started_again(
+    tmp_path: Path, todo: str, how: str
+) -> None:
+    async with agent(tmp_path) as bench:
+        other = await bench.started("hang")
+        with pytest.raises(ProviderConnection) as failed:
+            await bench.run("complain \x1b[31mout of paper", todo)
+        assert str(failed.value) == f"the agent stub {how} before it had answered"
+        assert failed.value.hint == "its last words: \N{REPLACEMENT CHARACTER}[31mout of paper"
+        assert failed.value.retryable
+        with pytest.raises(ProviderConnection, match=how):
+            await other
+        assert (await bench.run("say well again")).text == "well again "
+
+
+async def test_an_agent_that_falls_silent_is_called_off(tmp_path: Path) -> None:
+    async with agent(tmp_path, timeout=0.5) as bench:
+        with pytest.raises(ProviderTimeout, match="the agent stub fell silent"):
+            await bench.run("say x", "hang")
+        assert len(bench.processes) == 1
+
+
+async def test_a_message_without_end_ends_the_process(tmp_path: Path) -> None:
+    async with agent(tmp_path) as bench:
+        with pytest.raises(ProviderBadReply, match="the agent stub sent a message that is too long"):
+            await bench.run("long 70")
+        assert bench.processes == []
+        assert (await bench.run("say x")).text == "x "
+
+
+# ---------------------------------------------------------------- cancelling and ending
+
+
+async def cancelled(task: asyncio.Task[object]) -> None:
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_session_is_cancelled_by_protocol_and_the_others_live_on(tmp_path: Path) -> None:
+    async with agent(tmp_path) as bench:
+        kept = await bench.started("wait go", "say kept")
+        task = await bench.started("hang")
+        before = bench.processes
+        await cancelled(task)  # type: ignore[arg-type]
+        (tmp_path / "go").touch()
+        assert (await kept).text == "up kept "
+        assert bench.processes == before
+
+
+async def test_an_agent_that_does_not_heed_it_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    async with agent(tmp_path, "ignore=cancel,term") as bench:
+        task = await bench.started("fork", "hang")
+        await eventually(lambda: len(bench.processes) >= 2)
+        await cancelled(task)  # type: ignore[arg-type]
+        assert bench.processes == []
+        assert (await bench.run("say new")).text == "new "
+
+
+async def test_it_is_ended_only_when_its_other_sessions_are_done(tmp_path: Path) -> None:
+    async with agent(tmp_path, "ignore=cancel") as bench:
+        kept = await bench.started("wait go", "say kept")
+        task = await bench.started("hang")
+        (former,) = bench.processes
+        await cancelled(task)  # type: ignore[arg-type]
+        assert former in bench.processes
+        assert (await bench.run("say elsewhere")).text == "elsewhere "
+        assert len(bench.processes) == 2
+        (tmp_path / "go").touch()
+        assert (await kept).text == "up kept "
+        assert former not in bench.processes
+
+
+async def test_a_second_interrupt_kills_at_once(tmp_path: Path) -> None:
+    patience = Patience(20, 0.3, cancel=100, grace=100)
+    async with agent(tmp_path, "ignore=cancel,term", patience=patience) as bench:
+        task = await bench.started("hang")
+        task.cancel()
+        await appears(tmp_path / "told-to-cancel")  # and does not heed it: its time to end has only begun
+        assert not task.done()
+        await cancelled(task)  # type: ignore[arg-type]
+        assert bench.processes == []
+
+
+async def test_closing_ends_a_stubborn_agent_and_its_sessions(tmp_path: Path) -> None:
+    async with agent(tmp_path, "ignore=cancel,term") as bench:
+        task = await bench.started("fork", "hang")
+        await bench.sessions.close()
+        assert bench.processes == []
+        with pytest.raises(ProviderConnection, match="the agent stub was ended"):
+            await task
+
+
+async def test_closing_during_the_start_leaves_nothing(tmp_path: Path) -> None:
+    async with agent(tmp_path, "start=hang") as bench:
+        task = bench.start("say x")
+        await eventually(lambda: bench.processes)
+        await bench.sessions.close()
+        assert bench.processes == []
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+def test_an_agent_can_be_closed_in_another_loop(tmp_path: Path) -> None:
+    """A kernel that ends without a word closes its run in a loop of its own."""
+
+    async def begin() -> object:
+        context = agent(tmp_path, "ignore=term")
+        bench = await context.__aenter__()
+        await bench.run("say x")
+        return bench
+
+    bench = asyncio.run(begin())
+    asyncio.run(bench.sessions.close())  # type: ignore[attr-defined]
+    assert bench.processes == []  # type: ignore[attr-defined]
+    bench.engine.close()  # type: ignore[attr-defined]
+
+
+_HOST = """
+import asyncio, sys
+from pathlib import Path
+from models.providers.agents import agent
+
+async def main():
+    async with agent(Path(sys.argv[1]), "ignore=cancel,term") as bench:
+        print(bench.mark, flush=True)
+        task = await bench.started("fork", "hang")
+        print("up", flush=True)
+        await task
+
+asyncio.run(main())
+"""
+
+
+def test_nothing_is_left_of_an_agent_when_the_kernel_is_killed(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _HOST, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": f"{TESTS}:{TESTS.parent}"},
+        start_new_session=True,
+    ) as host:
+        assert host.stdout is not None
+        mark = host.stdout.readline().strip()
+        assert host.stdout.readline() == "up\n"
+        assert marked(f"ACP_MARK={mark}")
+        os.killpg(host.pid, signal.SIGKILL)
+    until(lambda: not marked(f"ACP_MARK={mark}"))  # the watchdog takes its time: TERM, one second, KILL

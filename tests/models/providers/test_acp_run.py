@@ -1,0 +1,81 @@
+"""A program whose sessions a CLI agent answers, from the settings file to the binding (sessions.md 5)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from models.providers.agents import TESTS, marked
+from waiting import until
+
+
+@pytest.fixture
+def mark(tmp_path: Path) -> str:
+    """Settings that name the stub agent, and the mark of its processes."""
+    mark = uuid.uuid4().hex
+    command = [sys.executable, "-m", "stubs.acp_agent", "ignore=cancel,term"]
+    (tmp_path / "prose.toml").write_text(
+        f'provider = "acp:stub"\n\n[agents.stub]\ncommand = {json.dumps(command)}\n'
+        f'env = {{ PYTHONPATH = "{TESTS}", ACP_MARK = "{mark}" }}\n\n[models."acp:stub"]\nopus = "large"\n'
+    )
+    return mark
+
+
+@contextmanager
+def prose(cwd: Path, program: str, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """The command, which does not outlive the block whatever the test finds."""
+    (cwd / "p.prose").write_text(program)
+    argv = [sys.executable, "-c", "from prose_kernel.cli.main import main; main()", "run", *options, "p.prose"]
+    environment = {**os.environ, "PYTHONPATH": str(TESTS.parent), "CI": ""}
+    with subprocess.Popen(
+        argv, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as running:
+        try:
+            yield running
+        finally:
+            running.kill()
+
+
+PROGRAM = """\
+agent ann:
+  model: opus
+  prompt: "Be brief."
+
+let plan = session: ann
+  prompt: "do: model"
+parallel:
+  x = session "do: say one"
+  y = session "do: say two"
+output both = session "do: say {plan} {x} {y}"
+"""
+
+
+def test_a_program_runs_with_an_agent_and_replays_without_it(tmp_path: Path, mark: str) -> None:
+    said = []
+    for options in (["--cassette-mode=auto"], ["--cassette-mode=replay"]):
+        with prose(tmp_path, PROGRAM, *options) as running:
+            said.append(running.communicate(timeout=60)[0])
+        assert running.returncode == 0, said
+        assert marked(f"ACP_MARK={mark}") == []
+        (tmp_path / "prose.toml").write_text("")  # the second time nobody could answer
+    for text in said:
+        assert "plan = large\nx = one\ny = two\n" in text
+        assert "both: large  one  two \n" in text
+
+
+def test_an_interrupt_ends_a_stubborn_agent_with_all_that_it_started(tmp_path: Path, mark: str) -> None:
+    program = 'parallel:\n  x = session "do: hang"\n  y = session """\ndo: fork\ndo: hang\n"""\n'
+    with prose(tmp_path, program, "--cassette-mode=off") as running:
+        until(lambda: running.poll() is not None or len(marked(f"ACP_MARK={mark}")) >= 2)
+        running.send_signal(signal.SIGINT)
+        said = running.communicate(timeout=60)[0]
+    assert "interrupted" in said
+    assert marked(f"ACP_MARK={mark}") == []

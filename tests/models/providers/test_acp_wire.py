@@ -1,0 +1,89 @@
+"""The line between us and an agent, and the reading of its requests: whatever comes, in whatever pieces."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prose_kernel.access.policy import Ruling
+from prose_kernel.models.providers.acp_policy import Call, Option, command_of, option_for, paths_of
+from prose_kernel.models.providers.acp_wire import Wire
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+async def received(wire: Wire) -> list[object]:
+    wire.end()
+    found = []
+    while (message := await wire.receive()) is not None:
+        found.append(message)
+    return found
+
+
+@given(st.lists(JSON, max_size=5), st.integers(1, 40))
+async def test_messages_arrive_whole_in_whatever_pieces(values: list[object], size: int) -> None:
+    messages = [{"jsonrpc": "2.0", "method": "m", "params": value} for value in values]
+    text = "".join(json.dumps(message, ensure_ascii=False) + "\n" for message in messages)
+    wire = Wire()
+    for start in range(0, len(text), size):
+        wire.take(text[start : start + size])
+    assert await received(wire) == messages
+    assert wire.noise is None
+
+
+@given(JSON)
+async def test_only_messages_of_the_protocol_pass(value: object) -> None:
+    wire = Wire()
+    wire.take(json.dumps(value) + "\n")
+    for message in await received(wire):
+        assert isinstance(message, dict)
+        assert isinstance(message.get("id"), int | str | None)
+        assert isinstance(message.get("method", ""), str)
+
+
+@pytest.mark.parametrize(
+    "line", ["hello", "{", "[1]", "7", "null", '{"id": {}}', '{"id": [], "result": 1}', '{"method": 7}', "[" * 100_000]
+)
+async def test_noise_is_noticed_and_passed_over(line: str) -> None:
+    wire = Wire()
+    wire.take(line + '\n{"id": 1, "result": {}}\n')
+    assert await received(wire) == [{"id": 1, "result": {}}]
+    assert wire.noise == line[:1000]
+    assert wire.disturbed.is_set()
+
+
+@pytest.mark.parametrize("error", ["boom", None, {"message": "x"}, {"code": 1, "message": None}])
+async def test_odd_errors_are_put_into_form(error: object) -> None:
+    wire = Wire()
+    wire.take(json.dumps({"id": 1, "error": error}) + "\n")
+    (message,) = await received(wire)
+    assert isinstance(message["error"]["code"], int)  # type: ignore[index]
+    assert isinstance(message["error"]["message"], str)  # type: ignore[index]
+
+
+@given(JSON, st.text())
+def test_any_raw_input_can_be_read(raw: object, title: str) -> None:
+    call = Call("edit", title, raw)
+    assert all(isinstance(path, str) and path.strip() for path in paths_of(call))
+    assert isinstance(command_of(call), str)
+
+
+KINDS = ("allow_once", "allow_always", "reject_once", "reject_always")
+
+
+@given(st.lists(st.sampled_from(KINDS), max_size=6), st.sampled_from(["allow", "deny", "prompt"]), st.booleans())
+def test_nothing_but_a_permission_is_ever_answered_with_one(kinds: list[str], answer: str, blanket: bool) -> None:
+    options = [Option(f"{kind}-{number}", kind) for number, kind in enumerate(kinds)]
+    chosen = option_for(Ruling(answer), options, blanket=blanket)  # type: ignore[arg-type]
+    if chosen is None:
+        assert not any(kind.startswith("reject") for kind in kinds)
+    elif chosen.startswith("allow"):
+        assert answer == "allow"
+        assert chosen.startswith("allow_once") or blanket

@@ -1,0 +1,187 @@
+"""How many calls a server gets at once after it has said that it is busy."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+from machine.fakes import FakeClock
+
+from prose_kernel.errors import ProviderConnection, ProviderError, ProviderOverloaded, ProviderRateLimit
+from prose_kernel.models.providers.throttle import PASSED_OVER, Throttle
+
+
+class Server:
+    """Calls that go through a throttle, ended by the test."""
+
+    def __init__(self, most: int) -> None:
+        self.clock = FakeClock()
+        self.throttle = Throttle("stub", most, self.clock)
+        self.calls: list[asyncio.Future[None]] = []
+        self.begun: list[int] = []
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def call(self, number: int) -> None:
+        with suppress(ProviderError):
+            async with self.throttle.slot():
+                self.begun.append(number)
+                self.calls.append(asyncio.get_running_loop().create_future())
+                await self.calls[-1]
+
+    async def start(self, count: int) -> None:
+        self.tasks += [asyncio.create_task(self.call(len(self.tasks) + n)) for n in range(count)]
+        await self.settle()
+
+    async def settle(self) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    async def end(self, *numbers: int, error: Exception | None = None) -> None:
+        for number in numbers:
+            if error is None:
+                self.calls[number].set_result(None)
+            else:
+                self.calls[number].set_exception(error)
+        await self.settle()
+
+
+async def test_half_as_many_after_a_refusal_and_one_more_for_each_round_of_answers() -> None:
+    server = Server(8)
+    await server.start(30)
+    assert server.begun == list(range(8))
+    await server.end(0, 1, 2, error=ProviderOverloaded("busy", busy=True))  # together they say the same thing once
+    assert (server.throttle.allowed, len(server.begun)) == (4, 8)
+    await server.end(3, 4, 5, 6, 7)  # began before: what they say about the load is old
+    assert (server.throttle.allowed, len(server.begun)) == (4, 12)
+    await server.end(8, 9, 10, 11)
+    assert 4.9 < server.throttle.allowed < 5
+    await server.end(12)
+    assert 5 < server.throttle.allowed < 5.2
+    assert server.begun == list(range(len(server.begun)))  # in the order in which they came
+    for task in server.tasks:
+        task.cancel()
+    await asyncio.gather(*server.tasks, return_exceptions=True)
+    again = asyncio.create_task(server.call(99))  # nothing is held by those that were cancelled
+    await server.settle()
+    assert server.begun[-1] == 99
+    again.cancel()
+
+
+async def test_it_is_never_more_than_the_settings_allow() -> None:
+    server = Server(2)
+    await server.start(10)
+    for number in range(10):
+        await server.end(number)
+    assert server.throttle.allowed == 2
+    assert not server.throttle.slowed
+
+
+async def test_no_call_begins_while_the_server_asks_to_wait() -> None:
+    server = Server(4)
+    await server.start(6)
+    await server.end(0, error=ProviderRateLimit("slow down", retry_after=7.0))
+    await server.end(1, 2, 3)
+    for _ in range(200):
+        await asyncio.sleep(0)
+    assert server.clock.slept == [7.0]  # one of them waits, the others stand behind it
+    assert (server.clock.time, server.begun) == (7.0, [0, 1, 2, 3, 4, 5])
+    await server.end(4, error=ProviderRateLimit("slow down", retry_after=60.0))
+    assert server.throttle.closed_for == 60.0
+    for task in server.tasks:
+        task.cancel()
+
+
+async def test_a43_only_a_pause_that_the_server_asks_for_is_waited_for() -> None:
+    server = Server(2)
+    for number in range(4):
+        await server.start(1)
+        await server.end(number, error=ProviderOverloaded("busy", busy=True))
+        assert server.throttle.closed_for == 0
+    assert (server.throttle.allowed, server.clock.slept) == (1, [])
+
+
+async def test_a43_a_server_that_asks_for_a_day_is_not_waited_for() -> None:
+    server = Server(1)
+    await server.start(1)
+    await server.end(0, error=ProviderRateLimit("slow down", retry_after=86_400.0))
+    with pytest.raises(ProviderOverloaded) as refused:
+        async with server.throttle.slot():
+            raise AssertionError("it was called")
+    assert (refused.value.retryable, server.clock.slept) == (False, [])
+
+
+async def test_a43_after_three_failures_one_call_looks_each_half_minute_whether_it_is_back() -> None:
+    server = Server(8)
+    for number in range(2):
+        await server.start(1)
+        await server.end(number, error=ProviderConnection("away"))
+    assert not server.throttle.passed_over
+    await server.start(1)
+    await server.end(2, error=ProviderOverloaded("failed inside"))
+    assert server.throttle.passed_over
+    with pytest.raises(ProviderOverloaded):
+        async with server.throttle.slot(0.0, elsewhere=True):
+            raise AssertionError("it was called")
+    server.clock.time += PASSED_OVER
+    assert not server.throttle.passed_over
+    await server.start(1)  # looks; others are asked elsewhere until it knows
+    assert (server.begun, server.throttle.passed_over) == ([0, 1, 2, 3], True)
+    await server.end(3)
+    assert not server.throttle.passed_over
+
+
+async def test_other_failures_say_nothing_about_the_load() -> None:
+    server = Server(4)
+    await server.start(3)
+    await server.end(0, error=ProviderOverloaded("failed inside"))
+    await server.end(1, error=ProviderError("no"))
+    assert server.throttle.allowed == 4
+
+
+async def test_who_waits_for_a_pause_is_interrupted_at_once() -> None:
+    server = Server(1)
+    await server.start(2)
+    server.clock.sleep = lambda seconds: asyncio.Event().wait()  # type: ignore[method-assign,assignment,return-value]
+    await server.end(0, error=ProviderRateLimit("slow down", retry_after=60.0))
+    server.tasks[1].cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await server.tasks[1]
+    assert server.begun == [0]
+
+
+async def test_who_could_go_elsewhere_does_not_wait_for_a_long_pause() -> None:
+    """Those that have begun to wait before the server closed go as well, also from behind those that must wait."""
+    server = Server(1)
+    await server.start(2)  # a call, and one that has nowhere else to go
+    refused: list[str] = []
+
+    async def impatient() -> None:
+        try:
+            async with server.throttle.slot(patience=10.0, elsewhere=True):
+                raise AssertionError("it was called")
+        except ProviderOverloaded as problem:
+            refused.append(str(problem))
+
+    waiting = [asyncio.create_task(impatient()) for _ in range(3)]
+    await server.settle()
+    assert refused == []
+    pause = asyncio.Event()
+    server.clock.sleep = lambda seconds: pause.wait()  # type: ignore[method-assign,assignment,return-value]
+    await server.end(0, error=ProviderRateLimit("slow down", retry_after=120.0))
+    await asyncio.gather(*waiting)
+    assert refused == ["stub: the server has asked not to be called for now"] * 3
+    with pytest.raises(ProviderOverloaded):  # nor between two rounds of a conversation
+        await server.throttle.opens(patience=10.0)
+    assert server.throttle.allowed == 1 and server.begun == [0]
+    for task in server.tasks:
+        task.cancel()
+    await asyncio.gather(*server.tasks, return_exceptions=True)
+
+
+async def test_a_short_pause_is_waited_for_by_all() -> None:
+    server = Server(1)
+    await server.start(1)
+    await server.end(0, error=ProviderRateLimit("slow down", retry_after=7.0))
+    async with server.throttle.slot(patience=10.0):
+        assert server.clock.time == 7.0

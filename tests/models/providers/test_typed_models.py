@@ -1,0 +1,180 @@
+"""Typed answers of models: what is asked for natively, and what in words, in every wire format."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from models.providers.agents import agent, request
+from models.providers.models import WIRES, Live, asked, server
+from stubs.model_server import StubServer
+
+from prose_kernel.errors import ProviderError
+from prose_kernel.language.typed_answers import object_of
+from prose_kernel.models.providers.models import ModelSessions
+from prose_kernel.runtime.session_options import ModelOptions
+from prose_kernel.runtime.typed_answers import taken
+
+SCHEMA = object_of({"verdict": {"type": "string", "enum": ["approve", "reject"]}, "score": {"type": "integer"}})
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_server_that_can_is_held_to_the_schema(stub: StubServer, wire: str, tmp_path: Path) -> None:
+    model = "json-reject" if wire != "anthropic" else "claude-sonnet-4-6"
+    async with Live(stub, wire, model, tmp_path, judge_output="native") as live:
+        await live.run(asked(output=SCHEMA))
+    assert stub.last is not None
+    body = json.dumps(stub.last.body)
+    assert "json_schema" in body
+    assert '"verdict"' in body
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_model_answers_with_an_object(stub: StubServer, wire: str, tmp_path: Path) -> None:
+    model = stub.script("typed", '{"verdict": "reject", "score": 1}')
+    async with Live(stub, wire, model, tmp_path) as live:
+        result = await live.run(asked(output=SCHEMA))
+    assert json.loads(taken(result.text, SCHEMA)) == {"verdict": "reject", "score": 1}
+
+
+def way_of(stub: StubServer) -> str:
+    """How the last request asked for a typed answer."""
+    assert stub.last is not None
+    asked = stub.last.asked
+    return "native" if asked.schema is not None else "tool" if "answer" in asked.tools else "words"
+
+
+async def test_a44_what_a_server_refuses_is_remembered_for_the_run(stub: StubServer, tmp_path: Path) -> None:
+    """An OpenAI-compatible server is asked natively, then by a tool, then in words."""
+    seen = {}
+    for model in ("json-0-reject", "noschema-reject", "words-0"):
+        stub.reset()
+        async with Live(stub, "chat", model, tmp_path) as live:
+            for _ in range(3):
+                result = await live.run(asked(output=SCHEMA))
+                assert json.loads(taken(result.text, SCHEMA))["verdict"] == "reject"
+        seen[model] = way_of(stub), stub.stats.requests
+    assert seen == {"json-0-reject": ("native", 3), "noschema-reject": ("tool", 4), "words-0": ("words", 5)}
+
+
+@pytest.mark.parametrize(
+    ("model", "more", "way"),
+    [
+        ("json-reject", {}, "tool"),
+        ("claude-sonnet-4-6", {}, "native"),
+        ("json-reject", {"tools": False}, "words"),
+        ("claude-sonnet-4-6", {"judge_output": "prompted"}, "words"),
+    ],
+)
+async def test_a44_anthropic_is_asked_by_its_format_or_a_tool(
+    stub: StubServer, tmp_path: Path, model: str, more: dict[str, Any], way: str
+) -> None:
+    async with Live(stub, "anthropic", model, tmp_path, **more) as live:
+        await live.run(asked(output=SCHEMA))
+    assert way_of(stub) == way
+
+
+async def test_a44_a_request_that_is_refused_for_another_reason_fails_with_it(stub: StubServer, tmp_path: Path) -> None:
+    async with Live(stub, "chat", "err-400", tmp_path) as live:
+        with pytest.raises(ProviderError, match="The stub fails with 400"):
+            await live.run(asked(output=SCHEMA))
+    assert stub.stats.requests == 3
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a44_a_correction_continues_the_conversation_with_the_wrong_answer_in_it(
+    stub: StubServer, wire: str, tmp_path: Path
+) -> None:
+    wrong = (('{"verdict": "maybe"}', "`verdict`: not one of them"), ("Perhaps.", "it is not a JSON object"))
+    async with Live(stub, wire, "echo-0", tmp_path) as live:
+        first = await live.run(asked(output=SCHEMA))
+        begins = conversation(stub)
+        result = await live.run(asked(output=SCHEMA, attempt=2, correction=wrong[1][1], wrong=wrong))
+    assert result.text == "Your last answer did not fit: it is not a JSON object. Give a corrected one."
+    after = conversation(stub)
+    assert after[0] == begins[0]  # the same message: a cache finds it
+    assert first.text in after[0]
+    roles = [wrong[0][0], "not one of them", "Perhaps.", "it is not a JSON object"]
+    assert [part in said for part, said in zip(roles, after[1:], strict=True)] == [True] * 4
+
+
+def conversation(stub: StubServer) -> list[str]:
+    assert stub.last is not None
+    said = stub.last.body.get("messages") or stub.last.body["input"]
+    spoken = [one for one in said if one["role"] != "system"]
+    return [one["content"] if isinstance(one["content"], str) else said_in(one) for one in spoken]
+
+
+def said_in(message: dict[str, Any]) -> str:
+    return "".join(str(part.get("text", "")) for part in message["content"])
+
+
+OPTIONS: dict[str, Any] = {
+    "max_tokens": 77,
+    "temperature": 0.3,
+    "top_p": 0.4,
+    "seed": 5,
+    "effort": "high",
+    "cache": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("anthropic", "claude-sonnet-4-6"),
+        ("anthropic", "ok-0"),
+        ("gateway", "ok-0"),
+        ("openai", "gpt-5-mini"),
+        ("ollama", "qwen3-8b"),
+        ("vllm", "deepseek-r1"),
+        ("llamacpp", "ok-0"),
+        ("lmstudio", "o3"),
+    ],
+)
+async def test_a44_an_option_is_sent_or_an_error_on_every_kind_of_server(
+    stub: StubServer, tmp_path: Path, name: str, model: str
+) -> None:
+    wire = {"anthropic": "anthropic", "openai": "responses"}.get(name, "chat")
+    found = server(wire, stub, model=model, aliases={"x": model})[1]
+    bodies: dict[str, Any] = {}
+    for option, value in {"none": None, **OPTIONS}.items():
+        options = {"x": ModelOptions(**({option: value} if value is not None else {}))}
+        async with Live(stub, wire, None, tmp_path, others={name: replace(found, options=options)}) as live:
+            sessions = ModelSessions(live.servers, name, "x", workbench=live.bench)
+            problem = ""
+            try:
+                await sessions.run(asked(), lambda _: None)
+            except ProviderError as refused:
+                problem = str(refused)
+            if problem:
+                assert f"`{option}` has no effect on the model `{model}`" in problem
+            else:
+                assert stub.last is not None
+                bodies[option] = stub.last.body
+    assert len(bodies) > 1
+    assert all(body != bodies["none"] for option, body in bodies.items() if option != "none")
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_tools_and_a_schema_go_together(stub: StubServer, wire: str, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("the notes")
+    call = {"calls": [{"name": "read", "arguments": {"path": "notes.txt"}}]}
+    model = stub.script("typed-tools", call, '{"verdict": "reject", "score": 1}')
+    async with Live(stub, wire, model, tmp_path, judge_output="native") as live:
+        result = await live.run(asked(output=SCHEMA, permissions={"read": "allow"}))
+    assert json.loads(taken(result.text, SCHEMA)) == {"verdict": "reject", "score": 1}
+    assert any(part.kind == "tool" for part in live.shown)
+    assert stub.last is not None
+    assert "read" in json.dumps(stub.last.body["tools"])
+
+
+async def test_an_agent_of_the_command_line_answers_with_an_object(tmp_path: Path) -> None:
+    async with agent(tmp_path) as bench:
+        result = await bench.sessions.run(
+            request('say {"verdict": "reject", "score": 1}', output=SCHEMA), lambda _: None
+        )
+    assert json.loads(taken(result.text, SCHEMA)) == {"verdict": "reject", "score": 1}

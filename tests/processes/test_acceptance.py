@@ -1,0 +1,155 @@
+"""The acceptance statements for `exec`, end to end: program text in, values, errors, files and processes out
+(exec-and-tasks.md 2.11)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from waiting import until
+
+from prose_kernel.errors import ExecError, NobodyToAsk
+from prose_kernel.processes.process_table import members
+from prose_kernel.run.settings import Settings
+from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runtime.values import ExecText
+
+
+class Nobody:
+    available = False
+
+    async def ask(self, prompt: str) -> str:
+        raise NobodyToAsk("nobody is here")
+
+    def show(self, text: str) -> None:
+        pass
+
+
+@pytest.fixture
+async def workspace(tmp_path: Path) -> AsyncIterator[Workspace]:
+    workspace = Workspace(Settings(shell="bash"), Start(tmp_path.resolve()), asker=Nobody())
+    yield workspace
+    await workspace.close()
+
+
+async def stdout(workspace: Workspace, program: str) -> str:
+    """What the last command of a program printed."""
+    value = await workspace.execute(program)
+    assert isinstance(value, ExecText)
+    return value.text
+
+
+def binding(workspace: Workspace, name: str) -> str:
+    assert workspace.run_directory is not None
+    return (workspace.run_directory / "bindings" / f"{name}.md").read_text()
+
+
+def alive(directory: Path) -> list[int]:
+    """The processes that work in a directory of the test's own."""
+    found = []
+    for member in members():
+        try:
+            if Path(f"/proc/{member.pid}/cwd").readlink().is_relative_to(directory):
+                found.append(member.pid)
+        except OSError:
+            continue
+    return found
+
+
+async def test_acceptance_1_exit_codes_and_on_fail(workspace: Workspace) -> None:
+    with pytest.raises(ExecError) as caught:
+        await workspace.execute('exec "exit 3"')
+    assert (caught.value.code, caught.value.details["exit_code"]) == ("E203", 3)
+    await workspace.execute('let a = exec "exit 3"\n  on-fail: continue\nlet b = exec "exit 3"\n  on-fail: ignore')
+    assert "exit_code: 3\n" in binding(workspace, "a")
+    assert "exit_code" not in binding(workspace, "b")
+    assert "stderr" not in binding(workspace, "b")
+
+
+async def test_acceptance_2_what_cd_persists_across(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+
+    async def where(text: str) -> str:
+        with contextlib.suppress(ExecError):
+            await workspace.execute(text)
+        return str(Path(workspace.machine.cwd).relative_to(tmp_path.resolve()))
+
+    assert await where('exec "cd a"') == "a"
+    assert await stdout(workspace, 'exec "pwd"') == f"{tmp_path.resolve()}/a\n"
+    assert await where('exec "cd b; exit 0"') == "a/b"
+    assert await where('exec "cd ..; false"') == "a"
+    assert await where('exec "cd b; sleep 10"\n  timeout: "200ms"') == "a"
+    assert await where('exec "(cd b)"') == "a"
+    assert await where('parallel:\n  exec "cd b"\n  exec "cd .."') == "a"
+
+
+@pytest.mark.parametrize("character", ["x", "😀"])
+async def test_acceptance_3_the_cap(workspace: Workspace, character: str) -> None:
+    for name, count in (("a", 30_000), ("b", 30_001)):
+        await workspace.execute(f"""let {name} = exec "printf '{character}%.0s' $(seq {count})" """)
+        assert binding(workspace, name).partition("\n---\n")[2].strip() == character * 30_000
+    assert "stdout_truncated" not in binding(workspace, "a")
+    assert "stdout_truncated: true" in binding(workspace, "b")
+
+
+@pytest.mark.timing
+async def test_acceptance_4_the_time_limit(workspace: Workspace, tmp_path: Path) -> None:
+    start = time.monotonic()
+    with pytest.raises(ExecError) as caught:
+        await workspace.execute('exec "sleep 10"\n  timeout: "1s"')
+    assert 1.0 <= time.monotonic() - start < 3.0
+    assert caught.value.code == "E204"
+    assert alive(tmp_path) == []
+
+
+@pytest.mark.timing
+async def test_acceptance_5_branches_at_the_same_time_and_apart(workspace: Workspace, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    start = time.monotonic()
+    await workspace.execute('parallel:\n  one = exec "cd a; sleep 1; pwd"\n  two = exec "cd b; sleep 1; pwd"')
+    assert time.monotonic() - start < 1.9
+    for name, directory in (("one", "a"), ("two", "b")):
+        assert binding(workspace, name).endswith(f"{tmp_path.resolve()}/{directory}\n")
+
+
+async def test_acceptance_6_no_input_and_no_terminal(workspace: Workspace) -> None:
+    async with asyncio.timeout(10):
+        assert await stdout(workspace, 'exec "cat"') == ""
+        with pytest.raises(ExecError):
+            await workspace.execute('exec "read x </dev/tty"')
+
+
+async def test_acceptance_7_escaped_braces_and_quotes_reach_the_shell(workspace: Workspace) -> None:
+    text = r"""exec "v=1; echo \"$(echo in)\" '\{a\}' $\{v\} `echo tick`" """
+    assert await stdout(workspace, text) == "in {a} 1 tick\n"
+
+
+async def test_acceptance_8_a_bare_exec_leaves_no_file_and_honours_on_fail(workspace: Workspace) -> None:
+    await workspace.execute('let kept = exec "echo 1"\nexec "echo 2"\nexec "exit 3"\n  on-fail: continue')
+    with pytest.raises(ExecError):
+        await workspace.execute('exec "exit 3"')
+    assert workspace.run_directory is not None
+    assert [path.name for path in (workspace.run_directory / "bindings").iterdir()] == ["kept.md"]
+
+
+async def test_acceptance_9_interpolation_strips_what_the_file_keeps(workspace: Workspace) -> None:
+    result = await stdout(workspace, r"""let v = exec "printf 'a\n'" """ + "\nexec \"echo '[{v}]'\"")
+    assert result == "[a]\n"
+    assert binding(workspace, "v").endswith("\na\n")
+
+
+@pytest.mark.timing
+async def test_acceptance_10_a_background_process(workspace: Workspace, tmp_path: Path) -> None:
+    """That it is gone when the kernel is killed is tested in test_watchdog.py."""
+    start = time.monotonic()
+    result = await stdout(workspace, 'exec "sleep 60 & echo hi"')
+    assert time.monotonic() - start < 0.5
+    assert result == "hi\n"
+    assert len(alive(tmp_path)) == 1
+    await workspace.close()
+    until(lambda: alive(tmp_path) == [], 1.0)

@@ -1,0 +1,67 @@
+"""Calls into the engine's loop: what they return, and that a cancelled one always comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from prose_kernel.processes import Engine
+from prose_kernel.processes.cross_loop import in_engine
+from prose_kernel.processes.engine import EngineClosed
+
+PATIENCE = 20
+
+
+async def answer() -> str:
+    return "done"
+
+
+async def test_what_the_work_returns_and_raises_comes_back(engine: Engine) -> None:
+    async def broken() -> str:
+        raise ValueError("broken")
+
+    assert await in_engine(engine, answer) == "done"
+    with pytest.raises(ValueError, match="broken"):
+        await in_engine(engine, broken)
+
+
+async def test_a_cancelled_call_waits_for_the_end_of_its_work(engine: Engine) -> None:
+    begun, ended = asyncio.Event(), threading.Event()
+    here = asyncio.get_running_loop()
+
+    async def work() -> None:
+        here.call_soon_threadsafe(begun.set)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ended.set()
+
+    call = asyncio.create_task(in_engine(engine, work))
+    await begun.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(call, PATIENCE)
+    assert ended.is_set()
+
+
+async def test_a_call_cancelled_before_its_work_began_comes_back(engine: Engine) -> None:
+    engine.start()
+    go = threading.Event()
+    engine.post(go.wait)  # the engine's loop is busy: it sees the call and its cancellation at once
+    call = asyncio.create_task(in_engine(engine, answer))
+    await asyncio.sleep(0)
+    call.cancel()
+    await asyncio.sleep(0)
+    go.set()
+    done, _ = await asyncio.wait((call,), timeout=PATIENCE)
+    assert done
+    assert call.cancelled()
+
+
+async def test_a_closed_engine_refuses(engine: Engine) -> None:
+    engine.close()
+    with pytest.raises(EngineClosed):
+        await in_engine(engine, answer)

@@ -1,0 +1,424 @@
+"""How commands end: limits, interrupts, cancellation (exec-and-tasks.md 1.2, 2.5, 2.9; hazards 19 to 38, 75, 76)."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import shlex
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from processes.conftest import GRACE, Runner, marked, named
+from waiting import appears, eventually, until
+
+from prose_kernel.processes import Engine, ShellCommands
+from prose_kernel.processes.process_table import member_of
+from prose_kernel.processes.termination import GRACE as GRACE_FOR_USERS
+from prose_kernel.processes.termination import ladder
+from prose_kernel.runtime.ports import CommandRequest
+
+SLACK = 1.0
+"""What a busy machine may add to a ladder; two more steps would cost more."""
+
+
+async def test_the_table_of_exit_codes(run: Runner) -> None:
+    """1.2, the `exec` column; also acceptance 1 of 2.11 (its `on-fail` half is the machine's)."""
+    seven = await run("exit 7")
+    assert (seven.outcome, seven.exit_code, seven.kind, seven.signal) == ("exited", 7, "exit", None)
+    inner = await run("sh -c 'kill -TERM $$'; exit $?")
+    assert (inner.outcome, inner.exit_code, inner.kind, inner.signal) == ("exited", 143, "exit", None)
+    killed = await run("kill -KILL $$")
+    assert (killed.outcome, killed.exit_code, killed.kind, killed.signal) == ("signaled", 137, "signal", "SIGKILL")
+    assert (await run("no_such_program_anywhere")).exit_code == 127
+    (run.directory / "plain").write_text("not a program")
+    assert (await run("./plain")).exit_code == 126
+    fine = await run("echo warning >&2")
+    assert (fine.exit_code, fine.kind, fine.stderr) == (0, None, "warning\n")
+    third = await run("exit 3")
+    assert (third.exit_code, third.kind) == (3, "exit")
+
+
+@pytest.mark.timing
+async def test_acceptance_4_the_time_limit(run: Runner, engine: Engine) -> None:
+    start = time.monotonic()
+    result = await run("echo before; sleep 10", timeout=1.0)
+    assert 1.0 <= time.monotonic() - start < 1.0 + GRACE + SLACK
+    assert (result.outcome, result.exit_code, result.kind) == ("timed_out", 124, "timeout")
+    assert (result.timed_out, result.signal, result.stdout) == (True, None, "before\n")
+    assert result.cwd_after is None
+    assert marked(engine.marker) == []
+
+
+def test_users_get_two_seconds_between_the_steps() -> None:
+    assert GRACE_FOR_USERS == 2.0
+    names = {
+        outcome: [(step.signal.name, step.grace) for step in ladder(outcome).steps]
+        for outcome in ("timed_out", "cancelled", "interrupted")
+    }
+    assert names == {
+        "timed_out": [("SIGTERM", 2.0), ("SIGKILL", 2.0)],
+        "cancelled": [("SIGTERM", 2.0), ("SIGKILL", 2.0)],
+        "interrupted": [("SIGINT", 2.0), ("SIGTERM", 2.0), ("SIGKILL", 2.0)],
+    }
+
+
+@pytest.mark.timing
+async def test_hazard_19_term_ignored(run: Runner) -> None:
+    start = time.monotonic()
+    result = await run("trap '' TERM; while :; do sleep 0.05; done", timeout=0.3)
+    assert result.outcome == "timed_out"
+    assert 0.3 + GRACE <= time.monotonic() - start < 0.3 + GRACE + SLACK
+
+
+@pytest.mark.timing
+async def test_hazard_20_the_leader_obeys_and_its_sibling_does_not(run: Runner, engine: Engine) -> None:
+    start = time.monotonic()
+    result = await run("(trap '' TERM; sleep 30; sleep 30) & sleep 30", timeout=0.3)
+    assert result.outcome == "timed_out"
+    assert time.monotonic() - start < 0.3 + GRACE + SLACK
+    assert result.background_left == 0
+    assert marked(engine.marker) == []
+
+
+@pytest.mark.timing
+async def test_hazard_21_a_stopped_process_ends(run: Runner) -> None:
+    start = time.monotonic()
+    result = await run("kill -STOP $$; sleep 30", timeout=0.3)
+    assert result.outcome == "timed_out"
+    assert time.monotonic() - start < 0.3 + SLACK
+
+
+@pytest.mark.timing
+async def test_hazard_22_a_background_job_immune_to_int(run: Runner, engine: Engine) -> None:
+    task = run.start("sleep 30 & touch ready; wait")
+    await appears(run.directory / "ready")
+    start = time.monotonic()
+    run.commands.interrupt()
+    result = await task
+    assert result.outcome == "interrupted"
+    assert time.monotonic() - start < GRACE + SLACK
+    assert marked(engine.marker) == []
+
+
+async def test_hazard_23_a_program_that_cleans_up_keeps_its_code_and_its_last_words(
+    run: Runner, engine: Engine
+) -> None:
+    engine.grace = 30.0
+    task = run.start("trap 'sleep .1; echo bye; exit 7' INT; touch ready; while :; do sleep 0.02; done")
+    await appears(run.directory / "ready")
+    run.commands.interrupt()
+    result = await task
+    assert (result.outcome, result.exit_code, result.stdout) == ("interrupted", 7, "bye\n")
+    assert result.cwd_after is None
+
+
+async def test_hazard_24_a_program_that_exits_with_0_at_the_limit_has_timed_out(run: Runner) -> None:
+    result = await run("trap 'exit 0' TERM; while :; do sleep 0.02; done", timeout=0.3)
+    assert (result.outcome, result.exit_code, result.timed_out) == ("timed_out", 124, True)
+
+
+async def test_hazard_25_exit_and_limit_in_the_same_instant_have_one_outcome(run: Runner) -> None:
+    results = []
+    for _ in range(5):
+        results += await asyncio.gather(*(run("sleep 0.1", timeout=0.1 + 0.001 * index) for index in range(20)))
+    for result in results:
+        assert (result.outcome, result.exit_code, result.kind, result.timed_out) in {
+            ("exited", 0, None, False),
+            ("timed_out", 124, "timeout", True),
+        }
+
+
+async def test_hazard_26_a_kill_from_outside_is_reported_as_what_it_is(run: Runner) -> None:
+    task = run.start("echo $$ >pid; mv pid ready; sleep 30")
+    await appears(run.directory / "ready")
+    leader = int((run.directory / "ready").read_text())
+    os.killpg(leader, signal.SIGKILL)
+    result = await task
+    assert (result.outcome, result.exit_code, result.kind, result.signal) == ("signaled", 137, "signal", "SIGKILL")
+
+
+async def test_hazard_28_sigpipe_is_at_its_default(run: Runner) -> None:
+    result = await run("yes | head -1; echo ${PIPESTATUS[0]}")
+    assert (result.stdout, result.stderr) == ("y\n141\n", "")
+
+
+async def test_hazard_29_an_ignored_sigchld_is_reported_never_exit_0(run: Runner) -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        result = await run("exit 3")
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert (result.outcome, result.exit_code, result.kind) == ("spawn_failed", 127, "spawn")
+    assert result.stderr == "SIGCHLD is ignored in this process: exit codes would be lost"
+    assert (await run("exit 3")).exit_code == 3
+
+
+async def test_hazard_29_a_stolen_status_is_reported_never_exit_0(run: Runner) -> None:
+    stop = threading.Event()
+
+    def steal() -> None:
+        while not stop.is_set():
+            try:
+                os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                continue
+
+    thread = threading.Thread(target=steal)
+    thread.start()
+    try:
+        results = [await run("sleep 0.02; exit 3") for _ in range(20)]
+    finally:
+        stop.set()
+        thread.join()
+    stolen = [result for result in results if result.outcome == "spawn_failed"]
+    assert stolen
+    assert {result.stderr for result in stolen} == {"the exit code was taken by another part of this process"}
+    assert {result.exit_code for result in results} <= {3, 127}
+
+
+async def test_hazard_34_two_hundred_children_are_all_gone_after_the_limit(run: Runner, engine: Engine) -> None:
+    result = await run("for i in $(seq 200); do sleep 30 & done; wait", timeout=1.0)
+    assert (result.outcome, result.background_left) == ("timed_out", 0)
+    assert marked(engine.marker) == []
+
+
+async def test_hazard_35_who_leaves_the_session_is_left_alone(run: Runner) -> None:
+    task = run.start("setsid sleep 7.35 & echo $! >pid; mv pid ready; sleep 30", timeout=0.5)
+    await appears(run.directory / "ready")
+    result = await task
+    detached = int((run.directory / "ready").read_text())
+    assert result.outcome == "timed_out"
+    os.kill(detached, signal.SIGKILL)  # raises if it were gone
+
+
+async def test_groups_inside_the_session_end_with_the_command(run: Runner, engine: Engine) -> None:
+    """`timeout` and job control make groups of their own; that is not leaving."""
+    result = await run("set -m; timeout 30 sleep 30 & timeout 30 sleep 30", timeout=0.5)
+    assert (result.outcome, result.background_left) == ("timed_out", 0)
+    assert marked(engine.marker) == []
+
+
+async def test_hazard_38_a_file_size_limit_does_not_touch_the_capture(run: Runner) -> None:
+    result = await run("ulimit -f 0; echo hi; echo x >file", track=True)
+    assert result.stdout == "hi\n"
+    assert result.exit_code != 0
+
+
+@pytest.mark.timing
+async def test_hazard_75_ten_stubborn_branches_cost_one_ladder(run: Runner, engine: Engine) -> None:
+    stubborn = "trap '' INT TERM; touch ready{}; while :; do sleep 0.05; done"
+    tasks = [run.start(stubborn.format(index)) for index in range(10)]
+    for index in range(10):
+        await appears(run.directory / f"ready{index}")
+    start = time.monotonic()
+    run.commands.interrupt()
+    results = await asyncio.gather(*tasks)
+    assert {result.outcome for result in results} == {"interrupted"}
+    assert 2 * GRACE <= time.monotonic() - start < 2 * GRACE + SLACK
+    assert marked(engine.marker) == []
+
+
+@pytest.mark.timing
+async def test_what_ignores_an_interrupt_gets_no_grace_once_the_leader_has_ended(engine: Engine, run: Runner) -> None:
+    """A shell starts its background jobs with INT ignored: waiting for them would be waiting for nothing."""
+    engine.grace = 60.0
+    task = run.start("sh -c 'sleep 600 & touch ready; sleep 600; wait'")
+    await appears(run.directory / "ready")
+    engine.interrupt()
+    result = await asyncio.wait_for(task, 30)
+    assert result.outcome == "interrupted"
+
+
+@pytest.mark.linux  # elsewhere nobody tells what a process does about a signal: everyone gets the grace after TERM
+async def test_what_handles_the_signal_keeps_its_grace_without_the_leader(engine: Engine, run: Runner) -> None:
+    engine.grace = 60.0
+    script = "trap 'sleep 0.3; touch cleaned; exit' TERM; touch ready; while :; do sleep 0.05; done"
+    task = run.start(f"bash -c {shlex.quote(script)} & while ! [ -e ready ]; do sleep 0.02; done; sleep 600")
+    await appears(run.directory / "ready")
+    engine.interrupt()
+    assert (await asyncio.wait_for(task, 30)).outcome == "interrupted"
+    assert (run.directory / "cleaned").exists()
+
+
+async def test_hazard_76_a_second_interrupt_kills_at_once(engine: Engine, run: Runner) -> None:
+    engine.grace = 20.0
+    task = run.start("trap '' INT TERM; touch ready; while :; do sleep 0.05; done")
+    await appears(run.directory / "ready")
+    start = time.monotonic()
+    run.commands.interrupt()
+    run.commands.interrupt()
+    result = await task
+    assert (result.outcome, result.exit_code) == ("interrupted", 137)
+    assert time.monotonic() - start < SLACK
+
+
+async def test_obedient_children_end_at_once_on_an_interrupt(run: Runner, engine: Engine) -> None:
+    engine.grace = 30.0  # what ends them is the INT, as the exit code says, and no later step
+    tasks = [run.start("sleep 30") for _ in range(4)]
+    # an INT between a shell's fork and exec would be the shell's own loss
+    await eventually(lambda: named(engine.marker, "sleep") == 4)
+    run.commands.interrupt()
+    results = await asyncio.gather(*tasks)
+    assert {(result.outcome, result.exit_code, result.kind) for result in results} == {("interrupted", 130, "signal")}
+
+
+async def test_an_interrupt_does_not_touch_later_commands(run: Runner) -> None:
+    run.commands.interrupt()
+    assert (await run("echo fine")).stdout == "fine\n"
+
+
+@pytest.mark.timing
+async def test_cancelling_ends_the_group_before_the_call_ends(run: Runner, engine: Engine) -> None:
+    task = run.start("trap '' TERM; (trap '' TERM; sleep 30; sleep 30) & touch ready; while :; do sleep 0.05; done")
+    await appears(run.directory / "ready")
+    start = time.monotonic()
+    task.cancel()
+    await asyncio.sleep(0.05)
+    task.cancel()
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert GRACE <= time.monotonic() - start < GRACE + SLACK
+    assert marked(engine.marker) == []
+
+
+async def test_cancelling_after_an_interrupt_lets_its_ladder_go_on(run: Runner, engine: Engine) -> None:
+    """What the workspace does: the program gets its INT and its time, and the call ends as cancelled."""
+    engine.grace = 30.0
+    task = run.start("trap 'sleep .1; touch cleaned; exit 7' INT; touch ready; while :; do sleep 0.02; done")
+    await appears(run.directory / "ready")
+    run.commands.interrupt()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (run.directory / "cleaned").exists()
+
+
+async def test_cancelling_before_the_start_starts_nothing_that_stays(run: Runner, engine: Engine) -> None:
+    """Hazard 54: a child is either not started or ended."""
+    tasks = [run.start("touch started; sleep 30") for _ in range(20)]
+    await asyncio.sleep(0)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(task.cancelled() for task in tasks)
+    assert marked(engine.marker) == []
+
+
+async def test_hazard_54_a_storm_of_interrupts_around_the_spawn(run: Runner, engine: Engine) -> None:
+    async def storm() -> None:
+        for _ in range(300):
+            run.commands.interrupt()
+            await asyncio.sleep(0.001)
+
+    storming = asyncio.create_task(storm())
+    outcomes = set()
+    while not storming.done():
+        outcomes |= {result.outcome for result in await asyncio.gather(*(run("sleep 0.01") for _ in range(5)))}
+    assert outcomes <= {"exited", "interrupted", "signaled"}
+    assert marked(engine.marker) == []
+
+
+async def test_what_a_command_left_is_ended_when_it_is_cancelled_while_draining(run: Runner, engine: Engine) -> None:
+    task = run.start("echo $$ > leader; (while :; do echo x; sleep .02; done) & touch ready")
+    await appears(run.directory / "ready")
+    leader = int((run.directory / "leader").read_text())
+    await eventually(lambda: member_of(leader) is None)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert marked(engine.marker) == []
+
+
+@pytest.mark.timing
+async def test_hazard_33_the_clock_on_the_wall_means_nothing(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    result = await run("sleep 10", timeout=0.3)
+    assert result.outcome == "timed_out"
+    assert 0.3 <= result.duration < 0.3 + SLACK
+
+
+def test_a_caller_whose_loop_is_gone_leaves_nothing(engine: Engine) -> None:
+    """The loop is closed under the running call: the first sign of life from the command ends it."""
+    commands = ShellCommands(engine, "bash")
+    loop = asyncio.new_event_loop()
+    request = CommandRequest("while :; do echo x; sleep 0.05; done", "/", 60.0)
+    printed = loop.create_future()
+    task = loop.create_task(commands.run(request, lambda stream, text: printed.done() or printed.set_result(text)))
+    loop.run_until_complete(printed)
+    loop.close()
+    until(lambda: marked(engine.marker) == [])
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+@pytest.mark.timing
+async def test_what_even_kill_does_not_end_is_given_up_counted_and_reaped_later(
+    run: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Signals that have no effect stand for a process in the hands of the system, or of somebody else."""
+    monkeypatch.setattr(os, "killpg", lambda group, number: None)
+    start = time.monotonic()
+    result = await run("echo $$; exec sleep 60", timeout=0.1)
+    assert time.monotonic() - start < 0.1 + GRACE + 2.0 + 2 * SLACK
+    assert (result.outcome, result.exit_code, result.background_left) == ("timed_out", 124, 1)
+    monkeypatch.undo()
+    leader = int(result.stdout)
+    os.kill(leader, signal.SIGKILL)
+    await eventually(lambda: not Path(f"/proc/{leader}").exists(), what="no zombie stays")
+
+
+async def test_without_pidfd_a_thread_sees_the_exit(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_pid: int) -> int:
+        raise OSError(errno.ENOSYS, "not here")
+
+    monkeypatch.setattr(os, "pidfd_open", refused)
+    assert (await run("echo hi; exit 3")).exit_code == 3
+    assert (await run("sleep 30", timeout=0.2)).outcome == "timed_out"
+    left = await run("sleep 60 & echo hi")
+    assert (left.pipes_held, left.background_left) == (True, 1)
+
+
+@pytest.mark.linux
+async def test_a_signal_that_was_lost_is_sent_again(run: Runner, engine: Engine, commands: ShellCommands) -> None:
+    """A child still has the handlers of the shell it was forked from, until it executes its program."""
+    engine.grace = 30.0  # what ends it is an INT, as the exit code says, and no later step
+    program = (
+        "import os, signal; signal.signal(signal.SIGINT, lambda *_: os.execvp('sleep', ['sleep', '60']));"
+        "print('ready', flush=True); [signal.sigtimedwait([], 0.01) for _ in range(6000)]"
+    )
+    ready = asyncio.Event()
+    running = run.start(f'python3 -c "{program}"; true', lambda stream, text: ready.set())
+    await ready.wait()
+    commands.interrupt()
+    result = await running
+    assert (result.outcome, result.exit_code) == ("interrupted", 130)
+
+
+async def test_who_gives_up_its_handler_to_clean_up_is_left_alone(
+    run: Runner, engine: Engine, commands: ShellCommands
+) -> None:
+    """A second interrupt would end it, but there was only one."""
+    engine.grace = 30.0
+    program = (
+        "import os, signal, sys, time\n"
+        "def stop(*_):\n"
+        "    signal.signal(signal.SIGINT, signal.SIG_DFL)\n"
+        "    time.sleep(0.2)\n"
+        "    print('cleaned', flush=True)\n"
+        "    sys.exit(7)\n"
+        "signal.signal(signal.SIGINT, stop)\n"
+        "os.write(1, b'ready\\n')\n"
+        "time.sleep(60)\n"
+    )
+    (run.directory / "program.py").write_text(program)
+    ready = asyncio.Event()
+    running = run.start("python3 program.py; exit $?", lambda stream, text: ready.set())
+    await ready.wait()
+    commands.interrupt()
+    result = await running
+    assert (result.outcome, result.stdout, result.exit_code) == ("interrupted", "ready\ncleaned\n", 7)

@@ -1,0 +1,397 @@
+"""Settings: where each comes from, which is stronger, and one clear error for each mistake."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from prose_kernel.errors import UsageError
+from prose_kernel.run import settings
+from prose_kernel.run.settings import Settings
+from prose_kernel.run.settings_file import KINDS, NAMED, TABLES
+from prose_kernel.runtime.session_options import (
+    AgentCommand,
+    CassetteOptions,
+    JudgeOptions,
+    ModelOptions,
+    ModelServer,
+)
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def load(directory: Path, text: str = "", environment: dict[str, str] | None = None, **arguments: object) -> Settings:
+    if text:
+        (directory / "prose.toml").write_text(text)
+    return settings.load(directory, environment or {}, **arguments)
+
+
+def test_nothing_given_is_the_defaults(tmp_path: Path) -> None:
+    assert load(tmp_path) == Settings()
+
+
+def test_the_order_of_strength(tmp_path: Path) -> None:
+    (tmp_path / ".prose").mkdir()
+    (tmp_path / ".prose" / ".env").write_text("PROSE_PROVIDER=dotenv\nPROSE_GATES=wait\nPROSE_PROFILE=strict\n")
+    text = 'provider = "file"\ngates = "deny"\nprofile = "default"\nshell = "/bin/sh"\n'
+    found = load(tmp_path, text, {"PROSE_PROVIDER": "environment", "PROSE_GATES": "ask"}, provider="argument")
+    assert (found.provider, found.gates, found.profile, found.shell) == ("argument", "ask", "strict", "/bin/sh")
+    assert found.state == "filesystem"
+
+
+def test_an_empty_variable_says_nothing(tmp_path: Path) -> None:
+    assert load(tmp_path, 'provider = "file"\n', {"PROSE_PROVIDER": ""}).provider == "file"
+
+
+def test_another_file_can_be_named(tmp_path: Path) -> None:
+    other = tmp_path / "elsewhere.toml"
+    other.write_text('provider = "elsewhere"\n')
+    (tmp_path / "prose.toml").write_text('provider = "here"\n')
+    assert settings.load(tmp_path, {}, file=other).provider == "elsewhere"
+
+
+def test_the_state_directory_of_the_file_has_the_env_file(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / ".env").write_text("PROSE_PROVIDER=kept\n")
+    assert load(tmp_path, 'state_dir = "kept"\n').provider == "kept"
+
+
+WHOLE = """
+provider = "stub:big"
+max_parallel = 3
+autodetect = false
+tool_rounds = 5
+
+[judge]
+rules = "only"
+provider = "anthropic"
+model = "opus"
+
+[cassette]
+name = "mine"
+mode = "replay"
+repeats = "reuse"
+redact = ["[0-9]{16}"]
+private = true
+realtime = true
+
+[permissions]
+read = ["src/**"]
+network = ["api.example.org"]
+bash = "deny"
+
+[providers.stub]
+kind = "openai"
+base_url = "http://127.0.0.1:1/v1"
+key = ""
+tools = false
+timeout = 5
+
+[models.stub]
+default = "m1"
+sonnet = "m2"
+opus = { model = "m3", max_tokens = 50 }
+
+[models.anthropic]
+sonnet = "claude-old"
+
+[agents.opencode]
+command = ["opencode", "acp"]
+env = { A = "b" }
+enforcement = "advisory"
+
+[models."acp:opencode"]
+opus = "vendor/model"
+"""
+
+
+def test_the_whole_file(tmp_path: Path) -> None:
+    options = load(tmp_path, WHOLE).session_options(tmp_path)
+    assert (options.provider, options.max_parallel, options.autodetect, options.tool_rounds) == (
+        "stub:big",
+        3,
+        False,
+        5,
+    )
+    assert options.judge == JudgeOptions("only", "anthropic", "opus")
+    assert options.cassette == CassetteOptions("mine", "replay", "reuse", ("[0-9]{16}",), True, True)
+    assert options.permissions == {"read": ("src/**",), "network": ("api.example.org",), "bash": "deny"}
+    assert options.servers == {
+        "stub": ModelServer(
+            "openai",
+            "http://127.0.0.1:1/v1",
+            key="",
+            model="m1",
+            aliases={"sonnet": "m2", "opus": "m3"},
+            options={"opus": ModelOptions("m3", 50)},
+            tools=False,
+            timeout=5.0,
+        ),
+        "anthropic": ModelServer(aliases={"sonnet": "claude-old"}),
+    }
+    agent = AgentCommand(("opencode", "acp"), {"A": "b"}, {"opus": "vendor/model"}, "advisory")
+    assert options.agents == {"opencode": agent}
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "field", "value"),
+    [
+        ("PROSE_CASSETTE", "mine", "cassette", "mine"),
+        ("PROSE_CASSETTE_MODE", "record", "cassette_mode", "record"),
+        ("PROSE_CASSETTE_PRIVATE", "yes", "cassette_private", True),
+        ("PROSE_JUDGE", "anthropic:x", "judge", "anthropic:x"),
+        ("PROSE_JUDGE_MODEL", "haiku", "judge_model", "haiku"),
+        ("PROSE_JUDGE_RULES", "off", "judge_rules", "off"),
+        ("PROSE_AUTODETECT", "0", "autodetect", False),
+        ("PROSE_AUTODETECT", "TRUE", "autodetect", True),
+        ("PROSE_MAX_PARALLEL", "2", "max_parallel", 2),
+        ("PROSE_PROVIDER", "acp:goose", "provider", "acp:goose"),
+    ],
+)
+def test_variables(tmp_path: Path, variable: str, text: str, field: str, value: object) -> None:
+    assert getattr(load(tmp_path, "", {variable: text}), field) == value
+
+
+def test_auto_is_nobody_in_particular_even_above_a_stronger_word(tmp_path: Path) -> None:
+    found = load(tmp_path, 'provider = "human"\n', provider="auto", judge="auto")
+    assert found.session_options(tmp_path).provider is None
+    assert found.session_options(tmp_path).judge.provider is None
+
+
+MISTAKES = [
+    ('provder = "x"', "prose.toml line 1: provder: there is no such setting", "did you mean `provider`?"),
+    ("[cassete]\n", "prose.toml line 1: cassete: there is no such setting", "did you mean `cassette`?"),
+    ("\n\n[judge]\nrule = 1", "prose.toml line 4: judge.rule: there is no such setting", "did you mean `rules`?"),
+    (
+        '[cassette]\n\nmode = "rec"',
+        "prose.toml line 3: cassette.mode: one of 'off', 'auto', 'record', 'replay', not 'rec'",
+        None,
+    ),
+    (
+        'cassette.mode = "x"',
+        "prose.toml line 1: cassette.mode: one of 'off', 'auto', 'record', 'replay', not 'x'",
+        None,
+    ),
+    ('judge = "x"', "prose.toml line 1: judge: a table [judge], not 'x'", None),
+    ("provider = 3", "prose.toml line 1: provider: a text, not 3", None),
+    ('provider = ""', "prose.toml line 1: provider: a text, not ''", None),
+    ('autodetect = "yes"', "prose.toml line 1: autodetect: true or false, not 'yes'", None),
+    ("concurrency = 0", "prose.toml line 1: concurrency: a whole number above 0, not 0", None),
+    ("max_parallel = true", "prose.toml line 1: max_parallel: a whole number above 0, not True", None),
+    (
+        '[permissions]\nreed = "deny"',
+        "prose.toml line 2: permissions.reed: there is no such setting",
+        "did you mean `read`?",
+    ),
+    (
+        '[permissions]\nread = "some"',
+        "prose.toml line 2: permissions.read: 'allow', 'deny', 'prompt' or a list of patterns, not 'some'",
+        None,
+    ),
+    ('[permissions]\nbash = ["x"]', "prose.toml line 2: permissions.bash: 'allow', 'deny', 'prompt', not ['x']", None),
+    ("[providers]\na = 3", "prose.toml line 2: providers.a: a table [providers.a], not 3", None),
+    ('[providers."a b"]', "prose.toml line 1: providers.\"a b\": a name without blanks and colons, not 'a b'", None),
+    ('[providers.a]\nkind = "x"', "prose.toml line 2: providers.a.kind: one of 'anthropic', 'openai', not 'x'", None),
+    ("[providers.a]\ntimeout = nan", "prose.toml line 2: providers.a.timeout: a number above 0, not nan", None),
+    ("[providers.a]\ntimeout = inf", "prose.toml line 2: providers.a.timeout: a number above 0, not inf", None),
+    ("[providers.a]\ntimeout = -1", "prose.toml line 2: providers.a.timeout: a number above 0, not -1", None),
+    (
+        "[providers.a]\nkey_ = 1",
+        "prose.toml line 2: providers.a.key_: there is no such setting",
+        "did you mean `key`?",
+    ),
+    (
+        '[agents.o]\nenv = { a = "b" }',
+        "prose.toml line 1: agents.o: `command` is missing",
+        "command takes a list of texts",
+    ),
+    ("[agents.o]\ncommand = []", "prose.toml line 2: agents.o.command: the program and its arguments, not []", None),
+    ('[agents.o]\ncommand = "x"', "prose.toml line 2: agents.o.command: a list of texts, not 'x'", None),
+    (
+        "[mcp.w]\ntimeout = 5",
+        "prose.toml line 1: mcp.w: it takes either `command` (to start it) or `url` (to reach it)",
+        None,
+    ),
+    (
+        '[mcp.w]\nurl = "x"',
+        "prose.toml line 2: mcp.w.url: an address that begins with https:// or http://, not 'x'",
+        None,
+    ),
+    ('[mcp."a.b"]\nurl = "https://x"', "prose.toml line 1: mcp.\"a.b\": a name without dots, not 'a.b'", None),
+    (
+        '[models."acp:o"]\nx = "y"',
+        'prose.toml line 1: models."acp:o": the name of an [agents.o] table of this file',
+        None,
+    ),
+    ("[models.a]\nsonnet = 1", "prose.toml line 2: models.a.sonnet: the name of a model, or a table, not 1", None),
+    (
+        "[models.a.sonnet]\nmax_token = 1",
+        "prose.toml line 2: models.a.sonnet.max_token: there is no such setting",
+        "did you mean `max_tokens`?",
+    ),
+    (
+        "[models.a.sonnet]\nmax_tokens = 0",
+        "prose.toml line 2: models.a.sonnet.max_tokens: a whole number above 0, not 0",
+        None,
+    ),
+    (
+        '[agents.o]\ncommand = ["o"]\n[models."acp:o".opus]\nmodel = "y"',
+        "prose.toml line 3: models.\"acp:o\".opus: the name of a model, not {'model': 'y'}",
+        None,
+    ),
+    (
+        '[providers.a]\nmodel = "x"\n[models.a]\ndefault = "y"',
+        "prose.toml line 4: models.a.default: one default: [providers.a] has `model` already",
+        None,
+    ),
+    (
+        '[cassette]\nredact = ["("]',
+        "prose.toml line 2: cassette.redact: regular expressions (missing ), unterminated subpattern at position 0), not '('",
+        None,
+    ),
+    ("x ==", "prose.toml is not TOML: Invalid value (at line 1, column 4)", "docs/settings.md shows every setting"),
+]
+
+
+@pytest.mark.parametrize(("text", "message", "hint"), MISTAKES)
+def test_mistakes_in_the_file(tmp_path: Path, text: str, message: str, hint: str | None) -> None:
+    with pytest.raises(UsageError) as refused:
+        load(tmp_path, text)
+    assert (str(refused.value), refused.value.hint) == (message, hint)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "prose.toml").write_bytes(b'provider = "\xff"')
+    with pytest.raises(UsageError, match=r"^prose\.toml is not UTF-8 text$"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "message"),
+    [
+        ("PROSE_AUTODETECT", "perhaps", "setting autodetect (PROSE_AUTODETECT): true or false, not 'perhaps'"),
+        ("PROSE_CONCURRENCY", "0", "setting concurrency (PROSE_CONCURRENCY): a whole number above 0, not '0'"),
+        ("PROSE_MAX_PARALLEL", "many", "setting max_parallel (PROSE_MAX_PARALLEL): a whole number above 0, not 'many'"),
+        (
+            "PROSE_CASSETTE_MODE",
+            "all",
+            "setting cassette_mode (PROSE_CASSETTE_MODE): one of 'off', 'auto', 'record', 'replay', not 'all'",
+        ),
+    ],
+)
+def test_mistakes_in_variables(tmp_path: Path, variable: str, text: str, message: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        load(tmp_path, "", {variable: text})
+    assert str(refused.value) == message
+
+
+def test_a_mistake_in_the_env_file_names_it(tmp_path: Path) -> None:
+    (tmp_path / ".prose").mkdir()
+    (tmp_path / ".prose" / ".env").write_text("PROSE_GATES=perhaps\n")
+    with pytest.raises(UsageError, match=r"setting gates \(PROSE_GATES in \.env\)"):
+        load(tmp_path)
+
+
+def test_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JPY_SESSION_NAME", "work/tour.ipynb")
+    monkeypatch.setenv("BOTH", "environment")
+    monkeypatch.setenv("CI", "true")
+    (tmp_path / ".prose").mkdir()
+    (tmp_path / ".prose" / ".env").write_text("BOTH=file\nVENDOR_KEY=k\n")
+    found = settings.surroundings(tmp_path, tmp_path / ".prose" / "runs" / "r", ".prose")
+    assert (found.cwd, found.run_directory) == (str(tmp_path), str(tmp_path / ".prose" / "runs" / "r"))
+    assert (found.notebook, found.attended) == ("work/tour.ipynb", False)
+    assert (found.environment["BOTH"], found.environment["VENDOR_KEY"]) == ("environment", "k")
+    monkeypatch.delenv("CI")
+    assert settings.surroundings(tmp_path, None, ".prose").attended
+
+
+def test_the_documented_file_has_every_key(tmp_path: Path) -> None:
+    text = (DOCS / "prose.toml").read_text()
+    found = load(tmp_path, text)
+    data = tomllib.loads(text)
+    single = set(Settings.__slots__) - {name for names in TABLES.values() for name in names.values()}
+    assert set(data) == (single | {*TABLES, *NAMED})
+    assert {table: set(keys) for table, keys in TABLES.items()} == {table: set(data[table]) for table in TABLES}
+    assert set(data["permissions"]) == set(KINDS)
+    assert set(data["providers"]["gateway"]) | {"aliases", "options", "model"} == set(ModelServer.__slots__)
+    assert set(data["models"]["gateway"]["opus"]) == set(ModelOptions.__slots__)
+    assert set(data["agents"]["opencode"]) | {"aliases"} == set(AgentCommand.__slots__)
+    assert found.providers["gateway"].model == data["models"]["gateway"]["default"]
+
+
+def test_a42_the_tools_of_sessions_can_be_chosen(tmp_path: Path) -> None:
+    assert load(tmp_path, "").session_options(tmp_path).tools is None
+    assert load(tmp_path, "[tools]\ndefault = []\n").session_options(tmp_path).tools == ()
+    assert load(tmp_path, '[tools]\ndefault = ["read"]\n').session_options(tmp_path).tools == ("read",)
+    with pytest.raises(UsageError, match=r"line 2: tools\.default: a list of 'read', .*not \['reed'\]"):
+        load(tmp_path, '[tools]\ndefault = ["reed"]\n')
+
+
+# ---------------------------------------------------------------- damaged files
+
+MANY = """gates = "no"
+provider = "human"
+[tasks]
+at_once = 0
+kept = 7
+[cassette]
+redact = ["("]
+[permissions]
+bash = "deny"
+network = 3
+[providers.mine]
+base_url = 1
+"""
+
+
+def test_a19_every_wrong_setting_is_named_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as refused:
+        load(tmp_path, MANY)
+    lines = str(refused.value).splitlines()
+    assert lines[0] == "5 settings are wrong:"
+    found = {line.split(":")[0].strip(): line.split(": ")[1] for line in lines[1:]}
+    assert found == {
+        "prose.toml line 1": "gates",
+        "prose.toml line 4": "tasks.at_once",
+        "prose.toml line 7": "cassette.redact",
+        "prose.toml line 10": "permissions.network",
+        "prose.toml line 12": "providers.mine.base_url",
+    }
+
+
+def test_a19_a_wrong_setting_costs_itself(tmp_path: Path) -> None:
+    (tmp_path / "prose.toml").write_text(MANY)
+    problems: list[UsageError] = []
+    found = settings.load(tmp_path, {"PROSE_MAX_PARALLEL": "many", "PROSE_TOOL_ROUNDS": "3"}, problems=problems)
+    assert (found.provider, found.tasks_kept, found.tool_rounds) == ("human", 7, 3)
+    assert found.permissions == {"bash": "deny"}
+    assert (found.gates, found.tasks_at_once, found.max_parallel, found.providers) == ("auto", 32, None, {})
+    assert len(problems) == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("prose.toml", b"x = " + b"[" * 5000 + b"]" * 5000, "prose.toml is nested too deeply"),
+        ("prose.toml", b"a" + b".a" * 5000 + b" = 1", None),
+        ("prose.toml", b"[tasks]\nat_once = " + b"[" * 200 + b"]" * 200, "prose.toml line 2: tasks.at_once"),
+        ("prose.toml", b"\xff", "prose.toml is not UTF-8 text"),
+        ("prose.toml", b"provider = {a = 1", "prose.toml is not TOML"),
+        (".prose/.env", b"\xff\xfe", ".env cannot be read: it is not utf-8 text"),
+    ],
+)
+def test_a19_a_damaged_file_is_named(tmp_path: Path, name: str, content: bytes, says: str | None) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UsageError) as refused:
+        settings.load(tmp_path, {})
+    assert says is None or str(refused.value).startswith(says)
+    problems: list[UsageError] = []
+    assert settings.load(tmp_path, {}, problems=problems) == Settings() and problems
+
+
+def test_a19_a_directory_that_is_gone_has_no_settings(tmp_path: Path) -> None:
+    assert settings.load(tmp_path / "gone", {}) == Settings()

@@ -1,0 +1,109 @@
+"""The end of a run in a workspace: whatever disturbs it, the next text starts anew and nothing stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from prose_kernel.errors import CompileError, RunError
+from prose_kernel.run import languages
+from prose_kernel.run.languages import VVM
+from prose_kernel.run.settings import Settings
+from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runtime.services import CommandPromoted, TaskCaller, TaskEvent
+
+PATIENCE = 30
+
+
+class Nobody:
+    available = False
+
+    async def ask(self, prompt: str, *, password: bool = False) -> str:
+        raise AssertionError("nobody is here")
+
+    def show(self, text: str) -> None:
+        """Nobody reads it."""
+
+
+async def test_a_reset_that_is_interrupted_is_a_reset_all_the_same(tmp_path: Path) -> None:
+    workspace = Workspace(Settings(), Start(tmp_path), asker=Nobody())
+    try:
+        await workspace.execute('let a = "of the first run"')
+        first = workspace.run_id
+        stubborn = {"cmd": "trap '' TERM; while :; do sleep 0.05; done", "yield_time_ms": 0}
+        receipt = await workspace.tasks.start(stubborn, TaskCaller())
+        assert isinstance(receipt, CommandPromoted)
+        ending, here = asyncio.Event(), asyncio.get_running_loop()
+
+        def told(event: TaskEvent) -> None:
+            here.call_soon_threadsafe(ending.set)
+
+        workspace.tasks.subscribe(told)
+        resetting = asyncio.create_task(workspace.reset())
+        await asyncio.wait_for(ending.wait(), PATIENCE)  # the run is ending, and waits for the task
+        resetting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(resetting, PATIENCE)
+
+        await workspace.execute('let b = "of the second run"')
+        assert set(workspace.machine.bindings()) == {"b"}
+        assert workspace.run_id != first
+    finally:
+        await workspace.close()
+
+
+# ---------------------------------------------------------------- several languages
+
+
+async def test_texts_of_two_languages_belong_to_one_run(tmp_path: Path) -> None:
+    workspace = Workspace(Settings(), Start(tmp_path), asker=Nobody())
+    try:
+        await workspace.execute("a = 20", language=VVM)
+        first = workspace.run_id
+        (tmp_path / "sub").mkdir()
+        await workspace.execute('let b = a + 1\nexec "cd sub"\noutput c = b')
+        assert workspace.cwd == tmp_path / "sub"
+        assert await workspace.execute("a + b", language=VVM) == 41
+        await workspace.execute("a = 2\nexport a", language=VVM)
+        found = workspace.bindings()
+        assert {name: (named.info.value, named.language.name) for name, named in found.items()} == {
+            "a": (2, "vvm"),
+            "b": (21, "openprose"),
+            "c": (21, "openprose"),
+        }
+        assert {name: value for name, (value, _) in workspace.outputs().items()} == {"a": 2, "c": 21}
+        assert workspace.run_id == first is not None
+        await workspace.reset()
+        assert workspace.bindings() == {}
+        with pytest.raises(RunError, match="unbound name: a"):
+            await workspace.execute("a", language=VVM)
+    finally:
+        await workspace.close()
+
+
+async def test_what_one_language_cannot_compile_changes_nothing(tmp_path: Path) -> None:
+    workspace = Workspace(Settings(), Start(tmp_path, language=VVM), asker=Nobody())
+    try:
+        await workspace.execute("a = 1")
+        with pytest.raises(CompileError):
+            await workspace.execute("let a = ", language=languages.default())
+        with pytest.raises(CompileError):
+            await workspace.execute("a = ]")
+        assert await workspace.execute("a") == 1
+        assert workspace.run_id is None and not list(tmp_path.iterdir())  # VVM writes nothing
+    finally:
+        await workspace.close()
+
+
+async def test_the_depth_of_calls_is_a_setting(tmp_path: Path) -> None:
+    down = "def down(n):\n  if n == 0:\n    return 0\n  return down(n - 1)\n"
+    for first in (VVM, languages.default()):
+        workspace = Workspace(Settings(vvm_depth=7), Start(tmp_path, language=first), asker=Nobody())
+        try:
+            assert await workspace.execute(down + "down(6)", language=VVM) == 0
+            with pytest.raises(RunError, match="recursion limit"):
+                await workspace.execute("down(7)", language=VVM)
+        finally:
+            await workspace.close()

@@ -1,0 +1,131 @@
+"""The stores of runs, each made the way a workspace makes it, for tests that hold for all of them."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prose_kernel.runtime.events import Listener
+from prose_kernel.runtime.ports import Store
+from prose_kernel.storage.database.schema import Database
+from prose_kernel.storage.database.sqlite import SqliteDatabase
+from prose_kernel.storage.database.store import DatabaseStore
+from prose_kernel.storage.database.trace import DatabaseTrace
+from prose_kernel.storage.database.writes import DatabaseWrites
+from prose_kernel.storage.filesystem import FilesystemStore
+from prose_kernel.storage.home import RunHome
+from prose_kernel.storage.kept import Kept
+from prose_kernel.storage.memory import MemoryStore
+from prose_kernel.storage.trace import Trace
+
+RUN = "20260301-101500-k3x9qa"
+
+
+class FixedClock:
+    def now(self) -> datetime:
+        return datetime(2026, 3, 1, 10, 21, 7, 5000, tzinfo=UTC)
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        raise AssertionError("nothing waits here")
+
+
+@dataclass
+class Backend:
+    """A place for runs. `open` may be called again for the same run, as a resumed run does."""
+
+    kind: str
+    cwd: Path
+    url: str = ""
+    opened: list[Kept] = field(default_factory=list)
+
+    @property
+    def lasts(self) -> bool:
+        return self.kind != "memory"
+
+    def store(self, run: str = RUN) -> Store:
+        return self.open(run).store if self.lasts else MemoryStore(cwd=self.cwd)
+
+    def home(self, run: str = RUN) -> RunHome:
+        return RunHome(Path(".prose"), run, cwd=self.cwd)
+
+    def open(self, run: str = RUN, **options: Any) -> Kept:
+        home = self.home(run)
+        if self.kind == "filesystem":
+            kept = Kept(home, FilesystemStore(home), Trace(home, FixedClock()))
+        else:
+            kept = in_database(self.database(home), home, **options)
+        self.opened.append(kept)
+        return kept
+
+    def database(self, home: RunHome) -> Database:
+        if self.kind == "sqlite":
+            return SqliteDatabase(home.directory / "state.db", f".prose/runs/{home.run_id}/state.db")
+        from prose_kernel.storage.database.postgres import PostgresDatabase
+
+        return PostgresDatabase(self.url, home.run_id)
+
+    def rows(self, statement: str, run: str = RUN) -> list[tuple[Any, ...]]:
+        """What somebody else reads in the database, over a connection of their own."""
+        if self.kind == "sqlite":
+            with contextlib.closing(sqlite3.connect(self.home(run).directory / "state.db")) as lite:
+                return lite.execute(statement).fetchall()
+        import psycopg
+
+        with psycopg.connect(self.url, options="-c search_path=openprose") as server:
+            return server.execute(statement).fetchall()
+
+    def change(self, statement: str) -> None:
+        """What somebody else does to the server."""
+        import psycopg
+
+        with psycopg.connect(self.url) as server:
+            server.execute(statement)
+
+    def rows_of_only_run(self) -> list[tuple[Any, ...]]:
+        """Id and status of the one run of this place."""
+        (directory,) = (self.cwd / ".prose" / "runs").iterdir()
+        return self.rows("SELECT id, status FROM run", directory.name)
+
+    def close(self) -> None:
+        for kept in self.opened:
+            kept.store.close()
+
+
+def in_database(database: Database, home: RunHome, **options: Any) -> Kept:
+    writes = DatabaseWrites(database, home, FixedClock(), **options)
+    return Kept(home, DatabaseStore(writes), DatabaseTrace(writes, FixedClock()), database)
+
+
+def backends(kind: str, cwd: Path, url: Callable[[], str]) -> Iterator[Backend]:
+    backend = Backend(kind, cwd, url() if kind == "postgres" else "")
+    yield backend
+    backend.close()
+
+
+def told(listener: Listener, *events: Any) -> None:
+    for event in events:
+        listener(event)
+
+
+def tiny_disk(tmp_path: Path, size: int = 256) -> Iterator[Path]:
+    """A file system of so many KB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}k", "tmpfs", str(place)], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip("no right to mount a file system here")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)

@@ -1,0 +1,381 @@
+"""Whole runs whose state is in a database: programs, cells, sessions, the command line (openprose.md 4.3, 5.10, 7.7)."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import sys
+import textwrap
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from notebook.recording import Recording
+from storage.backends import Backend, backends
+
+from prose_kernel.errors import RunError, StateError
+from prose_kernel.notebook.cells import Cells
+from prose_kernel.run import parts as run_parts
+from prose_kernel.run.journal import Resumption, resumption
+from prose_kernel.run.settings import Settings
+from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runtime.ports import Key
+from prose_kernel.storage.database import sqlite
+
+PROGRAM = r"""
+use "./tidy.prose" as tidy
+let a = exec "echo hi"
+block twice(n):
+  let b = exec "echo \"in $n\""
+    env: { n }
+  output c = "{b}!"
+let d = do twice("1")
+parallel:
+  p = exec "echo p"
+  q = exec "echo q"
+parallel for part in ["x", "y"]:
+  let w = exec "echo \"$part\""
+    env: { part }
+let parts = [a, d]
+let t = tidy(x: "v")
+try:
+  throw "oops"
+catch as err:
+  let e = err
+output r = "{a}{d}{t.y}"
+"""
+
+
+class Nobody:
+    available = False
+
+    def __init__(self) -> None:
+        self.shown: list[str] = []
+
+    async def ask(self, prompt: str, *, password: bool = False) -> str:
+        raise AssertionError("nobody is here")
+
+    def show(self, text: str) -> None:
+        self.shown.append(text)
+
+
+@pytest.fixture(params=["filesystem", "sqlite", "postgres"])
+def backend(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
+    (tmp_path / "tidy.prose").write_text('input x: "what"\noutput y = "<{x}>"\n')
+    for backend in backends(request.param, tmp_path, lambda: request.getfixturevalue("postgres_url")):
+        if backend.url:
+            monkeypatch.setenv("OPENPROSE_POSTGRES_URL", backend.url)
+        yield backend
+
+
+only = pytest.mark.parametrize("backend", ["sqlite", "postgres"], indirect=True)
+
+
+def workspace(
+    backend: Backend, person: Nobody | None = None, resumption: Resumption | None = None, **options: Any
+) -> Workspace:
+    settings = Settings(state=backend.kind, **options)  # type: ignore[arg-type]
+    start = Start(backend.cwd, program_file="p.prose", notebook=False)
+    return Workspace(settings, start, asker=person or Nobody(), resumption=resumption)
+
+
+async def test_a_program_leaves_the_same_in_every_backend(backend: Backend) -> None:
+    run = workspace(backend)
+    try:
+        await run.execute(PROGRAM, "p.prose")
+        assert {name: value for name, (value, _) in run.outputs().items()} == {"r": "hiin 1!<v>"}
+        await run.end()
+        assert run.run_id is not None
+        lines = run.trace_text.replace(run.run_id, "RUN").splitlines()
+        concurrent = [line for line in lines if re.match("[34]", line)]
+        assert [line for line in lines if line not in concurrent][:-1] == [
+            *("# run:RUN p.prose", "", "1→ a ✓", "2→ block:twice#1", "  2→ b ✓", "  2→ c ✓", "2→ #1 done", "2→ d ✓"),
+            *("5→ parts ✓", "6→ import:tidy ✓", "6→ t ✓"),
+            *("7→ try", "7→ ✗ oops", "7→ catch err", "7→ e ✓", "8→ r ✓"),
+        ]
+        assert sorted(concurrent) == sorted(
+            ["3→ ∥start p,q", "3a→ p ✓", "3b→ q ✓", "3→ ∥done", "4→ loop:1/2", "4→ loop:2/2", "4→ w ✓", "4→ w ✓"]
+        )
+        assert lines[-1].startswith("---end ")
+        again = backend.open(run.run_id).store
+        assert again.trace_text() == run.trace_text
+    finally:
+        await run.close()
+
+
+@only
+async def test_the_rows_of_a_program(backend: Backend) -> None:
+    run = workspace(backend)
+    await run.execute(PROGRAM, "p.prose")
+    await run.close()
+    (run_id,) = (str(row[0]) for row in backend.rows_of_only_run())
+    bindings = backend.rows("SELECT name, execution_id, kind, value FROM bindings ORDER BY name, execution_id", run_id)
+    found = {(name, frame): (kind, value) for name, frame, kind, value in bindings}
+    assert found["a", None] == ("let", "hi\n")
+    assert found["b", 1] == ("let", "in 1\n") and found["c", 1][0] == "output"
+    assert found["local--tidy.y", None] == ("output", "<v>")
+    assert found["err", None][0] == "const"
+    where = found["parts", None][1]
+    assert "bindings" in where and "$ref" in where
+    (imported,) = backend.rows("SELECT alias, source_url, inputs_schema, content_hash FROM imports", run_id)
+    assert imported[:2] == ("tidy", "./tidy.prose") and str(imported[3]).startswith("sha256:")
+    assert backend.rows("SELECT status, program_path FROM run", run_id) == [("completed", "p.prose")]
+    directory = backend.home(run_id).directory
+    kept = sorted(str(p.relative_to(directory)) for p in directory.rglob("*") if p.is_file())
+    files = ["imports/local--tidy/program.prose", "journal.jsonl", "program.prose"]
+    assert kept == [*files, *(["state.db"] if not backend.url else [])]
+
+
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+async def test_the_questions_of_the_documentation_have_answers(backend: Backend) -> None:
+    run = workspace(backend)
+    await run.execute(PROGRAM.replace('"echo hi"', '"echo hi; exit 3"\n  on-fail: "continue"'), "p.prose")
+    lines = run.trace_text.splitlines()[2:]
+    await run.close()
+    page = (Path(__file__).parents[2] / "docs" / "state.md").read_text()
+    (block,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    ((run_id, _),) = backend.rows_of_only_run()
+    outputs, failures, log, codes = (backend.rows(text, run_id) for text in block.strip().split(";\n\n"))
+    assert ("r", None, "hiin 1!<v>") in outputs
+    assert [(row[0], row[2]) for row in failures] == [(7, "oops")]
+    assert set(lines) < {row[0] for row in log}  # the program that it calls has lines of its own
+    assert codes == [("a", 3)]
+
+
+@only
+async def test_a_failed_run_says_so(backend: Backend) -> None:
+    run = workspace(backend)
+    with pytest.raises(RunError, match="no"):
+        await run.execute('let x = "1"\nthrow "no"', "p.prose")
+    await run.close(RunError("no"))
+    ((run_id, status),) = backend.rows_of_only_run()
+    assert status == "failed"
+    errors = backend.rows("SELECT error_message FROM execution WHERE error_message IS NOT NULL", run_id)
+    assert errors == [("no",), ("no",)]
+
+
+@only
+async def test_sessions_are_told_rows_and_the_run_writes_their_answers(backend: Backend, tmp_path: Path) -> None:
+    """5.10: no connection to the database is given to a session; its reply is its answer."""
+    (tmp_path / "answers.yaml").write_text('"Write": "a plan"\n"Check": "fine"\n')
+    run = workspace(backend, provider="scripted", script="answers.yaml")
+    requests = []
+    run.add_listener(lambda event: requests.append(event.request) if type(event).__name__ == "SessionStarted" else None)
+    try:
+        await run.execute('let plan = session "Write"\nlet ok = session "Check"\n  context: plan', "p.prose")
+        run_id = run.run_id
+    finally:
+        await run.close()
+    assert run_id is not None
+    (item,) = requests[1].context
+    assert item.row and requests[1].target is None
+    if backend.url:
+        assert f"run_id='{run_id}'" in item.location and "name='plan'" in item.location
+    else:
+        assert item.location == f".prose/runs/{run_id}/state.db (bindings table, name='plan', execution_id=NULL)"
+    assert ("ok", "fine") in backend.rows("SELECT name, value FROM bindings", run_id)
+
+
+# ---------------------------------------------------------------- a run that is resumed
+
+KILLED = """
+let a = exec "echo run >>a.txt; echo a"
+block twice(n):
+  let b = exec "echo run >>b.txt; echo b"
+  output c = b
+let d = do twice("1")
+exec "test -e once || {{ touch once; kill -9 {process}; }}"
+output r = "{{a}}{{d}}"
+"""
+
+
+async def test_a_run_that_was_killed_goes_on_and_leaves_what_an_unbroken_one_leaves(backend: Backend) -> None:
+    """The trace is written again, bindings are put again: nothing is there twice, nothing is missing."""
+    program = "import asyncio, os, sys\n" + textwrap.dedent(f"""
+        from pathlib import Path
+        sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+        from storage.backends import Backend
+        from storage.test_database_runs import KILLED, workspace
+        async def main():
+            run = workspace(Backend({backend.kind!r}, Path({str(backend.cwd)!r}), {backend.url!r}))
+            await run.execute(KILLED.format(process=os.getpid()), "p.prose")
+        asyncio.run(main())
+    """)
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
+    assert await process.wait() == -signal.SIGKILL
+    (directory,) = (backend.cwd / ".prose" / "runs").iterdir()
+    broken = backend.open(directory.name).store
+    assert [broken.read(Key("a")), broken.read(Key("d"))] == ["a\n", "b\n"]
+
+    how = resumption(directory / "journal.jsonl")
+    run = workspace(backend, resumption=how)
+    try:
+        await run.restore()
+        await run.execute(KILLED.format(process=process.pid), "p.prose")
+        await run.end()
+        lines = run.trace_text.splitlines()
+    finally:
+        await run.close()
+    assert lines[:-1] == [
+        *(f"# run:{directory.name} p.prose", "", "1→ a ✓", "2→ block:twice#1", "  2→ b ✓", "  2→ c ✓"),
+        *("2→ #1 done", "2→ d ✓", "3→ ✓", "4→ r ✓"),
+    ]
+    assert lines[-1].startswith("---end ")
+    again = backend.open(directory.name).store
+    assert {
+        name: again.read(Key(name, frame)) for name, frame in (("a", None), ("b", 1), ("d", None), ("r", None))
+    } == {**{"a": "a\n", "b": "b\n", "d": "b\n", "r": "ab"}}
+    assert [(backend.cwd / name).read_text() for name in ("a.txt", "b.txt")] == ["run\n", "run\n"]
+    if backend.kind != "filesystem":
+        assert backend.rows_of_only_run() == [(directory.name, "completed")]
+        numbers = backend.rows("SELECT id FROM execution ORDER BY id", directory.name)
+        assert numbers == [(n,) for n in range(1, len(lines) - 1)]
+    assert (directory / "program.prose").read_text() == KILLED.format(process=process.pid)
+
+
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+async def test_an_interrupt_counts_while_the_run_connects(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    connecting, connected = threading.Event(), threading.Event()
+
+    def keep(*_: object) -> None:
+        connecting.set()
+        connected.wait()
+
+    monkeypatch.setattr(run_parts, "keep", keep)
+    run = workspace(backend)
+    try:
+        running = asyncio.create_task(run.execute('exec "touch there"'))
+        await asyncio.to_thread(connecting.wait)
+        run.interrupt()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    finally:
+        connected.set()
+        await run.close()
+    assert not (backend.cwd / "there").exists()
+
+
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+async def test_without_a_place_for_the_file_a_gate_is_kept_in_memory(backend: Backend) -> None:
+    (backend.cwd / "taken").touch()
+    run = workspace(backend, state_dir="taken")
+    try:
+        gate = 'gate go:\n  prompt: "Go?"\n  on_reject: continue\n'
+        await run.execute(f'{gate}output x = "1"', "p.prose")
+        assert run.bindings().keys() == {"x"}
+    finally:
+        await run.close()
+
+
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+async def test_after_a_reset_a_resumed_run_is_over(backend: Backend) -> None:
+    run = workspace(backend)
+    await run.execute('let a = "1"', "p.prose")
+    directory = run.run_directory
+    assert directory is not None
+    await run.close()
+    again = workspace(backend, resumption=resumption(directory / "journal.jsonl"))
+    try:
+        await again.restore()
+        assert again.run_directory == directory
+        await again.reset()
+        await again.execute('let b = "2"', "p.prose")
+        assert again.run_directory != directory
+        assert again.bindings().keys() == {"b"}
+    finally:
+        await again.close()
+
+
+# ---------------------------------------------------------------- notebooks
+
+
+@pytest.fixture
+async def cells(backend: Backend) -> AsyncIterator[Cells]:
+    (backend.cwd / "prose.toml").write_text(f'state = "{backend.kind}"\n')
+    made = Cells(backend.cwd, Nobody())
+    yield made
+    await made.close()
+
+
+async def text(cells: Cells, code: str) -> str:
+    output = Recording()
+    await cells.run(code, output, live=False)
+    assert "error" not in output.kinds, output.calls
+    return "\n".join(output.texts)
+
+
+async def test_cells_keep_their_state_where_the_settings_say(cells: Cells, backend: Backend) -> None:
+    await text(cells, "# only a comment")
+    assert not (backend.cwd / ".prose").exists()
+    await text(cells, 'let a = exec "echo hi"')
+    await text(cells, "let b = 2")
+    seen = await text(cells, "%state")
+    kept = {
+        "filesystem": "kept",
+        "sqlite": "kept in SQLite (state.db), and its files",
+        "postgres": "kept in PostgreSQL (",
+    }
+    assert seen.startswith(f"The run is {kept[backend.kind]}") and "below .prose/runs.\n\n1→ a ✓\n2→ b ✓\n" in seen
+    assert "const" not in await text(cells, "%bindings")
+    (program,) = backend.cwd.glob(".prose/runs/*/program.prose")
+    assert program.read_text() == 'let a = exec "echo hi"\n\nlet b = 2\n'
+    if backend.kind != "filesystem":
+        run_id = program.parent.name
+        assert backend.rows("SELECT program_source FROM run", run_id) == [(program.read_text(),)]
+        assert backend.rows("SELECT value FROM bindings WHERE name = 'b'", run_id) == [("2",)]
+
+
+# ---------------------------------------------------------------- what is in the way at the start
+
+
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+async def test_a_network_drive_is_refused_with_the_reason(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "network_drive", lambda directory: "nfs4")
+    person = Nobody()
+    run = workspace(backend, person)
+    await run.execute('output x = "y"', "p.prose")
+    (directory,) = (backend.cwd / ".prose" / "runs").iterdir()
+    await run.close()
+    assert (directory / "state.md").is_file() and not (directory / "state.db").exists()
+    assert person.shown == [
+        "Warning: '.prose' is on a network drive (nfs4), which can damage a SQLite file; the run is kept in files"
+        " [E219]. Choose a directory on this machine with --state-dir, or --state filesystem"
+    ]
+
+
+@pytest.mark.parametrize("backend", ["filesystem"], indirect=True)
+@pytest.mark.parametrize(
+    ("url", "warning"),
+    [
+        (None, "there is no URL of a PostgreSQL database; the run is kept in files [E219]. To use one, set OPENPROSE_"),
+        ("mysql://me:secret@x/y", "its URL does not begin with postgresql://; the run is kept in files [E219]. Check"),
+        ("postgresql://me:secret@127.0.0.1:1/y", "Connection refused"),
+    ],
+)
+async def test_a_server_that_is_not_there_is_said_and_files_are_used(
+    backend: Backend, url: str | None, warning: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENPROSE_POSTGRES_URL", "DATABASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    if url is not None:
+        monkeypatch.setenv("DATABASE_URL", url)
+    backend.kind, person = "postgres", Nobody()
+    run = workspace(backend, person)
+    await run.execute('output x = "y"', "p.prose")
+    await run.close()
+    (shown,) = person.shown
+    assert warning.casefold() in shown.casefold() and "[E219]" in shown and "secret" not in shown
+    assert list((backend.cwd / ".prose" / "runs").glob("*/state.md"))
+
+
+@pytest.mark.parametrize("backend", ["postgres"], indirect=True)
+async def test_a_database_of_another_version_is_an_error(backend: Backend) -> None:
+    backend.database(backend.home()).connect().close()
+    backend.change("UPDATE openprose.x_meta SET value = '9' WHERE name = 'schema_version'")
+    run = workspace(backend)
+    with pytest.raises(StateError, match="has schema version 9; this version of prose_kernel uses"):
+        await run.execute('output x = "y"', "p.prose")
+    await run.close()

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from prose_kernel.runtime.ports import Key
+from prose_kernel.storage import layout
+
+
+class FixedClock:
+    def now(self) -> datetime:
+        return datetime(2026, 3, 1, 10, 15, 0, 999999, tzinfo=UTC)
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        raise AssertionError
+
+
+def test_r1_run_id_has_utc_time_and_six_hex_digits() -> None:
+    run_id = layout.new_run_id(FixedClock(), random.Random(1))
+    assert run_id.startswith("20260301-101500-")
+    assert layout.RUN_ID.fullmatch(run_id)
+    assert set(run_id[16:]) <= set("0123456789abcdef")
+    assert layout.new_run_id(FixedClock(), random.Random(1)) == run_id
+    assert layout.new_run_id(FixedClock()) != layout.new_run_id(FixedClock())
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        (Key("plan"), "plan.md"),
+        (Key("plan", 43), "plan__43.md"),
+        (Key("part", 7, (0,)), "part__7__i0.md"),
+        (Key("anon_001", None, (2, 11)), "anon_001__i2__i11.md"),
+    ],
+)
+def test_file_names(key: Key, name: str) -> None:
+    assert layout.FileNames(ignore_case=False)(key) == name
+
+
+def test_two_keys_never_share_a_file() -> None:
+    names = layout.FileNames(ignore_case=False)
+    assert names(Key("x__1")) == "x__1.md"
+    assert names(Key("x", 1)) == "x__1~2.md"
+    assert names(Key("x__1")) == "x__1.md"
+    assert names(Key("Plan")) == "Plan.md"
+    assert names(Key("plan")) == "plan.md"
+
+
+def test_names_that_differ_in_case_get_a_suffix_where_the_disk_ignores_case() -> None:
+    names = layout.FileNames(ignore_case=True)
+    assert [names(Key(n)) for n in ("plan", "Plan", "PLAN", "plan")] == ["plan.md", "Plan~2.md", "PLAN~3.md", "plan.md"]
+
+
+def test_a_name_longer_than_file_systems_allow_is_shortened_and_stays_unique() -> None:
+    names = layout.FileNames(ignore_case=False)
+    one, two = names(Key("a" * 400 + "x")), names(Key("a" * 400 + "y"))
+    assert one != two
+    assert len(one) < 255 and len(two) < 255
+
+
+def test_this_disk_tells_case_apart(tmp_path: Path) -> None:
+    probe = tmp_path / "Probe"
+    probe.touch()
+    assert layout.ignores_case(tmp_path / "not" / "there" / "yet") == (tmp_path / "pROBE").exists()
+
+
+@pytest.mark.parametrize(
+    ("persist", "expected"),
+    [
+        ("true", "/w/.prose/runs/r/agents/captain"),
+        ("project", "/w/.prose/agents/captain"),
+        ("user", "/home/me/.prose/agents/captain"),
+        ("mem/captain/", "/w/mem/captain"),
+        ("/var/mem", "/var/mem"),
+        ("~/mem", "/home/me/mem"),
+    ],
+)
+def test_memory_directories(persist: str, expected: str) -> None:
+    place = layout.memory_directory(
+        "captain",
+        persist,
+        run=Path("/w/.prose/runs/r"),
+        state_dir=Path("/w/.prose"),
+        project=Path("/w"),
+        home=Path("/home/me"),
+    )
+    assert place == Path(expected)
+
+
+def test_places_are_told_relative_to_the_working_directory() -> None:
+    assert layout.shown(Path("/w/.prose/runs/r/bindings/x.md"), Path("/w")) == ".prose/runs/r/bindings/x.md"
+    assert layout.shown(Path("/state/runs/r"), Path("/w")) == "/state/runs/r"

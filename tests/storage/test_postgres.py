@@ -1,0 +1,345 @@
+"""PostgreSQL: how it is found, what stands in the way, its tables and its roles (openprose.md 7.1, 7.2, 7.8)."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, LiteralString, cast
+
+import psycopg
+import pytest
+from gate_people import RUN, TestClock, request
+from postgres import PostgresServer
+from waiting import until
+
+from prose_kernel.errors import StateError
+from prose_kernel.run.settings import postgres_urls
+from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.ports import GateDecision
+from prose_kernel.storage.database import postgres, schema
+from prose_kernel.storage.database.gate_records import DatabaseRecords
+from prose_kernel.storage.database.postgres import PostgresDatabase
+from prose_kernel.storage.database.schema import Connection, DatabaseError, Statements
+from prose_kernel.storage.database.sqlite import SqliteDatabase
+from prose_kernel.storage.gates.decisions import gate_log, pending_gates, resolve_gate
+from prose_kernel.storage.gates.records import AuditEvent, RecordsAway
+
+DOTENV, VARIABLE, OTHER = "postgresql://a/dotenv", "postgresql://a/variable", "postgresql://a/other"
+
+
+def execute(url: str, statement: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        found = connection.execute(cast("LiteralString", statement))
+        return found.fetchall() if found.description else []
+
+
+# ---------------------------------------------------------------- where it is
+
+
+@pytest.mark.parametrize(
+    ("dotenv", "environment", "url", "place"),
+    [
+        (DOTENV, {"OPENPROSE_POSTGRES_URL": VARIABLE, "DATABASE_URL": OTHER}, DOTENV, ".prose/.env"),
+        ("", {"OPENPROSE_POSTGRES_URL": VARIABLE, "DATABASE_URL": OTHER}, VARIABLE, "OPENPROSE_POSTGRES_URL"),
+        ("", {"DATABASE_URL": OTHER}, OTHER, "DATABASE_URL"),
+        ("", {"OPENPROSE_TELEMETRY": "1", "USER_ID": "u", "SESSION_ID": "s"}, None, ""),
+    ],
+)
+def test_7_2_where_the_url_is_looked_for(
+    tmp_path: Path, dotenv: str, environment: dict[str, str], url: str | None, place: str
+) -> None:
+    if dotenv:
+        (tmp_path / ".prose").mkdir()
+        retired = "OPENPROSE_TELEMETRY=1\nUSER_ID=u\nSESSION_ID=s\n"
+        (tmp_path / ".prose" / ".env").write_text(f"{retired}OPENPROSE_POSTGRES_URL={dotenv}\n")
+    found = postgres_urls(tmp_path, ".prose", environment)
+    assert (found.url, found.place) == (url, place)
+    assert "postgresql" not in repr(found)
+
+
+# ---------------------------------------------------------------- what stands in the way
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("postgresql://me:geheim@127.0.0.1:1/runs", "connection refused"),
+        (
+            "postgresql://me:geh%eim@127.0.0.1:1/runs",
+            "its URL cannot be read; special characters in it are written as %XX",
+        ),
+        (
+            "postgresql://me:ge@heim@127.0.0.1:1/runs",
+            "its URL cannot be read; special characters in it are written as %XX",
+        ),
+        ("mysql://me:geheim@127.0.0.1/runs", "its URL does not begin with postgresql://"),
+        ("postgresql+psycopg://me:geheim@127.0.0.1:1/runs", "connection refused"),
+        ("SERVER/nowhere", 'database "nowhere" does not exist'),
+        ("nobody@SERVER/postgres", 'role "nobody" does not exist'),
+    ],
+)
+def test_7_1_why_it_does_not_answer(postgres_server: PostgresServer, url: str, reason: str) -> None:
+    user, _, database = url.rpartition("SERVER/")
+    if "SERVER" in url:
+        url = postgres_server.url(database, *filter(None, [user.rstrip("@")]))
+    with pytest.raises(DatabaseError) as caught:
+        PostgresDatabase(url).connect()
+    assert str(caught.value) == reason
+
+
+def test_a_password_is_in_no_message(postgres_server: PostgresServer) -> None:
+    database = PostgresDatabase("postgresql://geheim:geheim@127.0.0.1:1/runs")
+    assert database.place == "127.0.0.1:1/runs"
+    assert "geheim" not in repr(database) + database.location("x", None)
+    refused = postgres_server.url("geheim", "prose").replace("prose@", "prose:geheim@")
+    with pytest.raises(DatabaseError) as caught:
+        PostgresDatabase(refused).connect()
+    assert str(caught.value) == 'database "…" does not exist'
+
+
+def test_a_server_that_keeps_silent_is_given_up(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres, "_SILENT_SECONDS", 0.2)
+    connection = PostgresDatabase(postgres_url).open()
+    connection.execute("SET statement_timeout TO 0")
+    with pytest.raises(DatabaseError, match="the server does not answer") as caught:
+        connection.query("SELECT pg_sleep(60)")
+    assert caught.value.lost
+    connection.close()
+
+
+def test_gates_do_not_wait_one_after_the_other_for_a_server_that_is_away(tmp_path: Path) -> None:
+    tried, let_go = threading.Semaphore(0), threading.Event()
+
+    class Away(PostgresDatabase):
+        attempts = 0
+
+        def connect(self) -> Connection:
+            self.attempts += 1
+            tried.release()
+            let_go.wait()
+            raise DatabaseError("connection timeout expired", lost=True)
+
+    database = Away("postgresql://nowhere/x")
+    records = DatabaseRecords(database, tmp_path, RUN, SystemClock())
+    with ThreadPoolExecutor(3) as threads:
+        calls = [threads.submit(records.earlier) for _ in range(3)]
+        tried.acquire()
+        until(lambda: sum(call.running() for call in calls) == 3)
+        let_go.set()
+        assert all(isinstance(call.exception(), RecordsAway) for call in calls)
+    assert database.attempts == 1
+
+
+def test_a_user_who_may_only_read_keeps_no_run(postgres_url: str) -> None:
+    PostgresDatabase(postgres_url).test()
+    role(postgres_url, "reader")
+    execute(postgres_url, "GRANT USAGE ON SCHEMA openprose TO reader")
+    execute(postgres_url, "GRANT SELECT ON ALL TABLES IN SCHEMA openprose TO reader")
+    with pytest.raises(DatabaseError, match="permission denied for table run"):
+        PostgresDatabase(postgres_url.replace("prose@", "reader@")).test()
+
+
+def test_a_user_without_rights_is_told_so(postgres_server: PostgresServer, postgres_url: str) -> None:
+    role(postgres_url, "guest")
+    with pytest.raises(DatabaseError, match="permission denied for database test_") as caught:
+        PostgresDatabase(postgres_url.replace("prose@", "guest@")).connect()
+    assert not caught.value.lost
+
+
+@pytest.mark.parametrize(
+    ("version", "hint"), [("0", "that made it"), ("2", "update prose_kernel"), ("x", "that made it")]
+)
+def test_7_8_a_schema_of_another_version_is_refused(postgres_url: str, version: str, hint: str) -> None:
+    PostgresDatabase(postgres_url).connect().close()
+    execute(postgres_url, f"UPDATE openprose.x_meta SET value = '{version}' WHERE name = 'schema_version'")
+    with pytest.raises(
+        StateError, match=f"has schema version {version}; this version of prose_kernel uses 1"
+    ) as caught:
+        PostgresDatabase(postgres_url).connect()
+    assert hint in str(caught.value.hint)
+
+
+# ---------------------------------------------------------------- the tables
+
+
+def test_several_runs_may_be_the_first_at_once(postgres_url: str) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        for opened in threads.map(lambda _: PostgresDatabase(postgres_url).connect(), range(8)):
+            opened.close()
+    assert execute(postgres_url, "SELECT value FROM openprose.x_meta") == [("1",)]
+
+
+def test_7_8_identities_checks_and_cascades(postgres_url: str) -> None:
+    connection = PostgresDatabase(postgres_url).connect()
+    for run in ("r1", "r2"):
+        say = Statements(schema.POSTGRES, run)
+        connection.execute(*say.ensure_run())
+        for value in ("old", "new"):
+            row = ("x", None, "let", value, "let x = 1", "2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z", None, "{}")
+            connection.execute(say.upsert(schema.BINDINGS), say.row(schema.BINDINGS, *row))
+        connection.execute(
+            say.upsert(schema.GATES),
+            say.row(schema.GATES, "go", None, "Go?", '["user"]', "1h", "throw", "pending", *[None] * 5),
+        )
+        connection.execute(
+            say.insert(schema.GATE_AUDIT_LOG),
+            say.row(schema.GATE_AUDIT_LOG, "go", "created", "system", None, "2026-01-01T00:00:00Z", "{}"),
+        )
+    assert connection.query("SELECT run_id, value FROM openprose.bindings ORDER BY run_id") == [
+        ("r1", "new"),
+        ("r2", "new"),
+    ]
+    for wrong in (
+        "UPDATE openprose.gates SET status = 'maybe'",
+        "UPDATE openprose.bindings SET kind = 'var'",
+        "UPDATE openprose.run SET status = 'lost'",
+        "INSERT INTO openprose.execution (run_id, id, status) VALUES ('r1', 1, 'started')",
+        "INSERT INTO openprose.agents (name, scope) VALUES ('a', 'galaxy')",
+        "INSERT INTO openprose.gates (run_id, id, prompt) VALUES ('nobody', 'go', 'Go?')",
+        "INSERT INTO openprose.gates (run_id, id, prompt) VALUES ('r1', 'go', 'Go?')",
+    ):
+        with pytest.raises(DatabaseError):
+            connection.execute(wrong)
+    connection.execute("DELETE FROM openprose.run WHERE id = 'r1'")
+    for table in ("bindings", "gates", "gate_audit_log"):
+        assert connection.query(f"SELECT DISTINCT run_id FROM openprose.{table}") == [("r2",)]
+    connection.close()
+
+
+# ---------------------------------------------------------------- roles, and what a service does
+
+
+def role(url: str, name: str) -> None:
+    if not execute(url, f"SELECT 1 FROM pg_roles WHERE rolname = '{name}'"):
+        execute(url, f"CREATE ROLE {name} LOGIN")
+
+
+def documented(beginning: str) -> str:
+    """A block of SQL of docs/teams.md, by its first line."""
+    page = (Path(__file__).parents[2] / "docs" / "teams.md").read_text()
+    blocks: list[str] = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    (found,) = [block for block in blocks if block.startswith(f"-- {beginning}")]
+    return found
+
+
+@dataclass
+class Roles:
+    """The database of docs/teams.md, made as the page says."""
+
+    server: PostgresServer
+
+    def url(self, user: str) -> str:
+        return self.server.url("runs", user)
+
+    def refused(self, user: str, statement: str) -> bool:
+        try:
+            execute(self.url(user), statement)
+        except psycopg.errors.InsufficientPrivilege:
+            return True
+        return False
+
+
+@pytest.fixture(scope="module")
+def roles(postgres_server: PostgresServer) -> Roles:
+    made = documented("as a superuser, once")
+    for statement in re.findall(r"CREATE [^;]*;", made):
+        execute(postgres_server.url(), statement)
+    world = Roles(postgres_server)
+    PostgresDatabase(world.url("prose_run")).connect().close()
+    execute(world.url("prose_run"), documented("as prose_run in the database"))
+    return world
+
+
+@pytest.fixture
+def gate(roles: Roles, tmp_path: Path) -> DatabaseRecords:
+    execute(roles.url("prose_run"), "TRUNCATE openprose.run CASCADE")
+    records = DatabaseRecords(PostgresDatabase(roles.url("prose_run")), tmp_path, RUN, TestClock())
+    records.open(request(allow=("user", "lead")), outside=True)
+    records.rest()
+    return records
+
+
+def test_5_10_the_role_of_sessions_cannot_write_the_gate_tables(roles: Roles, gate: DatabaseRecords) -> None:
+    session = roles.url("prose_session")
+    assert execute(session, "SELECT id, status FROM openprose.gates") == [("release_ok", "pending")]
+    value = f"INSERT INTO openprose.bindings (run_id, name, kind, value) VALUES ('{RUN}', 'x', 'let', '1')"
+    assert not roles.refused("prose_session", value)
+    assert not roles.refused("prose_session", "UPDATE openprose.bindings SET value = '2'")
+    for statement in (
+        "UPDATE openprose.gates SET status = 'approved'",
+        "DELETE FROM openprose.gates",
+        f"INSERT INTO openprose.gates (run_id, id, prompt, status) VALUES ('{RUN}', 'b', 'x', 'approved')",
+        f"INSERT INTO openprose.gate_audit_log (run_id, gate_id, event_type) VALUES ('{RUN}', 'release_ok', 'approved')",
+        "UPDATE openprose.gate_audit_log SET principal = 'user'",
+        "UPDATE openprose.x_gates SET seen = 1",
+        "UPDATE openprose.run SET status = 'failed'",
+        "DROP TRIGGER x_notify_gate ON openprose.gates",
+        "TRUNCATE openprose.gates",
+        documented("approve one gate\n"),
+    ):
+        assert roles.refused("prose_session", statement), statement
+    assert execute(session, "SELECT status FROM openprose.gates") == [("pending",)]
+    assert [event.event_type for event in log(roles)] == ["created"]
+
+
+def test_the_role_of_deciders_decides_and_nothing_else(roles: Roles, gate: DatabaseRecords) -> None:
+    for statement in (
+        "UPDATE openprose.gates SET prompt = 'something else'",
+        "UPDATE openprose.gates SET timeout_at = now() + interval '1 year'",
+        "UPDATE openprose.gate_audit_log SET principal = 'user'",
+        "DELETE FROM openprose.gate_audit_log",
+        f"INSERT INTO openprose.bindings (run_id, name, kind, value) VALUES ('{RUN}', 'x', 'let', '1')",
+    ):
+        assert roles.refused("prose_decide", statement), statement
+    decide = roles.url("prose_decide")
+    waiting = execute(decide, documented("gates that wait"))
+    assert [row[:4] for row in waiting] == [(RUN, "release_ok", "Publish 1.2?", ["user", "lead"])]
+    assert execute(decide, documented("approve one gate\n")) == [("release_ok",)]
+    assert execute(decide, documented("approve one gate\n")) == []  # somebody else was first
+    assert gate.look(gate.earlier()[1][0].record, files=False) == GateDecision(
+        "approved", "lead", "read the notes", source="dashboard"
+    )
+    gate.rest()
+    assert [(event.event_type, event.principal) for event in log(roles)] == [
+        ("created", "system"),
+        ("approved", "lead"),
+    ]
+
+
+def test_the_role_of_deciders_is_enough_for_prose_gate(roles: Roles, gate: DatabaseRecords, tmp_path: Path) -> None:
+    postgres = PostgresDatabase(roles.url("prose_decide"))
+    execute(roles.url("prose_run"), "UPDATE openprose.x_gates SET host = 'another'")
+    (waiting,) = pending_gates(tmp_path, TestClock(), None, postgres)
+    assert (waiting.id, waiting.how) == ("release_ok", "in the database")
+    done = resolve_gate(tmp_path, "reject", "release_ok", clock=TestClock(), environment={}, postgres=postgres)
+    assert done.status == "rejected"
+    assert log(roles)[-1].metadata == {"source": "cli"}
+
+
+def test_old_runs_are_deleted_with_all_that_belongs_to_them(roles: Roles, gate: DatabaseRecords) -> None:
+    run = roles.url("prose_run")
+    execute(run, "UPDATE openprose.run SET status = 'completed', updated_at = now() - interval '91 days'")
+    execute(run, documented("runs that ended more than ninety"))
+    assert execute(run, "SELECT 1 FROM openprose.gates") == []
+
+
+def log(roles: Roles) -> list[AuditEvent]:
+    postgres = PostgresDatabase(roles.url("prose_run"))
+    return gate_log(Path("nowhere"), "release_ok", RUN, clock=TestClock(), postgres=postgres)
+
+
+def test_the_statement_for_sqlite(tmp_path: Path) -> None:
+    database = SqliteDatabase(tmp_path / "state.db", "state.db")
+    records = DatabaseRecords(database, tmp_path, RUN, SystemClock())
+    record = records.open(request(allow=("lead",)), outside=True)
+    with contextlib.closing(sqlite3.connect(tmp_path / "state.db")) as connection:
+        for _ in range(2):
+            connection.executescript(documented("approve one gate in SQLite"))
+        assert connection.execute("SELECT count(*) FROM gate_audit_log").fetchall() == [(2,)]
+    assert records.look(record, files=False) == GateDecision("approved", "lead", source="script")
+    records.rest()
