@@ -64,7 +64,13 @@ class LazyGroup(click.Group):
         if target is None:
             return None
         module, _, attribute = target.partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        try:
+            found = importlib.import_module(module)
+        except ModuleNotFoundError as missing:
+            if missing.name != module.rpartition(".")[0]:
+                raise
+            return None  # its room was taken out of this installation
+        command: click.Command = getattr(found, attribute)
         return command
 
     def resolve_command(

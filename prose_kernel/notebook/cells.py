@@ -433,7 +433,7 @@ class Cells:
         value: Value = None
         for piece in pieces:
             if piece.magic:
-                from prose_kernel.notebook.magics.run import run_line
+                from prose_kernel.notebook.magics.registry import run_line
 
                 view.settle()
                 await run_line(self, piece.text, output, view)
@@ -453,7 +453,7 @@ class Cells:
 
     async def _preview(self, pieces: list[Segment], output: Output, view: CellView) -> None:
         """Run the magic that a cell begins with on the program below it, which does not run."""
-        from prose_kernel.notebook.magics.run import run_line
+        from prose_kernel.notebook.magics.registry import run_line
 
         name, _, first = pieces[0].text.partition(" ")
         for piece in pieces[1:]:
@@ -465,7 +465,7 @@ class Cells:
 
     def _check_whole(self, pieces: list[Segment], language: Language) -> None:
         """Check all magics and programs of a cell before any of it runs."""
-        from prose_kernel.notebook.magics.run import find
+        from prose_kernel.notebook.magics.registry import find
 
         for piece in pieces:
             if piece.magic:
@@ -633,17 +633,13 @@ class Cells:
     def inspect(self, code: str, cursor: int, detail: int = 0) -> Display | None:
         """What is known about the word at a cursor position; None for nothing."""
         from prose_kernel.notebook import inspection
-        from prose_kernel.notebook.magics import run as magics
 
-        _ = magics  # their names are known from now on
         return inspection.inspect(self, code, cursor, detail)
 
     def help_page(self, word: str, language: Language | None = None) -> Display:
         """The page of a cell such as `plan?`. Raises `UsageError` when nothing is known about the word."""
         from prose_kernel.notebook import inspection
-        from prose_kernel.notebook.magics import run as magics
 
-        _ = magics
         found = inspection.describe(self, word, language or self.language)
         if found is None:
             raise UsageError(f"there is no help for {word}", hint="%help lists all magics, %bindings all names")

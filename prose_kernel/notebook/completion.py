@@ -86,10 +86,10 @@ def _path(cells: Cells, code: str, cursor: int, start: int, kind: str) -> Comple
 
 
 def _magic(cells: Cells, line: str, cursor: int, language: Language) -> Completions:
-    from prose_kernel.notebook.magics.run import MAGICS, cell_magics
+    from prose_kernel.notebook.magics.registry import all_magics, cell_magics
 
     if re.match(r"%%?[\w-]*\Z", line):
-        offers = [Offer(f"%{magic.name}", "magic", magic.summary) for magic in MAGICS.values()]
+        offers = [Offer(f"%{magic.name}", "magic", magic.summary) for magic in all_magics().values()]
         if line.startswith("%%"):
             offers = [Offer(usage.split()[0], "magic", summary) for usage, summary in cell_magics()]
         return _matching(offers, line, cursor - len(line), cursor)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from prose_kernel.language.half_typed import inside
 from prose_kernel.language.typed_answers import words_of
 from prose_kernel.notebook.magics import tables
-from prose_kernel.notebook.magics.registry import MAGICS
+from prose_kernel.notebook.magics.registry import all_magics
 from prose_kernel.notebook.scan import spoken
 from prose_kernel.run.languages import Language
 from prose_kernel.runtime.values import Reference
@@ -82,7 +82,7 @@ def _word(word: str, language: Language) -> Display | None:
 
 
 def _magic(word: str) -> Display | None:
-    found = MAGICS.get(word)
+    found = all_magics().get(word)
     if found is None:
         return None
     text = f"{found.usage}\n\n{found.summary}"

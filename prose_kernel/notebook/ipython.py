@@ -402,16 +402,16 @@ class Front:
         return self._run(language, opening, {})
 
     def _is_program(self, text: str, language: Language) -> bool:
-        from prose_kernel.notebook.magics.run import MAGICS
+        from prose_kernel.notebook.magics.registry import all_magics
 
-        if text in MAGICS:
+        if text in all_magics():
             return False  # though a word alone may be an expression
         try:
             compiled = self.cells.workspace.compile(text, language=language)
         except UsageError:
             return False  # a wrong setting, which is shown when the line runs
         word = text.split(None, 1)[0]
-        return compiled.ok or (word not in MAGICS and text != word)
+        return compiled.ok or (word not in all_magics() and text != word)
 
     def bind(self, name: str, value: object) -> None:
         """`prose[name] = value`. Raises `TypeError` where that cannot be."""

@@ -22,7 +22,7 @@ from prose_kernel.language.openprose import compile_source
 from prose_kernel.language.openprose.properties import ALLOWED
 from prose_kernel.language.source import Source
 from prose_kernel.models.providers import vendors
-from prose_kernel.notebook.magics.run import MAGICS
+from prose_kernel.notebook.magics.registry import all_magics
 from prose_kernel.run import languages, settings, settings_file
 from prose_kernel.run.workspace import Start, Workspace
 from prose_kernel.runtime.values import full_text
@@ -241,14 +241,14 @@ def test_settings_that_the_reference_names_exist(page: str) -> None:
 @pytest.mark.parametrize("page", REFERENCE)
 def test_magics_that_the_reference_names_exist(page: str) -> None:
     named = {name for span in inline(page) for name in re.findall(r"^%([a-z]\w*)", span)}
-    known = {*MAGICS, "prose", "pip", "load_ext", "unload_ext"}
+    known = {*all_magics(), "prose", "pip", "load_ext", "unload_ext"}
     assert sorted(named - known) == []
     assert named
 
 
 def test_every_magic_is_in_the_reference() -> None:
     named = {name for page in REFERENCE for span in inline(page) for name in re.findall(r"%([a-z]\w*)", span)}
-    assert sorted(MAGICS.keys() - named) == []
+    assert sorted(all_magics().keys() - named) == []
 
 
 @pytest.mark.parametrize("page", REFERENCE)
@@ -256,6 +256,6 @@ def test_options_of_prose_that_the_reference_names_exist(page: str) -> None:
     helped = COMMAND_LINE.read_text(encoding="utf-8")
     lines = [span for span in inline(page) if span.startswith(("prose ", "--"))]
     named = {option for span in lines for option in re.findall(r"--[a-z][a-z-]+", span)} - ANNOUNCED
-    usage = " ".join(magic.usage for magic in MAGICS.values())
+    usage = " ".join(magic.usage for magic in all_magics().values())
     others = {"--nbval-current-env", "--dist"}
     assert sorted(option for option in named - others if option not in helped and option not in usage) == []

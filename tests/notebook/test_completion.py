@@ -14,7 +14,7 @@ from prose_kernel.language.openprose import word_docs as keywords
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.notebook.completion import complete
 from prose_kernel.notebook.inspection import inspect
-from prose_kernel.notebook.magics.run import MAGICS
+from prose_kernel.notebook.magics.registry import all_magics
 
 
 class Nobody:
@@ -156,7 +156,7 @@ def test_every_word_has_documentation_with_an_example(cells: Cells, word: str) -
     assert "```prose" in found.data["text/markdown"]
 
 
-@pytest.mark.parametrize("name", sorted(MAGICS))
+@pytest.mark.parametrize("name", sorted(all_magics()))
 def test_every_magic_has_documentation(cells: Cells, name: str) -> None:
     found = inspect(cells, f"%{name} x", 1)
     assert found is not None

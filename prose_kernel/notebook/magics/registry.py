@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextvars
 import difflib
+import functools
+import importlib.util
 import os
 import shlex
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,8 +60,31 @@ class Magic:
     raw: bool = False
 
 
-MAGICS: dict[str, Magic] = {}
-"""Filled by the modules that define magics; `cells.magics` imports them all."""
+_MODULES = (
+    "prose_kernel.notebook.magics.data",
+    "prose_kernel.evaluation.magic",
+    "prose_kernel.notebook.magics.export",
+    "prose_kernel.notebook.magics.freshness",
+    "prose_kernel.notebook.magics.history",
+    "prose_kernel.notebook.magics.pictures",
+    "prose_kernel.notebook.magics.reports",
+    "prose_kernel.notebook.magics.sessions",
+    "prose_kernel.notebook.magics.tasks",
+    "prose_kernel.notebook.magics.teaching",
+    "prose_kernel.notebook.magics.run",
+)
+_defined: dict[str, Magic] = {}
+
+
+@functools.cache
+def all_magics() -> Mapping[str, Magic]:
+    """All magics by name. The modules that define them are imported with the first call; those of a room that was
+    taken out of the installation are left out."""
+    for module in _MODULES:
+        if importlib.util.find_spec(module.rpartition(".")[0]) is not None:
+            importlib.import_module(module)
+    return _defined
+
 
 in_cell: contextvars.ContextVar[bool] = contextvars.ContextVar("prose_kernel_in_cell", default=False)
 """True in whatever runs on behalf of a cell; an interrupt looks at it before it stops code that never awaits."""
@@ -71,8 +96,8 @@ def magic(usage: str, summary: str, *more: str, raw: bool = False) -> Callable[[
     def register(run: Run) -> Magic:
         name = usage.split()[0].removeprefix("%")
         for known in (name, *more):
-            MAGICS[known] = Magic(known, usage.replace(f"%{name}", f"%{known}", 1), summary, run, raw)
-        return MAGICS[name]
+            _defined[known] = Magic(known, usage.replace(f"%{name}", f"%{known}", 1), summary, run, raw)
+        return _defined[name]
 
     return register
 
@@ -150,7 +175,7 @@ def find(line: str, language: Language | None = None) -> Magic:
         if languages.of_magic(name.removeprefix("%")) is not None:
             hint = f"%{name} names the language of a whole cell: it stands at the very beginning of the cell"
         raise UsageError(f"there is no cell magic %{name}", hint=statement(hint, language))
-    found = MAGICS.get(name)
+    found = all_magics().get(name)
     if found is None:
         raise UsageError(f"there is no magic %{name}", hint=statement(_instead(name, line), language))
     return found
@@ -194,7 +219,7 @@ def _instead(name: str, line: str) -> str:
         return _INSTEAD[name]
     if (spoken := languages.of_magic(name)) is not None:
         return f"%%{name} on the first line makes the whole cell {spoken.title}"
-    near = difflib.get_close_matches(name, MAGICS, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, all_magics(), n=1, cutoff=0.5)
     return f"did you mean %{near[0]}?" if near else "%help lists all magics"
 
 

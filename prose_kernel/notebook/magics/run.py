@@ -14,28 +14,16 @@ import sys
 from typing import TYPE_CHECKING
 
 from prose_kernel.errors import ImportProgramError, UsageError
-from prose_kernel.evaluation import magic as evaluation_magics
 from prose_kernel.notebook import inspection
-from prose_kernel.notebook.magics import data as data_magics
-from prose_kernel.notebook.magics import export as export_magics
-from prose_kernel.notebook.magics import freshness as freshness_magics
-from prose_kernel.notebook.magics import history as history_magics
-from prose_kernel.notebook.magics import pictures as picture_magics
-from prose_kernel.notebook.magics import reports as report_magics
-from prose_kernel.notebook.magics import sessions as session_magics
 from prose_kernel.notebook.magics import tables
-from prose_kernel.notebook.magics import tasks as task_magics
-from prose_kernel.notebook.magics import teaching as teaching_magics
 from prose_kernel.notebook.magics.registry import (
-    MAGICS,
     Call,
+    all_magics,
     below,
     cell_magics,
-    find,
     magic,
     on_or_off,
     read_program,
-    run_line,
     taken,
     use,
 )
@@ -46,23 +34,6 @@ from prose_kernel.views.files import image_display
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
     from prose_kernel.programs.resolver import RemotePrograms
-
-__all__ = [
-    "MAGICS",
-    "cell_magics",
-    "data_magics",
-    "evaluation_magics",
-    "export_magics",
-    "find",
-    "freshness_magics",
-    "history_magics",
-    "picture_magics",
-    "report_magics",
-    "run_line",
-    "session_magics",
-    "task_magics",
-    "teaching_magics",
-]  # loading this module defines them all
 
 
 # ---------------------------------------------------------------- looking
@@ -108,7 +79,7 @@ async def state(call: Call) -> None:
 async def help_(call: Call) -> None:
     use(call, help_, 0, 1)
     if not call.words:
-        return call.show(tables.magics(MAGICS.values(), cell_magics()))
+        return call.show(tables.magics(all_magics().values(), cell_magics()))
     found = inspection.describe(call.cells, call.words[0], call.view.language)
     if found is None:
         near = difflib.get_close_matches(call.words[0].lstrip("%"), tables.helpful_words(call.view.language), n=1)

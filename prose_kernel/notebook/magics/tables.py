@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prose_kernel.errors import UsageError
-from prose_kernel.notebook.magics.registry import MAGICS, Magic
+from prose_kernel.notebook.magics.registry import Magic, all_magics
 from prose_kernel.run.languages import Language
 from prose_kernel.runtime.values import ExecText, Reference
 from prose_kernel.views import cards
@@ -178,4 +178,4 @@ def _magic_lines(usage: str, summary: str) -> list[str]:
 def helpful_words(language: Language) -> list[str]:
     """Every word that `%help WORD` knows without a run."""
     words = language.words()
-    return sorted({*words.keywords, *words.properties, *MAGICS})
+    return sorted({*words.keywords, *words.properties, *all_magics()})
