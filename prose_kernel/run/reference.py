@@ -16,7 +16,7 @@ from prose_kernel.errors import UsageError
 DEFAULT = "openprose"
 """The page that a code or a section number alone means, unless a caller prefers the page of another language."""
 
-_PACKAGE = Path(__file__).parent
+_PACKAGE = Path(__file__).parents[1]
 _HEADING = re.compile(r"(#{2,6}) (?:([EWR]\d{3}): |(\d+(?:\.\d+)*)\.? )(.+)")
 _KEY = re.compile(r"[EWR]\d+|\d+(?:\.\d+)*\.?", re.IGNORECASE)
 _MEANING = re.compile(r"[3-6]\.\d+$")

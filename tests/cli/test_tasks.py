@@ -13,7 +13,7 @@ import pytest
 
 from prose_kernel.cli.main import main
 
-KERNEL = Path(__file__).parents[1] / "commands" / "tasks" / "kernel.py"
+KERNEL = Path(__file__).parents[1] / "processes" / "tasks" / "kernel.py"
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from prose_kernel.runtime.session_options import (
     ModelServer,
 )
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def load(directory: Path, text: str = "", environment: dict[str, str] | None = None, **arguments: object) -> Settings:
