@@ -17,6 +17,7 @@ Commands
   prose explain CODE          what an error code (E004, vvm E040) or a section (3.7) of the reference means
   prose examples [NAME]       bundled examples: list them, or print one
   prose programs              programs from elsewhere that were agreed to; prose install TARGET adds one
+  prose trust [FILE]          agree to code or settings that a session's program has created
   prose install, prose doctor the Jupyter kernel: register it, find out why it does not start
   prose lsp                   serve an editor: findings, completion, names (docs/editors.md)
   prose update                bring an old .prose directory up to date
