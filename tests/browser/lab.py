@@ -248,6 +248,12 @@ CLEAR = """() => {
   shell.collapseRight();
   commands.execute('apputils:dismiss-all-notifications').catch(() => null);
 }"""
+# Whether this widget is the only one of the layout that JupyterLab restores when the page is loaded.
+SAVED_LAYOUT = """async widget => {
+  const {data} = await window.jupyterapp.serviceManager.workspaces.fetch('default');
+  const {main} = data['layout-restorer:data'] || {};
+  return String(main && main.dock && main.dock.widgets) === widget;
+}"""
 OPEN = "path => window.jupyterapp.commands.execute('docmanager:open', {path}).then(() => null)"
 
 
@@ -305,6 +311,14 @@ class Lab:
     def spoil(self) -> None:
         """The next notebook is opened in a page that is loaded anew."""
         self._loaded = False
+
+    def reload(self, notebook: Notebook) -> None:
+        """Load the page again, once JupyterLab has saved that only this notebook is open: before, it would restore the
+        one of an earlier test above it. The next notebook gets a page of its own, because JupyterLab may open this one
+        again some time after the page was loaded."""
+        self.page.wait_for_function(SAVED_LAYOUT, arg=f"notebook:{notebook.path.name}", polling=100)
+        self.page.reload()
+        self.spoil()
 
     def clear(self) -> None:
         """Close what is open, then end its kernels (JupyterLab is not to be surprised by their end), then its settings."""
