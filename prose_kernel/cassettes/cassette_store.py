@@ -170,9 +170,9 @@ class CassetteStore:
         self.took_part(at)
 
     def unused(self) -> Iterable[Entry]:
-        """Records that would answer something and have not, in the cassettes that this run has used."""
+        """Records that would decide something and have not, in the cassettes that this run has used."""
         for entry in self.entries():
-            counts = entry.record.t in records.ANSWERS and not entry.replaced
+            counts = entry.record.t in records.DECIDES and not entry.replaced
             if counts and not entry.used and entry.file in self._touched:
                 yield entry
 

@@ -102,7 +102,7 @@ class Identity:
     ) -> Req:
         """A question to the judge: its text and schema, and the bindings that it is sent."""
         same = self.redaction.identity
-        sent = material(request) if kind in ("decide", "choose") else Material({}, {})
+        sent = material(request) if kind in ("decide", "choose", "phrase") else Material({}, {})
         return _without_empty(
             {
                 "kind": kind,

@@ -11,7 +11,7 @@ from prose_kernel.cassettes.library import Cassettes
 from prose_kernel.errors import Undecided
 from prose_kernel.runtime import asides, budgets
 from prose_kernel.runtime.content import quoted
-from prose_kernel.runtime.ports import Finding, Judge, JudgeRequest, Pick, Usage, Verdict
+from prose_kernel.runtime.ports import Finding, Judge, JudgeRequest, Phrases, Pick, Usage, Verdict
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.text import one_line
 
@@ -30,6 +30,7 @@ class RecordedJudge:
     def __init__(self, inner: Judge, cassettes: Cassettes, *, asker: Asker) -> None:
         self._inner = inner
         self._cassettes = cassettes
+        self._recorded = _Recorded(cassettes, asker)
         self._asker = asker
 
     async def decide(self, request: JudgeRequest) -> Verdict:
@@ -40,7 +41,7 @@ class RecordedJudge:
         def kept(verdict: Verdict) -> dict[str, object]:
             return {"answer": verdict.answer, "no_progress": verdict.no_progress}
 
-        return await self._judge(
+        return await self._recorded.answer(
             _Question("decide", request, f"the condition {quoted(request)}"),
             lambda: self._inner.decide(self._unrecorded(request)),
             kept,
@@ -63,7 +64,7 @@ class RecordedJudge:
         def again(said: Judgement, by: str, details: dict[str, object]) -> Pick:
             return Pick(str(said.answer), by, said.reason, details)
 
-        return await self._judge(
+        return await self._recorded.answer(
             _Question("choose", request, f"the choice {quoted(request)}", options=labels),
             lambda: self._inner.choose(request, labels),
             lambda pick: {"answer": pick.label},
@@ -72,20 +73,42 @@ class RecordedJudge:
 
     async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
         question = _Question("extract", request, f"what `{one_line(path)}` is in a text", value=value, path=path)
-        return await self._judge(question, lambda: self._inner.extract(request, value, path), _kept, _finding)
+        return await self._recorded.answer(question, lambda: self._inner.extract(request, value, path), _kept, _finding)
 
     async def items(self, request: JudgeRequest, value: str) -> Finding:
         question = _Question("items", request, "which items a text holds", value=value)
-        return await self._judge(question, lambda: self._inner.items(request, value), _kept, _finding)
+        return await self._recorded.answer(question, lambda: self._inner.items(request, value), _kept, _finding)
 
-    async def _judge(
+
+class RecordedPhrases:
+    """The `Phrases` port over another one. A record changes what a person reads and nothing else: it takes part in no
+    race, and a replay does without it."""
+
+    def __init__(self, inner: Phrases, cassettes: Cassettes, *, asker: Asker) -> None:
+        self._inner = inner
+        self._recorded = _Recorded(cassettes, asker)
+
+    async def phrase(self, request: JudgeRequest) -> Finding:
+        """Raises `Undecided` where nothing is recorded and no model may be asked."""
+        question = _Question("phrase", request, f"the words of {quoted(request)}")
+        return await self._recorded.answer(question, lambda: self._inner.phrase(request), _kept, _finding)
+
+
+class _Recorded:
+    """Answers from the recordings, and what is recorded when there is none."""
+
+    def __init__(self, cassettes: Cassettes, asker: Asker) -> None:
+        self._cassettes = cassettes
+        self._asker = asker
+
+    async def answer(
         self,
         question: _Question,
         ask: Callable[[], Awaitable[T]],
         kept: Callable[[T], dict[str, object]],
         again: Callable[[Judgement, str, dict[str, object]], T],
     ) -> T:
-        """The recorded judgement, else that of the inner judge, which is then recorded. Raises `Undecided`."""
+        """The recorded answer, else the one that `ask` gives, which is then recorded. Raises `Undecided`."""
         mode = self._cassettes.mode(self._asker)
         if mode == "off":
             return await ask()
@@ -102,7 +125,8 @@ class RecordedJudge:
                 take, how, entry = found
                 said, meta = _read(entry)
                 shelf.use(take, how, request.at, entry)
-                _note(entry.record.key, entry.record.at)
+                if question.decides:
+                    _note(entry.record.key, entry.record.at)
                 if mode == "replay":
                     budgets.recorded(usage_of(entry.record))
                 return again(said, meta.origin, _details(meta, entry.file))
@@ -117,11 +141,13 @@ class RecordedJudge:
             told = answer.details.get("usage")
             usage = usage_facts(Usage(**told)) if isinstance(told, dict) else {}
             meta = shelf.meta(origin=answer.by, resolved=str(model) if model else "", usage=usage, ms=max(0, spent))
-            _note(key, shelf.place(key, request.at))
-            await shelf.add("judge", request.at, req, out, meta)
+            if question.decides:
+                _note(key, shelf.place(key, request.at))
+            await shelf.add("judge" if question.decides else "phrase", request.at, req, out, meta)
             return answer
         finally:
-            shelf.took_part(request.at)
+            if question.decides:
+                shelf.took_part(request.at)
             for warning in self._cassettes.take_warnings():
                 self._asker.show(f"Warning: {warning}")
 
@@ -147,6 +173,11 @@ class _Question:
         self.options = options
         self.value = value
         self.path = path
+
+    @property
+    def decides(self) -> bool:
+        """Whether the answer is one to the program."""
+        return self.kind != "phrase"
 
 
 def _kept(finding: Finding) -> dict[str, object]:

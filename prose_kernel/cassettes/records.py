@@ -21,9 +21,11 @@ from prose_kernel.runtime.ports import Usage
 VERSION: Final = 1
 PREFIX: Final = "k1:"
 _CONFLICT: Final = re.compile(rb"(?:<{7}|>{7}|\|{7})(?: |\Z)|={7}\s*\Z")
-TYPES: Final = ("head", "session", "judge", "ask", "race", "error")
-ANSWERS: Final = ("session", "error", "judge", "race")
-"""The types that answer something on replay, and therefore have a key."""
+TYPES: Final = ("head", "session", "judge", "ask", "race", "error", "phrase")
+DECIDES: Final = ("session", "error", "judge", "race")
+"""The types that a replay needs."""
+ANSWERS: Final = (*DECIDES, "phrase")
+"""The types that answer something on replay, and therefore have a key. `phrase`: how an input was put into words."""
 
 T = TypeVar("T", bound=msgspec.Struct)
 _EMPTY: Final = msgspec.Raw(b"{}")
@@ -95,7 +97,7 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Judgement(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`out` of a judgement: what was decided, picked or found, and why."""
+    """`out` of a judgement: what was decided, picked, found or phrased, and why."""
 
     answer: Any = None
     reason: str = ""
@@ -145,6 +147,7 @@ _OUT: Final[Mapping[str, type[msgspec.Struct]]] = {
     "session": Answer,
     "error": Failure,
     "judge": Judgement,
+    "phrase": Judgement,
     "race": Order,
 }
 

@@ -43,7 +43,10 @@ def cassette() -> None:
 @_files
 @click.option("--at", "at", metavar="PATH", help="Only what is at or below this execution path.")
 @click.option(
-    "--type", "kind", type=click.Choice(["session", "error", "judge", "race", "ask"]), help="Only records of a type."
+    "--type",
+    "kind",
+    type=click.Choice(["session", "error", "judge", "race", "ask", "phrase"]),
+    help="Only records of a type.",
 )
 @click.option("--grep", metavar="TEXT", help="Only records that hold this text.")
 @click.option("--full", is_flag=True, help="Print whole records, as Markdown.")
@@ -192,7 +195,7 @@ def _prune(path: Path, kept: frozenset[bytes], dry_run: bool) -> None:
     from prose_kernel.cassettes.tidying import without
 
     def unwanted(entry: Entry) -> bool:
-        return entry.record.t in records.ANSWERS and entry.raw not in kept
+        return entry.record.t in records.DECIDES and entry.raw not in kept
 
     _, gone = without(_bytes(path), unwanted)
     if not dry_run and gone:

@@ -71,6 +71,10 @@ def answer(record: Mapping[str, Any]) -> str:
             text = {"true": "yes", "false": "no", "null": "uncertain"}.get(text, text)
             text += " (no progress)" if out.get("no_progress") else ""
             return f"{text}: {out['reason']}" if out.get("reason") else text
+        case "phrase":
+            said = _mapping(out.get("answer"))
+            options = " | ".join(map(str, said.get("options") or ()))
+            return f"{said.get('question', '')} ({options})" if options else str(said.get("question", ""))
         case _:
             return str(out.get("answer", ""))
 

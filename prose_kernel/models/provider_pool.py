@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from prose_kernel.access.policy import PermissionDesk, Policy
 from prose_kernel.errors import NoProvider, PermissionDenied
 from prose_kernel.models.providers.choice import Choice
-from prose_kernel.runtime.ports import Clock, Judge, SessionProgress, SessionRequest, SessionResult, Sessions
+from prose_kernel.runtime.ports import Clock, LiveJudge, SessionProgress, SessionRequest, SessionResult, Sessions
 from prose_kernel.runtime.services import Guard, Terminals
 from prose_kernel.runtime.session_options import SessionOptions, Surroundings
 
@@ -112,7 +112,7 @@ class LiveProviders:
             servers = self._model_servers()
             await servers.prepare(servers.chain(choice.name, None, choice.model)[0])
 
-    def judge(self, choice: Choice, model: str | None) -> Judge:
+    def judge(self, choice: Choice, model: str | None) -> LiveJudge:
         """Return the judge for `choice`; `model` overrides its model."""
         self._check(choice)
         if choice.kind == "agent":

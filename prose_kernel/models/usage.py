@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Final, Protocol, cast, runtime_checkable
 
 from msgspec import structs
 
+from prose_kernel.errors import Undecided
 from prose_kernel.runtime import asides, budgets, tracing
 from prose_kernel.runtime.ports import (
     Finding,
     Judge,
     JudgeRequest,
+    Phrases,
     Pick,
     SessionProgress,
     SessionRequest,
@@ -226,6 +229,20 @@ class CountedJudge:
         return found
 
 
+class CountedPhrases:
+    """The `Phrases` port around another one."""
+
+    def __init__(self, inner: Phrases, usage: UsageTotals) -> None:
+        self._inner = inner
+        self._usage = usage
+
+    async def phrase(self, request: JudgeRequest) -> Finding:
+        with self._usage.listening(request.at):
+            found = await self._inner.phrase(request)
+        self._usage.judgement(found)
+        return found
+
+
 @runtime_checkable
 class Ahead(Protocol):
     """A judge that may have answered before it is asked."""
@@ -259,3 +276,25 @@ class LimitedJudge:
     async def items(self, request: JudgeRequest, value: str) -> Finding:
         async with budgets.limited(session=False):
             return await self._inner.items(request, value)
+
+
+PATIENCE: Final = 20.0
+"""Seconds that a person waits for the words of a question before its text is shown."""
+
+
+class LimitedPhrases:
+    """The `Phrases` port over the model or agent that `live` gives, asked as far as the budgets and patience allow.
+
+    `live` is called for each question; None: there is none.
+    """
+
+    def __init__(self, live: Callable[[], Phrases | None]) -> None:
+        self._live = live
+
+    async def phrase(self, request: JudgeRequest) -> Finding:
+        live = self._live()
+        if live is None or budgets.is_spent():
+            raise Undecided("no model puts the question into words")
+        with budgets.not_for_the_person():
+            async with asyncio.timeout(PATIENCE), budgets.limited(session=False):
+                return await live.phrase(request)

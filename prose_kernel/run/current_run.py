@@ -21,7 +21,7 @@ from prose_kernel.runtime.asker import PersonUser
 from prose_kernel.runtime.budgets import RUN, Budget
 from prose_kernel.runtime.events import Listener
 from prose_kernel.runtime.journal_records import Asked, Head, Text
-from prose_kernel.runtime.ports import Clock, Commands, Ports
+from prose_kernel.runtime.ports import Clock, Commands, Phrases, Ports
 
 if TYPE_CHECKING:
     from prose_kernel.cassettes.library import SharedCassettes
@@ -223,7 +223,7 @@ class CurrentRun:
             commands=self.commands,
             sessions=DeferredSessions(services),
             judge=DeferredJudge(services),
-            user=PersonUser(around.asker),
+            user=PersonUser(around.asker, self._phrases),
             gates=self.gates,
             store=kept.store if kept is not None else MemoryStore(cwd=around.start.cwd),
             clock=around.clock,
@@ -246,6 +246,11 @@ class CurrentRun:
         )
         language.configure(machine, around.settings)
         return machine
+
+    def _phrases(self) -> Phrases | None:
+        """Whoever puts questions into words; nothing is loaded where no provider was chosen."""
+        settings = self.around.settings
+        return self.services.phrases if settings.judge_phrase and settings.chooses_who_answers else None
 
     # ------------------------------------------------------------ what it consists of
 

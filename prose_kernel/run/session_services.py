@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from prose_kernel.access.policy import Note, PermissionDesk, unnoted
 from prose_kernel.cassettes.library import Cassettes, SharedCassettes
-from prose_kernel.cassettes.recorded_decisions import RecordedJudge, RecordedRaces
+from prose_kernel.cassettes.recorded_decisions import RecordedJudge, RecordedPhrases, RecordedRaces
 from prose_kernel.cassettes.recorded_sessions import RecordedSessions
 from prose_kernel.errors import ProviderError, UsageError
 from prose_kernel.judging.chain import Asked, JudgeChain, UnrecordedIsNobody
@@ -26,12 +26,19 @@ from prose_kernel.models.provider_pool import LiveProviders, LiveSessions, MoreT
 from prose_kernel.models.providers import vendors
 from prose_kernel.models.providers.choice import AGENT, Choice, choice_of, judge_choice, judge_model
 from prose_kernel.models.providers.unconfigured import Announced, Detected, detect
-from prose_kernel.models.usage import CountedJudge, CountedSessions, LimitedJudge, UsageTotals
+from prose_kernel.models.usage import (
+    CountedJudge,
+    CountedPhrases,
+    CountedSessions,
+    LimitedJudge,
+    LimitedPhrases,
+    UsageTotals,
+)
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.asker import PersonUser, SerialAsker, serial
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.journal_codec import Request
-from prose_kernel.runtime.ports import Clock, Commands, Judge, Races, SessionRequest, Sessions, User
+from prose_kernel.runtime.ports import Clock, Commands, Judge, Phrases, Races, SessionRequest, Sessions, User
 from prose_kernel.runtime.services import Asker, Guard, Terminals
 from prose_kernel.runtime.session_options import SessionOptions, Surroundings
 
@@ -68,6 +75,7 @@ class SessionServices:
     digests: DigestMemories = field(repr=False)
     commands: Commands | None = None
     races: Races | None = None
+    phrases: Phrases | None = None
     detected: Detected | None = None
 
     def describe(self, request: SessionRequest) -> Description:
@@ -270,7 +278,7 @@ class _Connecting:
         services = SessionServices(
             sessions=CountedSessions(self._sessions(lambda request: services.describe(request)), usage),
             judge=CountedJudge(self._judge(), usage),
-            user=PersonUser(self.person),
+            user=PersonUser(self.person, lambda: services.phrases),
             asker=self.person,
             cassettes=self.cassettes,
             usage=usage,
@@ -284,6 +292,7 @@ class _Connecting:
             ),
             commands=commands,
             races=RecordedRaces(self.cassettes, asker=self.person) if self._recording else None,
+            phrases=CountedPhrases(self._phrases(), usage) if self._may_phrase else None,
             detected=self.detected,
         )
         notes.cassettes = self.cassettes if self._recording else None
@@ -418,3 +427,18 @@ class _Connecting:
         if choice is None:
             return None
         return LimitedJudge(self.live.judge(choice, judge_model(choice, self.options)))
+
+    # ------------------------------------------------------------ the words of questions
+
+    @property
+    def _may_phrase(self) -> bool:
+        judge = self.options.judge
+        return judge.phrase and judge.rules != "only" and self.choice.kind != "dry-run"
+
+    def _phrases(self) -> Phrases:
+        limited = LimitedPhrases(self._live_phrases)
+        return RecordedPhrases(limited, self.cassettes, asker=self.person) if self._recording else limited
+
+    def _live_phrases(self) -> Phrases | None:
+        """Return the judge that was chosen: no vendor is used for words only because its key was found."""
+        return self.live.judge(self.judges, judge_model(self.judges, self.options)) if self.judges.live else None

@@ -95,6 +95,8 @@ class Settings:
     - `judge_rules`: whether rules decide conditions before the judge (`first`), without it (`only`) or never (`off`).
     - `judge_batch`: which conditions about the same values a model is asked in one request: those that are asked in any
       case (`sure`), also those that may be (`ahead`: an `elif`), or never two (`off`).
+    - `judge_phrase`: whether the judge puts the text of an `input` with `**...**` into plain words for the person, with
+      buttons for its options; needs a model or an agent as judge.
     - `budget`: what the sessions and judgements of a run may consume: `2 usd, 200k tokens, 30 min, 100 sessions`, or
       some of it; None or `off` means no limit.
     - `unpriced`: whether a budget of money refuses a model without a known price (`refuse`), or does not count what it
@@ -190,6 +192,7 @@ class Settings:
     judge_model: str | None = None
     judge_rules: RulesMode = "first"
     judge_batch: BatchMode = "sure"
+    judge_phrase: bool = True
     budget: str | None = None
     unpriced: Unpriced = "refuse"
     cassette: str | None = None
@@ -295,6 +298,7 @@ class Settings:
                 self.judge_model,
                 self.vvm_rules,
                 self.judge_batch,
+                self.judge_phrase,
             ),
             cassette=CassetteOptions(
                 self.cassette,

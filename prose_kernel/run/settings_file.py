@@ -4,7 +4,7 @@
 
     provider = "anthropic"                     # any setting with a single value
     [gates]                                    # mode, resume; or gates = "wait"
-    [judge]                                    # rules, provider, model
+    [judge]                                    # rules, provider, model, batch, phrase
     [budget]                                   # run: what a run may consume
     [cassette]                                 # name, mode, repeats, redact, private, realtime, stale
     [tools]                                    # default: what sessions of models get
@@ -47,7 +47,13 @@ NAME = "prose.toml"
 # The tables whose keys are settings of their own: table, key, field of `Settings`.
 TABLES: Mapping[str, Mapping[str, str]] = {
     "gates": {"mode": "gates", "resume": "gates_resume"},
-    "judge": {"rules": "judge_rules", "provider": "judge", "model": "judge_model", "batch": "judge_batch"},
+    "judge": {
+        "rules": "judge_rules",
+        "provider": "judge",
+        "model": "judge_model",
+        "batch": "judge_batch",
+        "phrase": "judge_phrase",
+    },
     "budget": {"run": "budget", "unpriced": "unpriced"},
     "cassette": {
         "name": "cassette",

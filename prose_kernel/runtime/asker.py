@@ -8,17 +8,23 @@ take turns, in the order they came. `SerialAsker` owns the turn; whatever asks m
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextvars import ContextVar
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from prose_kernel.errors import NobodyToAsk
+from prose_kernel.errors import NobodyToAsk, ProseError
 from prose_kernel.runtime import forms
 from prose_kernel.runtime.forms import Button, Field, Form
-from prose_kernel.runtime.ports import Question
+from prose_kernel.runtime.ports import Phrases, Question
+from prose_kernel.runtime.text import one_line
 
 if TYPE_CHECKING:
     from prose_kernel.runtime.services import Asker
+
+_LONGEST_QUESTION: Final = 500
+_LONGEST_OPTION: Final = 60
+_MOST_OPTIONS: Final = 10
 
 _held: ContextVar[tuple[Turn, ...]] = ContextVar("prose_kernel_turns", default=())
 
@@ -97,24 +103,62 @@ def serial(asker: Asker) -> SerialAsker:
 class PersonUser:
     """The `User` port: inputs answered by the person at the front end (openprose.md 6.3).
 
-    The prompt is shown exactly as written; an empty answer is a legal value.
+    The prompt is shown exactly as written, a marker's in the words of `phrases` if there is such a port; an empty
+    answer is a legal value.
     """
 
-    def __init__(self, asker: Asker) -> None:
+    def __init__(self, asker: Asker, phrases: Callable[[], Phrases | None] = lambda: None) -> None:
         self._asker = serial(asker)
+        self._phrases = phrases
 
     async def ask(self, question: Question) -> str:
         """The answer as typed. Raises `NobodyToAsk` when nobody is here or the input has ended."""
         if not self._asker.available:
             raise NobodyToAsk("nobody is here to ask")
         try:
-            return await forms.ask(self._asker, question.prompt or f"{question.name}: ", _form(question))
+            async with self._asker.turn():  # before the words are there: questions keep their order
+                return await forms.ask(self._asker, *_shown(question, await self._phrased(question)))
         except EOFError:
             raise NobodyToAsk("the person's input has ended") from None
         except NobodyToAsk:
             raise NobodyToAsk("nobody is here to ask") from None
 
+    async def _phrased(self, question: Question) -> Phrased | None:
+        if question.phrase is None or (phrases := self._phrases()) is None:
+            return None
+        try:
+            return _read((await phrases.phrase(question.phrase)).value)
+        except (ProseError, TimeoutError):
+            return None
 
-def _form(question: Question) -> Form:
-    field = Field(question.name)
-    return Form("input", f"input {question.name}", (Button("Submit", "", "", main=True),), field, question.prompt)
+
+class Phrased(NamedTuple):
+    """A question in plain words, and the answers to choose from: none, or two and more."""
+
+    text: str
+    options: tuple[str, ...]
+
+
+def _read(said: object) -> Phrased | None:
+    """What a model said, as it may be shown; None for what is no question."""
+    found = said if isinstance(said, dict) else {}
+    text, options = found.get("question"), found.get("options")
+    if not isinstance(text, str) or not text.strip():
+        return None
+    texts = [one for one in options if isinstance(one, str)] if isinstance(options, list) else []
+    listed = [one_line(one, _LONGEST_OPTION) for one in texts]
+    known = tuple(dict.fromkeys(filter(None, listed)))
+    return Phrased(one_line(text, _LONGEST_QUESTION), known if 2 <= len(known) <= _MOST_OPTIONS else ())
+
+
+def _shown(question: Question, phrased: Phrased | None) -> tuple[str, Form]:
+    """The question on a line and as a form. Text of several lines stays above its question: it may hold what the person
+    has to read."""
+    text, prompt = question.prompt, question.prompt or f"{question.name}: "
+    options: tuple[str, ...] = ()
+    if phrased is not None:
+        above = f"{text.strip()}\n\n" if "\n" in text.strip() else ""
+        text, options = above + phrased.text, phrased.options
+        prompt = f"{text} ({' / '.join(options)})" if options else text
+    buttons = (*(Button(option, option) for option in options), Button("Submit", "", "", main=True))
+    return prompt, Form("input", f"input {question.name}", buttons, Field(question.name), text)

@@ -385,6 +385,22 @@ def current() -> Request | None:
     return _request.get()
 
 
+def is_spent() -> bool:
+    """Whether a budget of the request that is asked is spent, so that it would be refused."""
+    request = _request.get()
+    return request is not None and any(budget.share >= 1 for budget in request.budgets)
+
+
+@contextmanager
+def not_for_the_person() -> Iterator[None]:
+    """While a question to the person waits for something else: time passes for its budgets."""
+    request = _request.get()
+    with ExitStack() as times:
+        for budget in request.budgets if request is not None else ():
+            times.enter_context(budget.asks(person=False))
+        yield
+
+
 @asynccontextmanager
 async def limited(*, session: bool) -> AsyncIterator[None]:
     """Ask the outside inside the block, as far as the budgets allow: it is refused, or ended, with `BudgetSpent`.

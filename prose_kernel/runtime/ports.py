@@ -558,6 +558,19 @@ class Judge(Protocol):
     async def items(self, request: JudgeRequest, value: str) -> Finding: ...
 
 
+class Phrases(Protocol):
+    """Puts the text of an `input` with a marker into plain words for the person (A49)."""
+
+    async def phrase(self, request: JudgeRequest) -> Finding:
+        """A `question` and its `options`, which may be none. Raises `ProseError` or `TimeoutError`; the text is shown
+        as written then."""
+        ...
+
+
+class LiveJudge(Judge, Phrases, Protocol):
+    """A model or an agent."""
+
+
 # ---------------------------------------------------------------- races
 
 
@@ -581,11 +594,13 @@ class Races(Protocol):
 
 
 class Question(Struct, frozen=True):
-    """An `input` (openprose.md 6.3): the name it binds and the text to show as written."""
+    """An `input` (openprose.md 6.3): the name it binds and the text to show as written. With `phrase` a model may put
+    it into words first; that is no part of what is asked, so journals do not know it."""
 
     name: str
     prompt: str
     at: str = ""
+    phrase: JudgeRequest | None = None
 
 
 class User(Protocol):

@@ -178,13 +178,15 @@ class JudgeOptions:
     """Conditions (sessions.md 3.2): `rules` decide first, alone or not at all; `provider` is the live judge (None: the
     provider of sessions, when it is a model or an agent; `off`: none), `model` its alias or model id. With `criteria`
     the rules decide criteria of VVM too. `batch` says which conditions about the same values a model gets in one
-    request: those that are certainly asked (`sure`), also those that may be (`ahead`), or none (`off`)."""
+    request: those that are certainly asked (`sure`), also those that may be (`ahead`), or none (`off`). With `phrase`
+    the live judge puts inputs with a marker into words."""
 
     rules: RulesMode = "first"
     provider: str | None = None
     model: str | None = None
     criteria: bool = False
     batch: BatchMode = "sure"
+    phrase: bool = True
 
 
 @dataclass(frozen=True, slots=True)

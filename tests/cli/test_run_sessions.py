@@ -196,6 +196,21 @@ def test_a_key_is_not_used_in_ci_although_there_is_a_terminal(here: Path, stub: 
     assert stub.stats.requests == 0
 
 
+def test_a49_a_terminal_shows_the_words_of_a_model_and_takes_any_text(here: Path, stub: StubServer) -> None:
+    model = stub.script("words", json.dumps({"question": "Where shall it go?", "options": ["staging", "production"]}))
+    (here / "p.prose").write_text("input where: **the environment to deploy to**\noutput said = where\n")
+    command = [*CLI[1:], "run", "p.prose", "--provider", f"stub:{model}"]
+    child = pexpect.spawn(CLI[0], command, cwd=str(here), encoding="utf-8", timeout=30)
+    child.expect_exact("Where shall it go? (staging / production) ")
+    child.sendline("my laptop")
+    child.expect_exact("said: my laptop")
+    child.expect(pexpect.EOF)
+    child.wait()
+    assert (child.exitstatus, stub.stats.requests) == (0, 1)
+    assert forked.prose(*command[-4:], "--input", "where=x", cwd=here).returncode == 0
+    assert stub.stats.requests == 1
+
+
 def test_an_authored_answer_says_so(prose: Prose, recorded: Path) -> None:
     recorded.write_text(recorded.read_text().replace('"origin":"model"', '"origin":"authored"'))
     assert "replayed, example text written by hand" in prose("run", "p.prose").stderr

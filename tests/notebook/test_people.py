@@ -3,6 +3,7 @@ was loaded anew, an interrupt, a deadline (A8, A9)."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.kernelspec import KernelSpec
 from notebook.kernels import TIMEOUT, Client, Message, Ran, kernel, specification
+from stubs.model_server import StubServer
 
 from prose_kernel.notebook.stdin import described
 from prose_kernel.runtime.forms import Button, Field, Form
@@ -313,3 +315,50 @@ def test_who_decided_is_recorded_as_without_a_form(client: Client, tmp_path: Pat
     newest = max((client.directory / ".prose" / "runs").iterdir(), key=lambda run: run.stat().st_mtime_ns)
     kept = "".join(path.read_text() for path in sorted((newest / "gates").glob("*")) if path.is_file())
     assert '"approved"' in kept and '"user"' in kept and "fine" in kept and '"cell"' in kept
+
+
+# ---------------------------------------------------------------- an input in the words of a model (A49)
+
+
+@pytest.fixture(scope="module")
+def words() -> Iterator[StubServer]:
+    with StubServer() as stub:
+        stub.script("words", json.dumps({"question": "Where shall it go?", "options": ["staging", "production"]}))
+        yield stub
+
+
+@pytest.fixture(scope="module")
+def worded(words: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    directory = tmp_path_factory.mktemp("worded")
+    table = 'provider = "stub:script-words"\n[cassette]\nmode = "off"\n[providers.stub]\nkind = "openai"\nkey = ""\n'
+    (directory / "prose.toml").write_text(f'{table}base_url = "{words.openai_url}"\n')
+    with kernel(directory) as client:
+        yield client
+
+
+@pytest.mark.parametrize("typed", ["production", "my laptop"])
+def test_a49_an_input_with_a_marker_has_buttons_and_takes_any_text(worded: Client, typed: str) -> None:
+    request = worded.send("input where: **the environment to deploy to**", allow_stdin=True)
+    question = asked(worded.channels)
+    form = question["metadata"]["prose"]
+    assert (form["kind"], form["text"]) == ("input", "Where shall it go?")
+    assert [(b["label"], b["answer"], b["joins"]) for b in form["buttons"]] == [
+        ("staging", "staging", None),
+        ("production", "production", None),
+        ("Submit", "", ""),
+    ]
+    assert question["content"]["prompt"] == "Where shall it go? (staging / production)"
+    answer(worded.channels, question, typed)
+    assert worded.finish(request).displays == [f"where: text = {typed}"]
+
+
+def test_a49_an_interrupt_ends_the_wait_for_words(worded: Client, words: StubServer) -> None:
+    assert worded.run("%provider stub:hang").status == "ok"
+    request = worded.send("input where: **the environment to deploy to**", allow_stdin=True)
+    words.wait_for(lambda stats: stats.in_flight == 1)
+    worded.manager.interrupt_kernel()
+    assert worded.finish(request).status == "error"
+    words.wait_for(lambda stats: stats.in_flight == 0)
+    assert worded.run("%provider human").status == "ok"
+    ran = worded.run("input where: **the environment to deploy to**", answers=["x"], allow_stdin=True)
+    assert ran.displays == ["where: text = x"]

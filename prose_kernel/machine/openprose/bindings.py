@@ -271,7 +271,10 @@ class InputStep(Step):
         name, prompt = self.node.name.id, self.node.prompt
         text = await render(s, prompt.text if isinstance(prompt, tree.Discretion) else prompt)
         await s.flush()
-        question = Question(name, text, s.at("input"))
+        at = s.at("input")
+        question = Question(
+            name, text, at, judging.phrase(s, prompt, text, at) if isinstance(prompt, tree.Discretion) else None
+        )
         try:
             return await s.ask(question, str, lambda: s.host.ports.user.ask(question))
         except NobodyToAsk as error:

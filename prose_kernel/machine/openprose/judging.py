@@ -82,11 +82,21 @@ def _request(s: ProgramContext, text: str, asking: Asking | None = None, node: t
     asking, at = asking or Asking(), s.at("judge")
     if s.host.heard[JudgeAsked]:
         s.emit(JudgeAsked(s.place(node or s.statement), text, at))
+    request = _about(s, text, at, asking, node)
+    return structs.replace(request, further=tuple(_further(s, request, asking.after))) if asking.after else request
+
+
+def phrase(s: ProgramContext, node: tree.Discretion, text: str, at: str) -> JudgeRequest:
+    """What a model needs to put the text of an `input` into plain words."""
+    return _about(s, text, at, Asking(), node)
+
+
+def _about(s: ProgramContext, text: str, at: str, asking: Asking, node: tree.Node | None) -> JudgeRequest:
     written, inserted = _taken_apart(node, text) if node is not None else ("", ())
     bindings = visible(s.temps, s.layer)
     if s.recent.result is not None and not any(name in bindings for name in NAME.findall(text)):
         bindings[LAST_RESULT] = s.recent.result
-    request = JudgeRequest(
+    return JudgeRequest(
         text,
         at,
         s.run.name,
@@ -98,7 +108,6 @@ def _request(s: ProgramContext, text: str, asking: Asking | None = None, node: t
         written,
         inserted,
     )
-    return structs.replace(request, further=tuple(_further(s, request, asking.after))) if asking.after else request
 
 
 def _further(s: ProgramContext, request: JudgeRequest, after: Sequence[Code]) -> Iterator[JudgeRequest]:

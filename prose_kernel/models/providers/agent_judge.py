@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from prose_kernel.errors import ProviderError, Undecided
 from prose_kernel.models.providers.acp import AcpSessions
-from prose_kernel.models.providers.model_judge import ANSWERS, SYSTEM, message, statement
+from prose_kernel.models.providers.model_judge import ANSWERS, PHRASING, SYSTEM, TO_PHRASE, message, statement
 from prose_kernel.models.usage import consumed, discarded, plain, reported
 from prose_kernel.runtime.ports import Finding, JudgeRequest, Pick, Verdict
 from prose_kernel.runtime.text import one_line
@@ -75,12 +75,21 @@ class AgentJudge:
         items, reason, details = await self._ask(message(request, question, value), form, _texts)
         return Finding(items, "agent", reason, details)
 
-    async def _ask(self, about: str, form: str, read: Callable[[Said], Read]) -> tuple[Read, str, dict[str, object]]:
+    async def phrase(self, request: JudgeRequest) -> Finding:
+        """The text of an `input` in plain words. Asked once: the person waits."""
+        form = '{"question": "one or two short sentences", "options": ["the answers to choose from, or none"]}'
+        about = message(request, f"{TO_PHRASE}\n{request.question}")
+        found, reason, details = await self._ask(about, form, _phrased, system=PHRASING, tries=1)
+        return Finding(found, "agent", reason, details)
+
+    async def _ask(
+        self, about: str, form: str, read: Callable[[Said], Read], *, system: str = SYSTEM, tries: int = TRIES
+    ) -> tuple[Read, str, dict[str, object]]:
         """What `read` makes of the answer, the reason, and the details. A reply that cannot be read is asked for again,
         and so is one that never came."""
-        asked = f"{SYSTEM}\n\n{about}\n\n{ORDER}{form}"
+        asked = f"{system}\n\n{about}\n\n{ORDER}{form}"
         problem: ProviderError | None = None
-        for attempt in range(TRIES):
+        for attempt in range(tries):
             try:
                 result = await self._sessions.ask(asked if attempt == 0 or problem else asked + AGAIN, self._model)
             except ProviderError as failure:
@@ -150,3 +159,7 @@ def _texts(said: Said) -> list[Value]:
     if not isinstance(answer, list):
         raise TypeError
     return [item if isinstance(item, str) else json.dumps(item) for item in answer]
+
+
+def _phrased(said: Said) -> dict[str, Value]:
+    return {"question": str(said["question"]), "options": _texts({"answer": said["options"]})}
