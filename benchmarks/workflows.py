@@ -24,14 +24,16 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Literal
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from stubs.workflows import CHAINED, GUIDE
 
 from benchmarks.models import Nobody, stub
 from prose_kernel.run.settings import Settings
 from prose_kernel.run.workspace import Start, Workspace
 from prose_kernel.runtime.session_options import ModelOptions, ModelServer
 
-GUIDE = "You write for visitors of a museum. Short sentences. Nothing that the facts do not say."
 DRAFT = "The lighthouse was built in 1868 and is 41 metres high. Its lamp reaches 24 nautical miles. " * 16
 DOCUMENT = "".join(f"Paragraph {n}: the keeper notes wind, sea and ships, and trims the lamp.\n" for n in range(200))
 QUESTIONS = ["Who keeps notes?", "What is noted?", "When is the lamp trimmed?", "By whom is it trimmed?", "Where?"]
@@ -47,18 +49,6 @@ ISSUES = [
 ]
 FIELDS = '  output:\n    kind: "bug" or "question" or "feature" or "docs"\n    urgent: boolean\n    summary: text\n'
 
-CHAINED = """\
-agent writer:
-  prompt: "{guide}"{tools}
-let draft = session: writer
-  prompt: "Write a page about the lighthouse."
-let notes = session: writer
-  prompt: "What is weak in this page?"
-  context: draft
-output page = session: writer
-  prompt: "Write the page again, with the notes in mind."
-  context: {{ draft, notes }}
-"""
 SORTED = """\
 input issues: "The issues"
 agent clerk:

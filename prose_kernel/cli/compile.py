@@ -18,7 +18,6 @@ from prose_kernel.language.diagnostics import Diagnostic, Profile, has_errors
 from prose_kernel.run import languages
 
 if TYPE_CHECKING:
-    from prose_kernel.language.source import Source
     from prose_kernel.programs.resolver import RemotePrograms
     from prose_kernel.run.languages import Language, Programs
 
@@ -116,7 +115,9 @@ def compile_file(name: str, profile: Profile = "default") -> Compiled:
         source = files.read_source(name)
     except CompileError as error:
         return Compiled(name, language, "", None, error.diagnostics)
-    compiled = _checked(language, source, profile=profile, load=_contracts(name, language, profile))
+    compiled = languages.compile_with_settings(
+        language, source, _pipefail, profile=profile, load=_contracts(name, language, profile)
+    )
     return Compiled(name, language, source.text, compiled.program, compiled.diagnostics)
 
 
@@ -133,18 +134,16 @@ def _compile_installed(name: str, profile: Profile) -> Compiled:
     except CompileError as error:
         return Compiled(name, language, "", None, error.diagnostics)
     programs = language.programs(Path.cwd(), profile=profile, resolver=lambda: resolver, origin=name)
-    compiled = _checked(language, source, profile=profile, load=programs.load_contract)
+    compiled = languages.compile_with_settings(
+        language, source, _pipefail, profile=profile, load=programs.load_contract
+    )
     return Compiled(name, language, source.text, compiled.program, compiled.diagnostics)
 
 
-def _checked(language: Language, source: Source, **options: Any) -> Any:
-    """A compiled text; settings are read only where they could take a warning away (W052)."""
-    compiled = language.compile(source, **options)
-    if all(one.code != "W052" for one in compiled.diagnostics):
-        return compiled
+def _pipefail() -> bool:
     from prose_kernel.run import settings
 
-    return language.compile(source, **options, pipefail=settings.load(Path.cwd(), problems=[]).exec_pipefail)
+    return settings.load(Path.cwd(), problems=[]).exec_pipefail
 
 
 def _resolver(name: str) -> RemotePrograms:

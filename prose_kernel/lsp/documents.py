@@ -69,13 +69,15 @@ class Document:
 
     def compile(self, source: Source) -> Compiled:
         """A text compiled in the place of this one."""
-        compiled = self.language.compile(source, profile=self.profile, load=self.programs.load_contract)
-        if self.path is None or all(one.code != "W052" for one in compiled.diagnostics):
-            return compiled
-        from prose_kernel.run import settings  # rarely needed: only settings can take that warning away
+        load = self.programs.load_contract
+        return languages.compile_with_settings(self.language, source, self._pipefail, profile=self.profile, load=load)
 
-        pipefail = settings.load(self.path.parent, problems=[]).exec_pipefail
-        return self.language.compile(source, profile=self.profile, load=self.programs.load_contract, pipefail=pipefail)
+    def _pipefail(self) -> bool:
+        if self.path is None:
+            return False
+        from prose_kernel.run import settings  # rarely needed
+
+        return settings.load(self.path.parent, problems=[]).exec_pipefail
 
     def file_of(self, path: str) -> Path | None:
         """The file that an import of this text leads to, if there is one."""

@@ -359,6 +359,14 @@ LANGUAGES: Final = {language.name: language for language in (OPENPROSE, VVM)}
 """Every language by name; the first one is that of a text which says nothing else."""
 
 
+def compile_with_settings(language: Language, source: Source, pipefail: Callable[[], bool], **options: Any) -> Compiled:
+    """A compiled text. `pipefail` reads that setting; it is called only where it could take a warning away (W052)."""
+    compiled = language.compile(source, **options)
+    if all(one.code != "W052" for one in compiled.diagnostics):
+        return compiled
+    return language.compile(source, **options, pipefail=pipefail())
+
+
 def default() -> Language:
     return next(iter(LANGUAGES.values()))
 

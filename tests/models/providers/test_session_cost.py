@@ -11,24 +11,13 @@ from evaluation.evaluations import evaluate, write
 from models.people import ScriptedPerson
 from stubs.model_server import StubServer
 from stubs.tokens import Cost, cost
+from stubs.workflows import CHAINED, GUIDE
 
 from prose_kernel.run.settings import Settings
 from prose_kernel.run.workspace import Start, Workspace
 from prose_kernel.runtime.session_options import ModelServer
 
 DRAFT = "The lighthouse was built in 1868 and is 41 metres high. Its lamp reaches 24 nautical miles. " * 8
-CHAINED = """\
-agent writer:
-  prompt: "You write for visitors of a museum. Short sentences. Nothing that the facts do not say."{tools}
-let draft = session: writer
-  prompt: "Write a page about the lighthouse."
-let notes = session: writer
-  prompt: "What is weak in this page?"
-  context: draft
-output page = session: writer
-  prompt: "Write the page again, with the notes in mind."
-  context: {{ draft, notes }}
-"""
 DOCUMENT = "Paragraph {n}: the keeper of the lighthouse notes wind, sea and ships, and trims the lamp at dusk.\n"
 QUESTIONS = """\
 input document: "A document"
@@ -64,7 +53,7 @@ async def run(
 @pytest.mark.parametrize(("tools", "most"), [("\n  tools: none", 1_700), ("", 2_800)])
 async def test_a42_three_chained_sessions(stub: StubServer, tmp_path: Path, kind: str, tools: str, most: int) -> None:
     model = stub.script("writes", DRAFT)
-    told = await run(stub, tmp_path, CHAINED.format(tools=tools), model, kind=kind, person=True)
+    told = await run(stub, tmp_path, CHAINED.format(guide=GUIDE, tools=tools), model, kind=kind, person=True)
     texts = 3 * len(DRAFT) // 5  # the draft twice and the notes once: what has to be sent
     assert told.requests == 3 and texts < told.tokens_in * 5 and told.tokens_in <= most
     assert told.cached == 0
