@@ -132,7 +132,7 @@ class AuthoredSessions:
         places = _places(request)
         for call in entry.get("tools", ()):
             for name, arguments in call.items():
-                said = await bench.call(name, {key: _placed(value, places) for key, value in arguments.items()})
+                said = (await bench.call(name, {key: _placed(value, places) for key, value in arguments.items()})).text
                 if found := _TASK.search(said):
                     places["<task>"] = found[0]
         answer = answered(entry["reply"].rstrip("\n"), provider="", origin=AUTHORED)

@@ -6,12 +6,14 @@ one.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import subprocess
 import tempfile
 import termios
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from multiprocessing import forkserver
 from pathlib import Path
 
@@ -50,10 +52,35 @@ def prose(
         return subprocess.CompletedProcess(arguments, status, out.read_text(), err.read_text())
 
 
+@contextlib.contextmanager
+def running(*arguments: str, cwd: Path | None = None) -> Iterator[Running]:
+    """`prose ARGUMENTS` without a terminal, killed at the end."""
+    with tempfile.TemporaryDirectory() as place:
+        out, err = Path(place, "out"), Path(place, "err")
+        process = _started(forked_child.to_files, (str(out), str(err)), arguments, cwd, None)
+        try:
+            yield Running(process, err)
+        finally:
+            process.kill()
+            process.join()
+
+
+@dataclass(frozen=True)
+class Running:
+    process: multiprocessing.context.ForkServerProcess
+    err: Path
+
+    def until_it_says(self, text: str) -> None:
+        """Wait until standard error holds the text."""
+        until(lambda: self.process.exitcode is not None or (self.err.exists() and text in self.err.read_text()))
+        assert text in self.err.read_text()
+
+
 class Terminal(fdspawn):
     """`prose ARGUMENTS` at a terminal of its own, to talk to as with pexpect."""
 
     def __init__(self, *arguments: str, cwd: Path, env: Mapping[str, str] | None = None, columns: int = 200) -> None:
+        self.cwd = cwd
         master, slave = os.openpty()
         termios.tcsetwinsize(slave, (50, columns))
         ready, tell = _CONTEXT.Pipe(duplex=False)
@@ -63,9 +90,12 @@ class Terminal(fdspawn):
         os.close(slave)  # so that reading ends with the command
         super().__init__(master, encoding="utf-8", timeout=30)
 
-    def end(self) -> int | None:
-        """The exit status; None if it did not end, and is killed."""
-        self.process.join(30)
+    def resize(self, rows: int, columns: int) -> None:
+        termios.tcsetwinsize(self.child_fd, (rows, columns))
+
+    def end(self, wait: float = 30) -> int | None:
+        """The exit status; None if it did not end in so many seconds, and is killed."""
+        self.process.join(wait)
         status = self.process.exitcode
         self.process.kill()
         self.close()

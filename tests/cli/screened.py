@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 
+import forked
 import pexpect
 
 from prose_kernel.cli.live_region import SGR
@@ -17,7 +18,7 @@ _CUT = re.compile(r"\x1b(\[[0-9;]*)?\Z")
 class Screened:
     """A program at a terminal. Only what live lines are made of is understood; anything else fails the test."""
 
-    def __init__(self, child: pexpect.spawn) -> None:
+    def __init__(self, child: forked.Terminal) -> None:
         self.child = child
         self.raw = self._held = ""
         self._rows = [""]
@@ -38,15 +39,14 @@ class Screened:
             except pexpect.TIMEOUT:
                 continue
 
-    def end(self) -> int:
+    def end(self) -> int | None:
         """Read to the end; the exit status."""
         while True:
             try:
                 self._feed(self.child.read_nonblocking(4096, timeout=30))
             except pexpect.EOF:
                 break
-        self.child.wait()
-        return int(self.child.exitstatus if self.child.exitstatus is not None else -self.child.signalstatus)
+        return self.child.end()
 
     def _feed(self, data: str) -> None:
         self.raw += data

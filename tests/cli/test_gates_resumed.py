@@ -7,8 +7,6 @@ import json
 import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,7 +40,6 @@ gate go:
 let second = exec "echo two"
 output done = "{first}{second}"
 """
-COMMAND = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
 CLOCK = SystemClock()
 
 
@@ -68,12 +65,8 @@ def killed(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     url = request.getfixturevalue("postgres_url") if request.param == "postgres" else ""
     monkeypatch.setenv("OPENPROSE_POSTGRES_URL", url)
     Path("p.prose").write_text(PROGRAM)
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    command = [*COMMAND, "run", "p.prose", "--gates=wait", f"--state={request.param}"]
-    with subprocess.Popen(command, text=True, **pipes) as running:  # type: ignore[call-overload]
-        while not (line := running.stderr.readline()).startswith("gate go of run "):
-            assert line, "the run has ended"
-        running.kill()
+    with forked.running("run", "p.prose", "--gates=wait", f"--state={request.param}") as run:
+        run.until_it_says("gate go of run ")
     return Killed(request.param, url)
 
 
@@ -319,16 +312,13 @@ def test_a33_a_forged_directory_lets_no_settings_be_read_there(
 def test_a33_decision_files_are_wanted_again(killed: Killed, capsys: pytest.CaptureFixture[str]) -> None:
     """A run decides by files only while the person who resumes it says so, whatever the journal says."""
     forge(killed.directory, head(gate_files=True))
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    with subprocess.Popen([*COMMAND, "run", "--resume", "--gates=wait"], text=True, **pipes) as running:  # type: ignore[call-overload]
-        while not (line := running.stderr.readline()).startswith("gate go of run "):
-            assert line, "the run has ended"
+    with forked.running("run", "--resume", "--gates=wait") as run:
+        run.until_it_says("gate go of run ")
         now = datetime.now(UTC).isoformat()
         decision = {"gate_id": "go", "decision": "approved", "principal": "user", "timestamp": now, "comment": ""}
         (killed.directory / "gates" / "go.resolved.json").write_text(json.dumps(decision))
         until(lambda: "go ignored" in killed.events())
-        assert running.poll() is None
-        running.kill()
+        assert run.process.exitcode is None
 
 
 @pytest.mark.parametrize("how", ["--gates=ask", "--gates=wait", "--gates=auto"])

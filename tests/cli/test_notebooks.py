@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
@@ -15,6 +14,7 @@ import yaml
 from jupyter_client.manager import KernelManager
 
 from prose_kernel.cli.main import main
+from prose_kernel.run import session_services
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "notebooks"
@@ -36,13 +36,15 @@ def test_what_was_written_by_hand_says_so(cassette: Path) -> None:
 
 
 @pytest.mark.parametrize("answers", RECORDED, ids=lambda path: path.stem)
-def test_recording_again_gives_the_same_file(answers: Path, tmp_path: Path) -> None:
+def test_recording_again_gives_the_same_file(answers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     beside = tmp_path / "book"
     shutil.copytree(answers.parents[1], beside, ignore=shutil.ignore_patterns(".*", "cassettes", "course"))
     notebook = beside / f"{answers.stem}.ipynb"
-    command = [sys.executable, str(NOTEBOOKS / "record.py"), "--no-outputs", str(notebook)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
-    assert ran.returncode == 0, ran.stderr
+    monkeypatch.setattr(session_services, "LiveProviders", session_services.LiveProviders)  # which it replaces
+    monkeypatch.setattr("sys.argv", ["record.py", "--no-outputs", str(notebook)])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(NOTEBOOKS / "record.py"), run_name="__main__")
+    assert ended.value.code == 0
     made = beside / "cassettes" / f"{answers.stem}.jsonl"
     assert made.read_bytes() == (answers.parents[1] / "cassettes" / made.name).read_bytes()
     assert not (beside / ".prose").exists()

@@ -6,19 +6,17 @@ import asyncio
 import io
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import forked
 import pexpect
 import pytest
 from cli.screened import Screened
 
 from prose_kernel.cli.terminal import Notify, Screen, TerminalAsker
 
-Start = Callable[..., pexpect.spawn]
-PROSE = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
+Start = Callable[..., forked.Terminal]
 
 
 @pytest.fixture
@@ -27,26 +25,21 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     monkeypatch.delenv("NO_COLOR")
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
-    running: list[pexpect.spawn] = []
+    running: list[forked.Terminal] = []
 
-    def start(text: str, *arguments: str, command: Sequence[str] = ()) -> pexpect.spawn:
+    def start(text: str, *arguments: str, command: Sequence[str] = ()) -> forked.Terminal:
         (tmp_path / "p.prose").write_text(text)
-        words = [*PROSE[1:], *(command or ("run", "p.prose", *arguments))]
-        child = pexpect.spawn(
-            sys.executable, words, cwd=str(tmp_path), encoding="utf-8", timeout=30, dimensions=(40, 100)
-        )
-        running.append(child)
-        return child
+        running.append(forked.Terminal(*(command or ("run", "p.prose", *arguments)), cwd=tmp_path, columns=100))
+        return running[-1]
 
     yield start
     for child in running:
-        child.close(force=True)
+        child.end(wait=0)
 
 
-def end(child: pexpect.spawn) -> int:
+def end(child: forked.Terminal) -> int | None:
     child.expect(pexpect.EOF)
-    child.wait()
-    return child.exitstatus
+    return child.end()
 
 
 def test_an_input_is_asked_and_answered(start: Start) -> None:
@@ -106,7 +99,7 @@ def test_a33_what_was_typed_before_a_gate_asks_decides_nothing(start: Start, bef
 def test_end_of_input_is_nobody(start: Start) -> None:
     child = start('input name: "Name?"\noutput x = name\n')
     child.expect_exact("Name? ")
-    child.sendeof()
+    child.send("\x04")
     child.expect_exact("[E212]")
     assert end(child) == 3
 
@@ -114,8 +107,10 @@ def test_end_of_input_is_nobody(start: Start) -> None:
 def test_a_gate_is_asked_until_the_answer_is_one(start: Start) -> None:
     child = start('gate go:\n  prompt: "Publish?"\nexec "echo gone"\n')
     child.expect_exact("Publish?")
-    child.sendline("")
-    child.sendline("perhaps")
+    child.expect_exact("approve or reject? ")
+    for answer in ("", "perhaps"):
+        child.sendline(answer)
+        child.expect_exact("please answer approve or reject, with a comment after a colon if you like: ")
     child.sendline("yes: fine")
     child.expect_exact("gate go: approved by user (fine)")
     child.expect_exact("gone\r\n")
@@ -126,6 +121,7 @@ def test_a_question_cannot_repaint_the_terminal(start: Start) -> None:
     child = start('let bad = exec "printf \'\\\\033[2Jwiped\'"\ngate go:\n  prompt: "Run {bad}?"\n')
     child.expect_exact("wiped?")
     assert "\x1b[2J" not in child.before
+    child.expect_exact("approve or reject? ")
     child.sendline("no")
     assert end(child) == 1
 
@@ -146,7 +142,7 @@ def test_what_a_session_says_cannot_repaint_the_terminal(start: Start, tmp_path:
 def test_an_interrupt_ends_a_question(start: Start) -> None:
     child = start('try:\n  input name: "Name?"\nfinally:\n  exec "echo cleaned"\n')
     child.expect_exact("Name? ")
-    child.sendintr()
+    child.send("\x03")
     child.expect_exact("cleaned")
     child.expect_exact("interrupted")
     assert end(child) == 130
@@ -207,7 +203,7 @@ def test_an_interrupt_leaves_no_live_line(start: Start) -> None:
     child = start('let x = exec "echo working; sleep 60"\n')
     screen = Screened(child)
     screen.until("    working")
-    child.sendintr()
+    child.send("\x03")
     assert screen.end() == 130
     assert not [line for line in screen.lines if "▸" in line or "working" in line]
 
@@ -216,7 +212,7 @@ def test_a_terminal_that_becomes_narrower_is_left_clean(start: Start) -> None:
     child = start(f'let x = exec "echo {"long " * 15}; {GO}"\n')
     screen = Screened(child)
     screen.until("    long")
-    child.setwinsize(12, 30)
+    child.resize(12, 30)
     widest = len(max(screen.lines, key=len))
     assert widest > 60
     screen.until("\n    long long long long long…")
@@ -281,8 +277,8 @@ def test_a17_command_output_may_colour_a_terminal_and_nothing_else(start: Start)
 
 def test_a17_a_pipe_gets_the_bytes_as_they_are(tmp_path: Path) -> None:
     (tmp_path / "p.prose").write_text(EVIL_EXEC)
-    ran = subprocess.run([*PROSE, "run", "p.prose"], cwd=tmp_path, capture_output=True, check=True)
-    assert ran.stdout == b"\x1b]0;title\x07\x1b[2J\x1b[?1049h\x1bP1;2q\x1b[31mred\x1b[0mend\n"
+    ran = forked.prose("run", "p.prose", cwd=tmp_path)
+    assert ran.stdout == "\x1b]0;title\x07\x1b[2J\x1b[?1049h\x1bP1;2q\x1b[31mred\x1b[0mend\n"
 
 
 def test_a17_a_colour_that_a_command_leaves_behind_hides_no_question(start: Start) -> None:
@@ -290,6 +286,7 @@ def test_a17_a_colour_that_a_command_leaves_behind_hides_no_question(start: Star
     child.expect_exact("hidden")
     child.expect_exact("\x1b[0m")
     child.expect_exact("Publish?")
+    child.expect_exact("approve or reject? ")
     child.sendline("no")
     assert end(child) == 1
 
@@ -317,8 +314,7 @@ def test_a17_messages_that_repeat_what_was_typed_or_read_act_on_no_terminal(
     child.expect(pexpect.EOF)
     assert "\x1b]" not in child.before and "\x1b[2J" not in child.before and "\x07" not in child.before
     assert any(shown in child.before for shown in ("␛", "x1b", "\N{REPLACEMENT CHARACTER}"))
-    child.wait()
-    assert child.exitstatus in (1, 2)
+    assert child.end() in (1, 2)
 
 
 def test_a21_a_terminal_shows_the_beginning_and_the_end_of_a_flood(start: Start, tmp_path: Path) -> None:
@@ -328,5 +324,5 @@ def test_a21_a_terminal_shows_the_beginning_and_the_end_of_a_flood(start: Start,
     lines = [line for line in text.replace("\r", "\n").split("\n") if line.strip().isdigit()]
     assert [int(line) for line in lines] == [*range(1, 1001), *range(199_901, 200_001)]
     assert "… 198,900 lines (1,284,302 bytes) not displayed" in text
-    ran = subprocess.run([*PROSE, "run", "p.prose"], cwd=tmp_path, capture_output=True, check=True)
-    assert ran.stdout == b"".join(b"%d\n" % i for i in range(1, 200_001))
+    ran = forked.prose("run", "p.prose", cwd=tmp_path)
+    assert ran.stdout == "".join(f"{i}\n" for i in range(1, 200_001))

@@ -76,7 +76,7 @@ def saved(ran: Ran) -> list[dict[str, Any]]:
         'session "Say it"',
         'let x = session "Say it"',
         "agent list_maker:\n  model: opus\n  prompt: \"List\"\nlet files = session: list_maker",
-        "%provider stub:err-503-1\nlet x = session \"Say it\"\n  retry: 2",
+        "%provider stub:err-500-1\nlet x = session \"Say it\"\n  retry: 2",
         '%provider stub:err-400\ntry:\n  session "Say it"\ncatch as e:\n  let said = "caught"',
         '%provider stub:midway\nsession "Say it"',
         'parallel:\n  a = session "one"\n  b = session "two"\n  exec "echo three"',
