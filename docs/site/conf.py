@@ -61,7 +61,6 @@ NAVIGATION = {
     "Develop": [
         "CONTRIBUTING",
         "docs/architecture",
-        "docs/modules",
         "docs/dependencies",
         "docs/benchmarks",
         "CHANGELOG",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import re
 import sys
@@ -20,7 +19,6 @@ from prose_kernel.run.settings import FILE_ONLY, Settings
 from prose_kernel.run.settings_file import TABLES
 
 DOCS = Path(__file__).parents[2] / "docs"
-PACKAGE = DOCS.parent / "prose_kernel"
 NOTE = "<!-- Written by `make generated`; change the source of it instead. -->"
 
 
@@ -88,20 +86,6 @@ def _key(name: str) -> str:
             if setting == name:
                 return f"`[{table}]` `{key}`"
     return {"providers": "`[providers.NAME]`, `[models.NAME]`", "agents": "`[agents.NAME]`"}.get(name, f"`{name}`")
-
-
-def modules() -> str:
-    """docs/modules.md: what each module is for, from the first sentence of its docstring, room by room."""
-    rooms: dict[str, list[str]] = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        if path.name == "__init__.py":
-            continue
-        place = path.relative_to(PACKAGE)
-        about = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n\n")[0]
-        row = f"| `{place.name}` | {' '.join(about.split()).replace('|', '&#124;')} |"
-        rooms.setdefault(f"{place.parent}/" if place.parent.parts else "prose_kernel/", []).append(row)
-    tables = [f"## {room}\n\n| Module | For |\n| --- | --- |\n" + "\n".join(rooms[room]) for room in sorted(rooms)]
-    return f"# Where to find what\n\n{NOTE}\n\n" + "\n\n".join(tables) + "\n"
 
 
 # ---------------------------------------------------------------- parts of pages that are otherwise written by hand
@@ -185,7 +169,6 @@ PARTS: dict[str, Callable[[str], str]] = {
 }
 PAGES: dict[str, Callable[[], str]] = {
     "cli.md": command_line,
-    "modules.md": modules,
     "settings.md": settings,
     "reference/openprose.md": functools.partial(filled, "reference/openprose.md"),
     "reference/vvm.md": functools.partial(filled, "reference/vvm.md"),
