@@ -229,7 +229,7 @@ async def test_what_is_granted_by_accident_is_warned_of_once(desk: Desk) -> None
 
 async def test_execute_prompt_asks_for_each_program(desk: Desk) -> None:
     bench = desk.bench({"execute": "prompt", "network": "allow"})
-    assert "nobody is here" in await answer_of(bench, "Exec", ECHO)
+    assert "permission_denied" in await answer_of(bench, "Exec", ECHO)
     desk.person = ScriptedPerson("n", "y")
     bench = desk.bench({"execute": "prompt", "network": "allow"}, at="c1/s1")
     assert (await answer_of(bench, "Exec", ECHO)).startswith("refused")
