@@ -54,7 +54,7 @@ from prose_kernel.models.provider_pool import LiveProviders, ProviderContext
 from prose_kernel.models.providers.choice import Choice
 from prose_kernel.models.request import answered
 from prose_kernel.notebook.cells import Cells
-from prose_kernel.run import session_services as connect
+from prose_kernel.run import session_chain
 from prose_kernel.runtime.ports import (
     Finding,
     JudgeRequest,
@@ -214,7 +214,7 @@ def answer_with(answers: Answers) -> None:
         def judge(self, choice: Choice, model: str | None) -> AuthoredJudge:
             return AuthoredJudge(answers)
 
-    connect.LiveProviders = Authored  # type: ignore[misc]
+    session_chain.LiveProviders = Authored  # type: ignore[misc]
 
 
 async def record(notebook: Path, answers: Answers) -> None:

@@ -204,7 +204,7 @@ class Memories:
 
     It outlives a change of provider. `is_answered` tells whether a journal has the answer to a request, `warn` tells
     the person something. In a run that is resumed, `known` are the memories as the replayed answers left them, by
-    directory, and `taken_back` tells that the run goes on at an earlier point than it had reached.
+    directory; `go_back` says that the run continues at an earlier point than it had reached.
     """
 
     def __init__(
@@ -215,12 +215,16 @@ class Memories:
         self.is_answered = is_answered
         self.warn = warn
         self.known: dict[str, Known] = {}
-        self.taken_back = False
+        self._went_back = False
         self._compared: set[str] = set()
+
+    def go_back(self) -> None:
+        """The run continues at an earlier point: warn about memories that hold what came later."""
+        self._went_back = True
 
     def compare(self, directory: str, digest: str | None, told: str) -> None:
         """A session is about to use a memory outside of the run. In a run that went back, it is not as it was then."""
-        if not self.taken_back or directory in self._compared:
+        if not self._went_back or directory in self._compared:
             return
         self._compared.add(directory)
         if digest is not None and digest != self.known.get(directory, Known()).digest:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 
+from prose_kernel.cassettes.library import Cassettes
+from prose_kernel.cassettes.recorded_decisions import RecordedJudge
+from prose_kernel.errors import UsageError
 from prose_kernel.judging import calibration
 from prose_kernel.judging.calibration import Answer, Calibration, Item
+from prose_kernel.judging.chain import Asked
+from prose_kernel.models.providers import vendors
+from prose_kernel.models.providers.choice import AGENT, judge_choice, judge_model
+from prose_kernel.models.usage import CountedJudge, LimitedJudge
+from prose_kernel.run.session_services import SessionServices
 from prose_kernel.run.workspace import Workspace
 from prose_kernel.runtime import budgets
+from prose_kernel.runtime.ports import Judge
 
 
 async def calibrate(
@@ -23,26 +34,44 @@ async def calibrate(
 
     Raises `UsageError` for a broken file and where nobody judges, and what `calibration.calibrate` raises.
     """
-    items = _items(workspace, file, category)
-    alone = workspace.services.lone_judge()
+    items, services = _items(workspace, file, category), workspace.services
+    name, judge, cassettes = _judge_of(services)
     budget = workspace.budget
-    active = (budget,) if budget is not None else ()
     try:
         with ExitStack() as open_ones:
-            if active:
-                open_ones.enter_context(budgets.counting(active, lambda: "the calibration"))
-            for one in active:
-                open_ones.enter_context(one.open())
-                open_ones.enter_context(one.asks(person=False))
+            if budget is not None:
+                open_ones.enter_context(budgets.counting((budget,), lambda: "the calibration"))
+                open_ones.enter_context(budget.open())
+                open_ones.enter_context(budget.asks(person=False))
             return await calibration.calibrate(
                 items,
-                alone.judge,
-                alone.name,
-                at_once=alone.at_once,
+                judge,
+                name,
+                at_once=services.means.options.max_parallel or (4 if name.startswith(AGENT) else 8),
                 on_answer=lambda answer: on_answer(answer, len(items)),
             )
     finally:
-        alone.cassettes.close()
+        cassettes.close()
+
+
+def _judge_of(services: SessionServices) -> tuple[str, Judge, Cassettes]:
+    """Return the model or agent that judges, without rules, script and person: its name, its port and its recording.
+    Raises `UsageError` where there is none."""
+    options, where = services.means.options, services.means.where
+    choice = judge_choice(options)
+    if not choice.live:
+        raise UsageError("no model and no agent judges here", hint="%judge SERVER[:MODEL], or PROSE_JUDGE")
+    model = judge_model(choice, options)
+    usual = vendors.find(choice.name, options).model if choice.kind == "model" else None
+    name = ":".join(filter(None, (choice.name, model or choice.model or usual)))
+    name = f"{AGENT}{name}" if choice.kind == "agent" else name
+    mode = "replay" if services.choice.kind == "replay" else options.cassette.mode
+    file = f"cassettes/calibration/{re.sub(r'[^A-Za-z0-9.]+', '-', name).strip('-.') or 'judge'}.jsonl"
+    # the key of a question does not name the judge: each judge has its own recording
+    kept = replace(options.cassette, name=file, alone=True, mode=mode or ("auto" if where.attended else "replay"))
+    cassettes = Cassettes(kept, where, services.means.clock)
+    asked = Asked(None, lambda: LimitedJudge(services.live.judge(choice, model)), rules="off")
+    return name, CountedJudge(RecordedJudge(asked, cassettes, asker=services.asker), services.usage), cassettes
 
 
 def _items(workspace: Workspace, file: str | None, category: str | None) -> tuple[Item, ...]:

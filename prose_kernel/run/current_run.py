@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,12 +16,13 @@ from prose_kernel._version import __version__
 from prose_kernel.errors import RunError
 from prose_kernel.run import languages
 from prose_kernel.run import parts as run_parts
-from prose_kernel.run.settings import DECIDES, Settings, budget_limits
+from prose_kernel.run.lazy import lazy
+from prose_kernel.run.settings import DECIDES, Settings, budget_limits, surroundings
 from prose_kernel.runtime.asker import PersonUser
 from prose_kernel.runtime.budgets import RUN, Budget
 from prose_kernel.runtime.events import Listener
 from prose_kernel.runtime.journal_records import Asked, Head, Text
-from prose_kernel.runtime.ports import Clock, Commands, Phrases, Ports
+from prose_kernel.runtime.ports import Clock, Commands, Phrases, Ports, Races
 
 if TYPE_CHECKING:
     from prose_kernel.cassettes.library import SharedCassettes
@@ -210,25 +211,20 @@ class CurrentRun:
         self.plug_in()
 
     def _first_machine(self, language: Language) -> Machine:
-        from prose_kernel.run.deferred_services import DeferredJudge, DeferredMemories, DeferredRaces, DeferredSessions
         from prose_kernel.storage.memory import MemoryStore
         from prose_kernel.storage.shown_files import FilesToShow
 
         around, kept = self.around, self.kept
-
-        def services() -> SessionServices:
-            return self.services
-
         ports = Ports(
             commands=self.commands,
-            sessions=DeferredSessions(services),
-            judge=DeferredJudge(services),
+            sessions=lazy(lambda: self.services.sessions),
+            judge=lazy(lambda: self.services.judge),
             user=PersonUser(around.asker, self._phrases),
             gates=self.gates,
             store=kept.store if kept is not None else MemoryStore(cwd=around.start.cwd),
             clock=around.clock,
-            races=DeferredRaces(services),
-            memories=DeferredMemories(services),
+            races=lazy(self._races),
+            memories=lazy(lambda: self.services.digests),
             answers=self.answers,
             files=FilesToShow(),
         )
@@ -314,35 +310,48 @@ class CurrentRun:
         if services is None:  # they will come when they are needed
             machine.ports = structs.replace(machine.ports, commands=commands)
             return
-        machine.ports = structs.replace(
-            machine.ports,
-            commands=services.commands or commands,
-            sessions=services.sessions,
-            judge=services.judge,
-            user=services.user,
-            races=services.races,
-        )
+        machine.ports = structs.replace(machine.ports, commands=services.commands or commands, races=services.races)
+
+    def _races(self) -> Races:
+        races = self.services.races
+        assert races is not None  # a choice that records nothing is made before the first race (`plug_in`)
+        return races
 
     def _connect(self, settings: Settings) -> SessionServices:
-        around = self.around
-        return run_parts.session_services(
-            around.asker,
-            settings,
-            around.start.cwd,
-            project=around.project,
-            home=self.home or self.answers,
-            engine=around.engine,
-            tasks=self.tasks,
-            programs=self.programs,
-            clock=around.clock,
-            interrupt=around.interrupt,
-            before=self.started_services,
+        """Put together what answers sessions. Raises `UsageError`."""
+        from prose_kernel.access.policy import Note, unnoted
+        from prose_kernel.models.tools.commands import command_tools
+        from prose_kernel.models.tools.exec import exec_tools
+        from prose_kernel.processes.helpers import Helpers
+        from prose_kernel.processes.tasks.terminals import TaskTerminals
+        from prose_kernel.run.session_chain import Facilities, connect
+        from prose_kernel.storage.journal_file import is_answered
+
+        around, start, tasks, home = self.around, self.around.start, self.tasks, self.home or self.answers
+        options = settings.session_options(start.cwd)
+        if around.leaves_nothing and not settings.records_by_choice:
+            options = replace(options, cassette=replace(options.cassette, writes=False))
+        directory = home.directory if home is not None else None
+        note: Note = unnoted
+        if directory is not None:
+            note = run_parts.tool_notes(run_parts.audit_log(settings, directory, around.clock, around.warnings.append))
+        facilities = Facilities(
+            around.clock,
+            around.interrupt,
+            Helpers(around.engine),
+            TaskTerminals(tasks),
+            more_tools=lambda request, policy, desk: (
+                *command_tools(request, policy, desk, tasks),
+                *exec_tools(request, policy, desk, self.programs, str(start.cwd)),
+            ),
+            is_answered=is_answered,
             functions=around.functions,
-            warn=around.warnings.append,
-            recordings=around.start.recordings,
-            ways=around.start.ways,
-            records=not around.leaves_nothing or settings.records_by_choice,
+            note=note,
+            recordings=start.recordings,
+            ways=start.ways,
         )
+        where = surroundings(around.project, directory, settings.state_dir)
+        return connect(around.asker, options, where, facilities, self.started_services)
 
     # ------------------------------------------------------------ what it leaves behind
 

@@ -18,15 +18,12 @@ from prose_kernel.errors import StateError, UsageError
 
 if TYPE_CHECKING:
     from prose_kernel.access.policy import Note
-    from prose_kernel.cassettes.library import SharedCassettes
-    from prose_kernel.models.providers.model_servers import SharedWays
     from prose_kernel.processes import Engine
     from prose_kernel.processes.exec_tool.audit import AuditLog
     from prose_kernel.processes.exec_tool.tool import AgentPrograms
     from prose_kernel.processes.tasks.service import TaskService
     from prose_kernel.programs.resolver import RemotePrograms
     from prose_kernel.remote.commands import RemoteCommands
-    from prose_kernel.run.session_services import SessionServices
     from prose_kernel.run.settings import Settings
     from prose_kernel.runtime.ports import Clock
     from prose_kernel.runtime.services import Asker
@@ -322,8 +319,8 @@ def audit_log(settings: Settings, directory: Path | None, clock: Clock, warn: Ca
     return AuditLog(path, mandatory=settings.exec_audit_required, warn=warn, now=clock.now)
 
 
-def _note(audit: AuditLog) -> Note:
-    """Writes down what tools of one's own were asked."""
+def tool_notes(audit: AuditLog) -> Note:
+    """Return what writes calls of a user's own tools into the audit log."""
     from prose_kernel.models.tools.tool import ToolRefused
     from prose_kernel.processes.exec_tool.audit import AuditFailure
 
@@ -334,62 +331,6 @@ def _note(audit: AuditLog) -> Note:
             raise ToolRefused(str(failure)) from None
 
     return note
-
-
-def session_services(
-    asker: Asker,
-    settings: Settings,
-    cwd: Path,
-    *,
-    project: Path,
-    home: RunHome | AnswerFiles | None,
-    engine: Engine,
-    tasks: TaskService,
-    programs: AgentPrograms | None,
-    clock: Clock,
-    interrupt: Callable[[], None],
-    before: SessionServices | None,
-    functions: Path | None,
-    warn: Callable[[str], None],
-    recordings: SharedCassettes | None = None,
-    ways: SharedWays | None = None,
-    records: bool = True,
-) -> SessionServices:
-    """Who answers sessions, judges and records. `project` is the directory in which sessions work, `before` what these
-    services replace, `recordings` those that many runs use, `records` whether answers are written down. Raises
-    `UsageError`."""
-    from dataclasses import replace
-
-    from prose_kernel.models.tools.commands import command_tools
-    from prose_kernel.models.tools.exec import exec_tools
-    from prose_kernel.processes.helpers import Helpers
-    from prose_kernel.processes.tasks.terminals import TaskTerminals
-    from prose_kernel.run.session_services import connect
-    from prose_kernel.run.settings import surroundings
-    from prose_kernel.storage.journal_file import is_answered
-
-    options = settings.session_options(cwd)
-    if not records:
-        options = replace(options, cassette=replace(options.cassette, writes=False))
-    return connect(
-        asker,
-        options,
-        surroundings(project, home.directory if home is not None else None, settings.state_dir),
-        clock=clock,
-        interrupt=interrupt,
-        guard=Helpers(engine),
-        terminals=TaskTerminals(tasks),
-        more_tools=lambda request, policy, desk: (
-            *command_tools(request, policy, desk, tasks),
-            *exec_tools(request, policy, desk, programs, str(cwd)),
-        ),
-        before=before,
-        is_answered=is_answered,
-        functions=functions,
-        note=_note(audit_log(settings, home.directory, clock, warn)) if home is not None else None,
-        recordings=recordings,
-        ways=ways,
-    )
 
 
 def offer_commands() -> None:

@@ -51,11 +51,10 @@ if TYPE_CHECKING:
 def load_what_cells_need(language: Language) -> None:
     """Import what a program with nothing but commands uses, so that its first cell need not."""
     from prose_kernel.processes import Engine, ShellCommands
-    from prose_kernel.run import deferred_services
     from prose_kernel.storage import filesystem, kept, memory, trace, transcript
     from prose_kernel.storage.gates import gatekeeper
 
-    _ = deferred_services, Engine, ShellCommands, language.machine()
+    _ = Engine, ShellCommands, language.machine()
     _ = filesystem, gatekeeper, kept, memory, trace, transcript
 
 
@@ -706,9 +705,10 @@ class Workspace:
         run, how = self._run, self._around.resumption
         assert run is not None and run.journal is not None and how is not None
         run.give_back()
-        if run.started_services is not None:
-            went_back = how.head.branch_of or how.rewind is not None or run.journal.journal.rewound
-            run.started_services.memories.taken_back = bool(went_back)
+        if run.started_services is not None and (
+            how.head.branch_of or how.rewind is not None or run.journal.journal.rewound
+        ):
+            run.started_services.memories.go_back()
         self._on_live(under_way)
         self._caught_up()
         for event in self._untold.take():

@@ -16,7 +16,8 @@ from stubs.model_server import ANSWER, StubServer
 from prose_kernel.cassettes.library import Hit, Miss
 from prose_kernel.errors import CassetteMiss, NoProvider, ProviderError, Undecided, UsageError
 from prose_kernel.models.request import RULE
-from prose_kernel.run.session_services import SessionServices, connect
+from prose_kernel.run.session_chain import Facilities, connect
+from prose_kernel.run.session_services import SessionServices
 from prose_kernel.runtime.ports import ContextItem, JudgeRequest, SessionRequest, SessionResult
 from prose_kernel.runtime.services import HelperEnd
 from prose_kernel.runtime.session_options import (
@@ -328,7 +329,7 @@ async def test_an_agent_is_started_at_its_first_session_and_ended_with_the_doors
     agents = replace(
         options, provider="acp:mute", agents={"mute": AgentCommand(("mute", "--acp"), enforcement="advisory")}
     )
-    services = connect(ScriptedPerson(), agents, somewhere(tmp_path), guard=guard)
+    services = connect(ScriptedPerson(), agents, somewhere(tmp_path), Facilities(guard=guard))
     assert guard.started == []
     with pytest.raises(ProviderError):
         await run(services)

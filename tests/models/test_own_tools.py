@@ -30,7 +30,7 @@ from prose_kernel.models.tools.own.pool import Around, OwnTools
 from prose_kernel.models.tools.workbench import SessionWorkbench
 from prose_kernel.processes import Engine
 from prose_kernel.processes.helpers import Helpers
-from prose_kernel.run.session_services import connect
+from prose_kernel.run.session_chain import Facilities, connect
 from prose_kernel.run.settings import Settings
 from prose_kernel.run.workspace import Start, Workspace
 from prose_kernel.runtime.clock import SystemClock
@@ -906,13 +906,13 @@ async def test_a_session_calls_a_tool_and_is_replayed_without_the_server(tmp_pat
     with StubServer() as stub:
         models = {"stub": ModelServer("openai", stub.openai_url, key="", model="tool-0-weather__forecast")}
         live = SessionOptions("stub", servers=models, cassette=CassetteOptions("c", "auto"), mcp={"weather": STDIO})
-        services = connect(ScriptedPerson(), live, where, guard=guard, functions=tmp_path)
+        services = connect(ScriptedPerson(), live, where, Facilities(guard=guard, functions=tmp_path))
         first = await services.sessions.run(asked, lambda progress: None)
         await services.close()
     assert [(use.tool, use.outcome) for use in first.trace] == [("weather__forecast", "ok")]
     assert "sunny" in (first.text or "")
     away = SessionOptions("replay", cassette=CassetteOptions("c", "replay"), mcp={"weather": McpServer(("away",))})
-    services = connect(ScriptedPerson(), away, where, guard=guard, functions=tmp_path)
+    services = connect(ScriptedPerson(), away, where, Facilities(guard=guard, functions=tmp_path))
     again = await services.sessions.run(asked, lambda progress: None)
     await services.close()
     assert again.text == first.text and again.trace == first.trace

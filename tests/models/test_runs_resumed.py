@@ -17,6 +17,7 @@ from machine.fakes import FakeClock
 from models.people import ScriptedPerson
 
 from prose_kernel.errors import ProviderError, ResumeMismatch, RunError
+from prose_kernel.models.providers.choice import Choice
 from prose_kernel.models.providers.scripted import ScriptedSessions
 from prose_kernel.models.usage import Line, consumed
 from prose_kernel.run import languages
@@ -125,15 +126,7 @@ def _slow(monkeypatch: pytest.MonkeyPatch) -> None:
         return SessionResult(text, text, "vendor", "model")
 
     monkeypatch.setattr(ScriptedSessions, "run", run)
-    monkeypatch.setattr("prose_kernel.run.session_services._Connecting._recording", True)
-    monkeypatch.setattr("prose_kernel.run.session_services.SessionServices._recording", True)
-
-    def recorded(self: Any, describe: object) -> Any:
-        from prose_kernel.cassettes.recorded_sessions import RecordedSessions
-
-        return RecordedSessions(self._scripted(), self.cassettes, asker=self.person)
-
-    monkeypatch.setattr("prose_kernel.run.session_services._Connecting._sessions", recorded)
+    monkeypatch.setattr(Choice, "recorded", True)
 
 
 def records(cwd: Path) -> list[tuple[str, str]]:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from models.people import ScriptedPerson
@@ -16,11 +15,11 @@ from models.test_runs_resumed import runs, workspace
 from msgspec import structs
 
 from prose_kernel.cassettes.keys import Identity
-from prose_kernel.cassettes.recorded_sessions import RecordedSessions
 from prose_kernel.cassettes.redaction import Redaction
 from prose_kernel.cli.main import main
 from prose_kernel.errors import ImportProgramError, ProviderError, SessionError
 from prose_kernel.language.typed_answers import item, object_of, optional, read, words_of
+from prose_kernel.models.providers.choice import Choice
 from prose_kernel.models.providers.human import HumanSessions
 from prose_kernel.models.providers.scripted import ScriptedSessions
 from prose_kernel.programs.openprose_imports import LocalPrograms
@@ -257,14 +256,9 @@ def test_a_recording_with_retries_answers_again(
     ) -> SessionResult:
         return structs.replace(await say(self, request, on_progress), provider="vendor", origin="model")
 
-    def recorded(self: Any, describe: object) -> RecordedSessions:
-        return RecordedSessions(self._scripted(), self.cassettes, asker=self.person)
-
     with monkeypatch.context() as patched:  # scripted answers are not recorded, those of models are
         patched.setattr(ScriptedSessions, "run", modelled)
-        patched.setattr("prose_kernel.run.session_services._Connecting._recording", True)
-        patched.setattr("prose_kernel.run.session_services.SessionServices._recording", True)
-        patched.setattr("prose_kernel.run.session_services._Connecting._sessions", recorded)
+        patched.setattr(Choice, "recorded", True)
         more = ("--judge", "off", "--cassette", "mine", "--cassette-mode", "record")
         assert run(tmp_path, monkeypatch, PROGRAM, *more, Review=["no idea", WRONG, GOOD]) == 0, capsys.readouterr().err
     capsys.readouterr()

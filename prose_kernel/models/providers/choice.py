@@ -29,6 +29,11 @@ class Choice:
         """Whether it is a model or an agent, which can judge too."""
         return self.kind in ("model", "agent")
 
+    @property
+    def recorded(self) -> bool:
+        """Whether its answers are recorded."""
+        return self.kind not in ("scripted", "dry-run")
+
 
 def choice_of(name: str | None, options: SessionOptions) -> Choice:
     """Return the choice that a name stands for; None means none was chosen. Raises `UsageError` for an unknown name."""

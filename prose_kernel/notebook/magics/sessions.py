@@ -111,7 +111,7 @@ def _judges(call: Call) -> Display:
     chain = [] if settings.judge_rules == "off" else ["rules"]
     if settings.judge_rules != "only":
         chain += ["script"] if settings.script else []
-        chain += ["recordings"] if services.choice.kind not in ("scripted", "dry-run") else []
+        chain += ["recordings"] if services.choice.recorded else []
         chain += [live] if live else []
         chain += ["the person here"] if services.asker.available else []
     rows = [
@@ -196,7 +196,7 @@ def _cassette(call: Call) -> Display:
     files = list(shelf.cassettes)
     entries = [entry for entry in shelf.entries() if entry.record.t in ANSWERS and not entry.replaced]
     problems = [warning for file in files for warning in file.warnings]
-    recorded = services.choice.kind not in ("scripted", "dry-run")
+    recorded = services.choice.recorded
     writes = recorded and mode in ("auto", "record")
     rows = [
         ("is written", shelf.own_name if writes else f"nothing (it would be {shelf.own_name})"),

@@ -1,0 +1,359 @@
+"""The way of a session, from the statement to the provider.
+
+    session "..."           machine: the statement asks the port `sessions` of its run
+      lazy                  run/lazy.py: the first session of a run loads all of the following
+      CountedSessions       models/usage.py: budgets; tokens and costs
+      RememberingSessions   models/memory.py: the memory of a persistent agent
+      UnrecordedIsNobody    models/providers/unconfigured.py: the error where nothing and no person answers
+      RecordedSessions      cassettes/recorded_sessions.py: the recorded answer, else the next one's, which it records
+      LiveSessions          models/provider_pool.py: makes the model or agent that is chosen
+        ModelSessions       models/providers/models.py: a conversation with a model and its tools
+          ModelServers      models/providers/model_servers.py: the server, its queue, retries and fallbacks
+        AcpSessions         models/providers/acp.py: a CLI agent
+
+`Chains.sessions` is that list. Other providers end it in the place of `LiveSessions`: `HumanSessions`, `Unconfigured`,
+`ScriptedSessions`, `DryRunSessions`. A condition takes the way of `Chains.judge`. Nothing is imported, read or started
+before it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from prose_kernel.access.policy import Note, PermissionDesk, unnoted
+from prose_kernel.cassettes.library import Cassettes, SharedCassettes
+from prose_kernel.cassettes.recorded_decisions import RecordedJudge, RecordedPhrases, RecordedRaces
+from prose_kernel.cassettes.recorded_sessions import RecordedSessions
+from prose_kernel.errors import UsageError
+from prose_kernel.judging import chain as judging
+from prose_kernel.models.digest_memory import DigestMemories
+from prose_kernel.models.memory import Memories, RememberingSessions
+from prose_kernel.models.memory_undo import IsAnswered
+from prose_kernel.models.provider_pool import LiveProviders, LiveSessions, MoreTools, ProviderContext
+from prose_kernel.models.providers import unconfigured, vendors
+from prose_kernel.models.providers.choice import Choice, choice_of, judge_choice, judge_model
+from prose_kernel.models.usage import (
+    CountedJudge,
+    CountedPhrases,
+    CountedSessions,
+    LimitedJudge,
+    LimitedPhrases,
+    UsageTotals,
+)
+from prose_kernel.run.session_services import PermissionNotes, SessionServices
+from prose_kernel.runtime.asker import SerialAsker, serial
+from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.ports import Clock, Commands, Judge, Phrases, SessionRequest, Sessions
+from prose_kernel.runtime.services import Asker, Guard, Terminals
+from prose_kernel.runtime.session_options import SessionOptions, Surroundings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from prose_kernel.models.providers.model_servers import SharedWays
+    from prose_kernel.models.providers.scripted import Script
+    from prose_kernel.run.session_description import Description
+
+
+@dataclass(frozen=True, slots=True)
+class Facilities:
+    """What a run provides to its sessions.
+
+    `interrupt` cancels the run; a person's `:quit` calls it. `guard` starts the processes of CLI agents, `terminals`
+    their commands. `more_tools` makes the tools of commands, tasks and `Exec`. `is_answered` looks into the journals of
+    runs that were killed. `functions` is the directory whose Python functions sessions may use; `note` writes the run's
+    audit log. `recordings` and `ways` to model servers are those that many runs share.
+    """
+
+    clock: Clock = field(default_factory=SystemClock)
+    interrupt: Callable[[], object] | None = None
+    guard: Guard | None = None
+    terminals: Terminals | None = None
+    more_tools: MoreTools | None = None
+    is_answered: IsAnswered = lambda path, key: False
+    functions: Path | None = None
+    note: Note = unnoted
+    recordings: SharedCassettes | None = None
+    ways: SharedWays | None = None
+
+
+def connect(
+    asker: Asker,
+    options: SessionOptions | None = None,
+    where: Surroundings | None = None,
+    run: Facilities | None = None,
+    before: SessionServices | None = None,
+) -> SessionServices:
+    """Make the services for these options.
+
+    `before` are the services that these replace in the same run: its recordings stay open, and what it has consumed,
+    permitted and remembered stays. A script's judgements count with every provider. Raises `UsageError` for an unknown
+    provider or judge and for an invalid script; then nothing has changed.
+    """
+    person, run = serial(asker), run or Facilities()
+    options, where = options or SessionOptions(), where or Surroundings(".")
+    choice, judges = choice_of(options.provider, options), judge_choice(options)
+    script = _script(choice, options)
+    if choice.kind == "replay" and options.cassette.mode in ("off", "record"):
+        raise UsageError(
+            f"provider replay answers from recordings alone, and the cassette mode is {options.cassette.mode}",
+            hint="choose another provider first, or the mode replay",
+        )
+    notes = before.notes if before is not None else PermissionNotes()
+    means = _means(person, options, where, run, before, notes)
+    live = LiveProviders(means)
+    cassettes = _cassettes(means, run.recordings or Cassettes, before)
+    usage = before.usage if before is not None else UsageTotals()
+    memories = before.memories if before is not None else Memories(run.is_answered, partial(_warn, person))
+    found = unconfigured.detect(options, where)
+    announced = unconfigured.Announced(found, person, partial(_notice, options, cassettes, person)) if found else None
+    chains = Chains(
+        person, means, choice, judges, script, usage, memories, cassettes, live, announced, interrupt=run.interrupt
+    )
+    services = SessionServices(
+        sessions=chains.sessions(lambda request: services.describe(request)),
+        judge=chains.judge(),
+        asker=person,
+        cassettes=cassettes,
+        usage=usage,
+        choice=choice,
+        means=means,
+        live=live,
+        notes=notes,
+        memories=memories,
+        digests=DigestMemories(where, run.clock, memories, options.memory, idle=choice.kind == "dry-run"),
+        commands=chains.commands(),
+        races=RecordedRaces(cassettes, asker=person) if choice.recorded else None,
+        phrases=chains.phrases(),
+        detected=found,
+    )
+    notes.write_to(cassettes if choice.recorded else None)
+    return services
+
+
+@dataclass(frozen=True, slots=True)
+class Chains:
+    """The ports of a choice, each put together from the first link to the last."""
+
+    person: SerialAsker
+    means: ProviderContext
+    choice: Choice
+    judges: Choice
+    script: Script | None
+    usage: UsageTotals
+    memories: Memories
+    cassettes: Cassettes
+    live: LiveProviders
+    announced: unconfigured.Announced | None
+    interrupt: Callable[[], object] | None
+
+    def sessions(self, describe: Callable[[SessionRequest], Description]) -> Sessions:
+        """The chain of a session; `describe` is for a dry run."""
+        means, kind, recorded = self.means, self.choice.kind, self.choice.recorded
+        nobody = kind == "nobody" and means.options.cassette.mode is None
+        links: list[tuple[bool, _Link]] = [
+            (True, partial(CountedSessions, usage=self.usage)),
+            (
+                kind != "dry-run",
+                partial(RememberingSessions, where=means.where, clock=means.clock, memories=self.memories),
+            ),
+            (nobody, partial(unconfigured.UnrecordedIsNobody, asker=self.person)),
+            (
+                recorded,
+                partial(
+                    RecordedSessions,
+                    cassettes=self.cassettes,
+                    asker=self.person,
+                    desk=means.desk,
+                    asks_model=self._model_answers,
+                ),
+            ),
+        ]
+        port: Sessions = _linked(links, self._provider(describe))
+        return port
+
+    def judge(self) -> Judge:
+        """The chain of a condition."""
+        rules, criteria = self.means.options.judge.rules, self.means.options.judge.criteria
+        if self.choice.kind == "dry-run":
+            dry = judging.JudgeChain(rules, None, self.script, dry_run=True, criteria=criteria)
+            return CountedJudge(dry, self.usage)
+        batch = self.means.options.judge.batch
+        replay, recorded = self.choice.kind == "replay", self.choice.recorded
+        nobody = recorded and not replay and self.judges.kind == "nobody" and self.means.options.cassette.mode is None
+
+        def rules_and_script(others: Judge) -> Judge:
+            return judging.JudgeChain(rules, scripted=self.script, others=others, criteria=criteria, batch=batch)
+
+        links: list[tuple[bool, _Link]] = [
+            (True, partial(CountedJudge, usage=self.usage)),
+            (True, rules_and_script),
+            (nobody, partial(judging.UnrecordedIsNobody, person=self.person, rules=rules, criteria=criteria)),
+            (recorded, partial(RecordedJudge, cassettes=self.cassettes, asker=self.person)),
+        ]
+        person, live = (None, None) if replay else (self.person, self._live_judge)
+        port: Judge = _linked(links, judging.Asked(person, live, rules=rules, criteria=criteria))
+        return port
+
+    def phrases(self) -> Phrases | None:
+        """The chain of the words of a question to the person; None where its text stays as it is."""
+        judge = self.means.options.judge
+        if not judge.phrase or judge.rules == "only" or self.choice.kind == "dry-run":
+            return None
+        links: list[tuple[bool, _Link]] = [
+            (True, partial(CountedPhrases, usage=self.usage)),
+            (self.choice.recorded, partial(RecordedPhrases, cassettes=self.cassettes, asker=self.person)),
+        ]
+        port: Phrases = _linked(links, LimitedPhrases(self._live_phrases))
+        return port
+
+    def commands(self) -> Commands | None:
+        """What runs commands in a dry run; None: they run."""
+        if self.choice.kind != "dry-run":
+            return None
+        from prose_kernel.run.session_description import DryRunCommands
+
+        return DryRunCommands()
+
+    # ------------------------------------------------------------ the last links
+
+    def _provider(self, describe: Callable[[SessionRequest], Description]) -> Sessions | None:
+        """Return the provider for sessions that are not recorded; None: none may be asked."""
+        match self.choice.kind:
+            case "replay":
+                return None
+            case "dry-run":
+                from prose_kernel.run.session_description import DryRunSessions
+
+                return DryRunSessions(describe)
+            case "scripted":
+                from prose_kernel.models.providers.scripted import ScriptedSessions
+
+                assert self.script is not None
+                return ScriptedSessions(self.script, self.means.clock)
+            case "human":
+                from prose_kernel.models.providers.human import HumanSessions
+
+                return HumanSessions(self.person, self.interrupt)
+            case "nobody":
+                return unconfigured.Unconfigured(
+                    self.person,
+                    self.interrupt,
+                    self._detected_sessions,
+                    options=self.means.options,
+                    where=self.means.where,
+                )
+            case _:
+                return LiveSessions(self.live, self.choice)
+
+    def _detected_sessions(self) -> Sessions | None:
+        choice = self._detected_choice()
+        return self.live.sessions(choice) if choice is not None else None
+
+    def _detected_choice(self) -> Choice | None:
+        """The vendor whose key is set, after the person has been informed."""
+        return self.announced.choice() if self.announced is not None else None
+
+    def _model_answers(self) -> bool:
+        """Whether a model or agent answers sessions that are not recorded, rather than a person."""
+        if self.choice.kind == "nobody":
+            return self._detected_choice() is not None
+        return self.choice.kind != "human"
+
+    def _live_judge(self) -> Judge | None:
+        """Return the model or agent that judges now."""
+        choice: Choice | None = self.judges
+        if self.judges.kind == "nobody":
+            choice = self._detected_choice() if self.means.options.judge.provider is None else None
+        if choice is None:
+            return None
+        return LimitedJudge(self.live.judge(choice, judge_model(choice, self.means.options)))
+
+    def _live_phrases(self) -> Phrases | None:
+        """Return the judge that was chosen: no vendor is used for words only because its key was found."""
+        return self.live.judge(self.judges, judge_model(self.judges, self.means.options)) if self.judges.live else None
+
+
+_Link = Callable[[Any], Any]
+"""Puts a port around another one."""
+
+
+def _linked(links: Sequence[tuple[bool, _Link]], last: Any) -> Any:
+    """Put the links that are used around the last one; the first link comes outermost."""
+    for used, link in reversed(links):
+        if used:
+            last = link(last)
+    return last
+
+
+# ---------------------------------------------------------------- parts of the services
+
+
+def _script(choice: Choice, options: SessionOptions) -> Script | None:
+    if not options.script:
+        if choice.kind == "scripted":
+            raise UsageError("provider scripted has no script", hint="set PROSE_SCRIPT to a YAML file of replies")
+        return None
+    from prose_kernel.models.providers.scripted import load_script
+
+    return load_script(options.script)
+
+
+def _means(
+    person: SerialAsker,
+    options: SessionOptions,
+    where: Surroundings,
+    run: Facilities,
+    before: SessionServices | None,
+    notes: PermissionNotes,
+) -> ProviderContext:
+    from prose_kernel.models.tools.own.pool import Around, OwnTools
+
+    earlier = before.means if before is not None else None
+    pins = earlier.own_tools.pins if earlier is not None and earlier.own_tools is not None else None
+    around = Around(run.guard, run.functions, run.note, partial(_warn, person), pins)
+    return ProviderContext(
+        options,
+        where,
+        run.clock,
+        # the same desk for the whole run: an answer "always" holds for it
+        earlier.desk if earlier is not None else PermissionDesk(person, run.clock, notes.ask, audit=run.note),
+        run.guard,
+        run.terminals,
+        run.more_tools,
+        OwnTools(options, where, around),
+        streams=run.recordings is None,
+        ways=run.ways,
+    )
+
+
+def _cassettes(
+    means: ProviderContext, make: SharedCassettes | type[Cassettes], before: SessionServices | None
+) -> Cassettes:
+    """Return the recordings for these options: those that are open, or other ones in their place."""
+    options, earlier = means.options, before.means if before is not None else None
+    same = earlier is not None and (earlier.options.cassette, earlier.options.permissions, earlier.where) == (
+        options.cassette,
+        options.permissions,
+        means.where,
+    )
+    if before is not None and same:
+        return before.cassettes
+    made = make(
+        options.cassette, means.where, means.clock, tool_names=means.tool_names, permissions=options.permissions
+    )
+    if before is not None:
+        before.cassettes.close()
+    return made
+
+
+def _warn(person: SerialAsker, text: str) -> None:
+    person.show(f"Warning: {text}")
+
+
+def _notice(options: SessionOptions, cassettes: Cassettes, person: SerialAsker, detected: unconfigured.Detected) -> str:
+    model = vendors.find(detected.choice.name, options).model
+    return detected.notice(model or "the one each session names", cassettes.mode(person), person)
