@@ -12,15 +12,20 @@ ROOMS = (
     "cli",
     "language",
     "machine",
-    "presentation",
-    "recordings",
+    "access",
+    "cassettes",
+    "judging",
+    "models",
+    "processes",
+    "programs",
+    "run",
     "runtime",
-    "sessions",
-    "state",
-    "commands",
-    "judge",
+    "storage",
+    "views",
 )
 
+if missing := set(ROOMS) - {room.name for room in pkgutil.iter_modules(prose_kernel.__path__)}:
+    raise ImportError(f"no such rooms: {sorted(missing)}")
 for module in pkgutil.walk_packages(prose_kernel.__path__, "prose_kernel."):
     if module.name.split(".")[1] in ROOMS and not module.name.endswith(("__main__", "_process")):
         try:
