@@ -37,6 +37,7 @@ CALLS = {
     "lsp": ["lsp"],
     "install": ["install a/b"],
     "programs": ["programs"],
+    "trust": ["trust", "trust missing.toml"],
     "doctor": ["doctor --no-start"],
     "update": ["update --help"],
     "": ["--version", "--help", "nonsense"],
