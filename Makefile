@@ -31,7 +31,7 @@ help:
 	@echo "make bench  benchmarks, each beside its floor"
 	@echo "make docs   documentation and course as one site in build/site; its links are checked"
 	@echo "make generated   write the generated pages of docs/"
-	@echo "make tools  install shells, a compiler, Node, Chromium, bubblewrap and PostgreSQL for the tests (as root with apt-get)"
+	@echo "make tools  install shells, a compiler, Node, Chromium and PostgreSQL for the tests (as root with apt-get)"
 	@echo "make older-lab   an older JupyterLab and Notebook for the browser tests"
 	@echo "make agents install the CLI agents that are tested for real (npm; outside of the repository)"
 	@echo "make local-model   a small model and its server, for the end-to-end test that is skipped without them"

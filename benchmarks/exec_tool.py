@@ -57,7 +57,6 @@ class Programs:
         self.shell = ShellCommands(self.engine, "sh")
         audit = AuditLog(Path(cwd) / "audit.jsonl")
         self.agents = AgentPrograms(self.engine, ExecOptions(enabled=True), audit)
-        self.wrapped = AgentPrograms(self.engine, ExecOptions(enabled=True, bubblewrap=True), audit)
         self.numbers = iter(range(1_000_000))
 
     async def exec(self) -> None:
@@ -74,12 +73,12 @@ class Programs:
         self.engine.post(lambda: self.engine.submit(MonitoredProcess(self.engine, launch, Nothing(), ended)))
         assert (await done).status == 0
 
-    def call(self, *, programs: AgentPrograms | None = None, bind: bool = False, network: str = "allow") -> Work:
+    def call(self, *, bind: bool = False, network: str = "allow") -> Work:
         rules: dict[str, str | tuple[str, ...]] = {"execute": ("/bin/true",), "read": "workspace", "network": network}
         caller = ExecCaller(f"bench{next(self.numbers)}", self.cwd, rules, lists_bind=bind)
 
         async def run() -> None:
-            answer = await (programs or self.agents).call(caller, "1", {"argv": ["/bin/true"]})
+            answer = await self.agents.call(caller, "1", {"argv": ["/bin/true"]})
             assert answer.ok, answer.message
 
         return run
@@ -103,8 +102,6 @@ class Programs:
             works.append(("`Exec`, lists bind", self.call(bind=True), "+50 %"))
         if not found.network:
             works.append(("`Exec`, no network", self.call(network="deny"), "-"))
-        if found.bubblewrap:
-            works.append(("`Exec` in bubblewrap", self.call(programs=self.wrapped), "6 for bubblewrap alone"))
         return works
 
     async def at_once(self, count: int) -> float:

@@ -7,7 +7,7 @@ log=${1:-/dev/null}
 
 # program, or one of several = packages that bring it
 wanted=(
-  zsh=zsh busybox=busybox mksh=mksh ksh=ksh bwrap=bubblewrap ps=procps setpriv=util-linux node=nodejs
+  zsh=zsh busybox=busybox mksh=mksh ksh=ksh ps=procps setpriv=util-linux node=nodejs
   "cc=gcc libc6-dev" "chromium|chromium-browser|google-chrome=chromium fonts-dejavu-core"
   postgres=postgresql
 )

@@ -63,11 +63,9 @@ def examine(settings: Settings, cwd: Path, seconds: float) -> Iterator[Finding]:
 
 
 def _alone(options: SessionOptions) -> SessionOptions:
-    """The options without fallbacks and batches: each model answers for itself, and now."""
+    """The options without fallbacks: each model answers for itself."""
     servers = {
-        name: replace(
-            server, options={alias: replace(one, fallback=(), batch=False) for alias, one in server.options.items()}
-        )
+        name: replace(server, options={alias: replace(one, fallback=()) for alias, one in server.options.items()})
         for name, server in options.servers.items()
     }
     return replace(options, servers=servers)

@@ -45,9 +45,8 @@ class Confinement:
     reaches these files alone, each with its rights (`sandbox_syscalls.READ` and others). `own_network` gives it
     an empty network namespace, `no_tcp` forbids TCP through Landlock. `apart` keeps it from what other processes share
     by name, in namespaces of its own, in which `read_only` files and directories cannot be changed. `filtered` refuses
-    it system calls (`system_call_filter`), with `no_sockets` all sockets but Unix ones. `maps_root` is for a program
-    that makes a user namespace itself. With `keep_rights` it may do whatever this user may; only the monitor is
-    wanted.
+    it system calls (`system_call_filter`), with `no_sockets` all sockets but Unix ones. With `keep_rights` it may do
+    whatever this user may; only the monitor is wanted.
     """
 
     landlock: bool = False
@@ -58,7 +57,6 @@ class Confinement:
     read_only: tuple[bytes, ...] = ()
     filtered: bool = False
     no_sockets: bool = False
-    maps_root: bool = False
     keep_rights: bool = False
 
 

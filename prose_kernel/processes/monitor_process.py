@@ -99,26 +99,13 @@ def _confine(job: Job) -> None:
     sandbox_syscalls.no_new_privileges()
     if job["landlock"]:
         paths = job["paths"]
-        if paths is None and not (job["apart"] or job["maps_root"]):
+        if paths is None and not job["apart"]:
             paths = sandbox_syscalls.all_but_shared_memory()
         sandbox_syscalls.landlock(paths, job["no_tcp"])
-    sandbox_syscalls.drop_capabilities(job["maps_root"])
+    sandbox_syscalls.drop_capabilities()
     if job["filtered"]:
-        code = system_call_filter.code(sockets=job["no_sockets"], shared=not (job["apart"] or job["maps_root"]))
-        if job["maps_root"]:
-            _hand_over(code, job)
-        else:
-            sandbox_syscalls.filter_calls(code)
-
-
-def _hand_over(code: bytes, job: Job) -> None:
-    """Leave the filter in a file for bubblewrap, which needs the calls that it refuses, and sets it at its end."""
-    descriptor = os.memfd_create("filter", 0)
-    os.write(descriptor, code)
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    os.set_inheritable(descriptor, True)
-    argv = job["argv"]
-    argv[argv.index(system_call_filter.HANDED_OVER.encode())] = str(descriptor).encode()
+        code = system_call_filter.code(sockets=job["no_sockets"], shared=not job["apart"])
+        sandbox_syscalls.filter_calls(code)
 
 
 # ---------------------------------------------------------------- the tree

@@ -1,6 +1,6 @@
 """What this machine can do to confine a program: tried once, by doing it; shown by `prose doctor` (1.3).
 
-Looking for a file proves nothing: bubblewrap may be installed and still be forbidden by the container.
+A look at the version of the system proves nothing: a container may forbid what the system offers.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import functools
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import Literal
 
 from prose_kernel.processes import system
-from prose_kernel.processes.system_call_filter import HANDED_OVER
 
 _SCRIPT = Path(__file__).with_name("monitor_process.py")
 _SECONDS = 20
@@ -28,19 +26,13 @@ _TCP = 4
 @dataclass(frozen=True, slots=True)
 class Mechanisms:
     """What works here. `network` is "" when a program can have an empty network namespace, else the reason why not;
-    `monitor` and `bubblewrap_problem` likewise. `landlock` is the version, 0 for none.
-
-    `bubblewrap` is the program's absolute path, None where it does not work; `argv0` tells that it can keep the text of
-    a program's first argument. `filters` tells that system calls can be filtered, `apart` that a program can have
-    mounts and shared memory of its own.
+    `monitor` likewise. `landlock` is the version, 0 for none. `filters`: system calls can be filtered; `apart`: a
+    program can have its own mounts and shared memory.
     """
 
     monitor: str
     landlock: int = 0
     network: str = ""
-    bubblewrap: str | None = None
-    bubblewrap_problem: str = ""
-    argv0: bool = False
     filters: bool = False
     apart: bool = False
 
@@ -85,10 +77,7 @@ def _tried() -> Mechanisms:
         return Mechanisms("this system cannot hand orphans to the monitor", 0, "there is no monitor")
     version = int(found["landlock"]) if found.get("domain") == "0" else 0
     network = "" if found.get("network") == "0" else _reason(found.get("network", "1"))
-    program, reason, argv0 = _bubblewrap()
-    return Mechanisms(
-        "", version, network, program, reason, argv0, found.get("filter") == "0", found.get("apart") == "0"
-    )
+    return Mechanisms("", version, network, found.get("filter") == "0", found.get("apart") == "0")
 
 
 def _run(argv: list[str]) -> subprocess.CompletedProcess[bytes]:
@@ -97,59 +86,6 @@ def _run(argv: list[str]) -> subprocess.CompletedProcess[bytes]:
 
 def _reason(number: str) -> str:
     return f"the system does not allow it ({errno.errorcode.get(int(number), number)})"
-
-
-def _bubblewrap() -> tuple[str | None, str, bool]:
-    found = shutil.which("bwrap")
-    if found is None:
-        return None, "it is not installed", False
-    program = str(Path(found).absolute())
-    try:
-        ended = _run(
-            [program, *_NAMESPACES, "--unshare-net", "--ro-bind", "/", "/", "--proc", "/proc", "/bin/sh", "-c", ":"]
-        )
-        if ended.returncode:
-            return None, "it is installed, and the system does not allow it", False
-        return program, "", b"--argv0" in _run([program, "--help"]).stdout
-    except (OSError, subprocess.SubprocessError) as problem:
-        return None, f"it does not run: {type(problem).__name__}", False
-
-
-_NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--cap-drop", "ALL", "--die-with-parent")
-
-
-@dataclass(frozen=True, slots=True)
-class Wrapping:
-    """How bubblewrap shows the world to a program: everything to read, or only `readable`; `writable` also to write,
-    but for `kept`."""
-
-    cwd: str
-    readable: tuple[str, ...] | None = None
-    writable: tuple[str, ...] = ()
-    network: bool = True
-    kept: tuple[str, ...] = ()
-
-
-def wrapped(found: Mechanisms, program: str, argv: list[str], how: Wrapping) -> tuple[str, list[str]]:
-    """The program and arguments that run `argv` inside of bubblewrap."""
-    assert found.bubblewrap is not None
-    words = [found.bubblewrap, *_NAMESPACES]
-    if found.filters:
-        words += ["--seccomp", HANDED_OVER]
-    if not how.network:
-        words.append("--unshare-net")
-    if how.readable is None:
-        words += ["--ro-bind", "/", "/"]
-    for path in how.readable or ():
-        words += ["--ro-bind-try", path, path]
-    for path in how.writable:
-        words += ["--bind-try", path, path]
-    for path in how.kept:
-        words += ["--ro-bind-try", path, path]
-    words += ["--dev", "/dev", "--proc", "/proc", "--chdir", how.cwd]
-    if found.argv0:
-        words += ["--argv0", argv[0]]
-    return found.bubblewrap, [*words, "--", program, *argv[1:]]
 
 
 def probe(found: Mechanisms | None = None) -> tuple[Finding, ...]:
@@ -164,7 +100,6 @@ def probe(found: Mechanisms | None = None) -> tuple[Finding, ...]:
         _network_finding(found.network),
         _calls_finding(found),
         _apart_finding(found),
-        _bubblewrap_finding(found),
     )
 
 
@@ -198,10 +133,3 @@ def _apart_finding(found: Mechanisms) -> Finding:
         return Finding("ok", "apart", "agents' programs share no memory, and cannot change protected files")
     text = "no namespaces of mounts and memory: shared memory is refused, protected files can be changed"
     return Finding("note", "apart", text)
-
-
-def _bubblewrap_finding(found: Mechanisms) -> Finding:
-    if found.bubblewrap is None:
-        text = f"not available: {found.bubblewrap_problem}; only `[exec] bubblewrap = true` needs it"
-        return Finding("note", "bubblewrap", text)
-    return Finding("ok", "bubblewrap", f"agents' programs can run in namespaces of their own ({found.bubblewrap})")

@@ -79,21 +79,19 @@ def no_new_privileges() -> None:
     _check(_prctl(_NO_NEW_PRIVILEGES, 1), "no new privileges")
 
 
-def drop_capabilities(maps_root: bool = False) -> None:
-    """Give up every right that is not about files; does nothing for who has none. `maps_root` keeps what root needs to
-    enter a user namespace as root."""
-    keep = _KEPT_CAPABILITIES | (1 << 31 if maps_root else 0)
+def drop_capabilities() -> None:
+    """Give up every right that is not about files. Does nothing for a process without rights."""
     header = ctypes.create_string_buffer(struct.pack("=Ii", 0x20080522, 0))
     data = ctypes.create_string_buffer(24)
     _check(_libc.capget(header, data), "capabilities")
     words = struct.unpack("=6I", data.raw)
-    permitted = (words[1] | words[4] << 32) & keep
-    effective = (words[0] | words[3] << 32) & keep
+    permitted = (words[1] | words[4] << 32) & _KEPT_CAPABILITIES
+    effective = (words[0] | words[3] << 32) & _KEPT_CAPABILITIES
     if not any(words):
         return
     _prctl(_AMBIENT, _AMBIENT_CLEAR_ALL)
     for number in range(64):
-        if not 1 << number & keep:
+        if not 1 << number & _KEPT_CAPABILITIES:
             _prctl(_DROP_FROM_BOUNDING_SET, number)
     low, high = 0xFFFFFFFF, 32
     kept = (effective & low, permitted & low, 0, effective >> high, permitted >> high, 0)

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import struct
 
-HANDED_OVER = "(filter)"
-"""Where an argument of bubblewrap names the descriptor of the filter."""
-
 _X86_64, _I386, _ARM64, _ARM, _RISCV64 = 0xC000003E, 0x40000003, 0xC00000B7, 0x40000028, 0xC00000F3
 _X32 = 0x40000000
 """The mark of the calls of x86's third interface, which have 32-bit pointers."""

@@ -303,7 +303,6 @@ def agent_programs(
         allow_exec_from_writable=settings.exec_from_writable,
         network=settings.exec_network,
         lists=settings.exec_lists,
-        bubblewrap=settings.exec_bubblewrap,
         refuse_env=settings.exec_refuse_env,
         allow_env=settings.exec_allow_env,
     )

@@ -135,7 +135,6 @@ class Settings:
     - `exec_network`: whether a program is refused if the network is denied and that cannot be enforced (`strict`),
       or runs with the protection available (`best-effort`).
     - `exec_lists`: the same for file lists: `strict`, or `permissive`.
-    - `exec_bubblewrap`: whether programs run in separate namespaces, through bubblewrap; refused if it does not work.
     - `exec_from_writable`: whether programs may be run from directories that the agent may write.
     - `exec_refuse_env`: further names of variables that agents may not set for programs; `*` is a wildcard.
     - `exec_allow_env`: names of refused variables that agents may set anyway.
@@ -220,7 +219,6 @@ class Settings:
     exec_home: Literal["tmp", "inherit", "private"] = "tmp"
     exec_network: Literal["strict", "best-effort"] = "strict"
     exec_lists: Literal["strict", "permissive"] = "strict"
-    exec_bubblewrap: bool = False
     exec_from_writable: bool = False
     exec_refuse_env: tuple[str, ...] = ()
     exec_allow_env: tuple[str, ...] = ()

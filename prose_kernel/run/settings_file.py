@@ -9,7 +9,7 @@
     [cassette]                                 # name, mode, repeats, redact, private, realtime, stale
     [tools]                                    # default: what sessions of models get
     [tasks]                                    # at_once, per_session, seconds, kept, log, environment
-    [exec]                                     # enabled, memory, home, network, lists, bubblewrap, environment …
+    [exec]                                     # enabled, memory, home, network, lists, environment …
     [remote]                                   # scheduler, environment: commands on other machines
     [programs]                                 # registry, size, seconds, most, private_hosts: programs from elsewhere
     [telemetry]                                # otel, log, content, commands: watching runs from outside
@@ -43,6 +43,7 @@ from prose_kernel.errors import UsageError
 from prose_kernel.runtime.session_options import AgentCommand, McpServer, ModelOptions, ModelServer, Rule
 
 NAME = "prose.toml"
+REMOVED = frozenset(("batch", "batch_size", "batch_wait", "batch_poll", "bubblewrap"))  # settings of former versions
 
 # The tables whose keys are settings of their own: table, key, field of `Settings`.
 TABLES: Mapping[str, Mapping[str, str]] = {
@@ -79,7 +80,6 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "home": "exec_home",
         "network": "exec_network",
         "lists": "exec_lists",
-        "bubblewrap": "exec_bubblewrap",
         "from_writable": "exec_from_writable",
         "refuse_env": "exec_refuse_env",
         "allow_env": "exec_allow_env",
@@ -329,6 +329,7 @@ class SettingsFile:
             if name not in names:
                 near = difflib.get_close_matches(name, names, n=1)
                 hint = f"did you mean `{near[0]}`?" if near else f"one of {', '.join(names)}"
+                hint = "it was removed: delete this line" if name in REMOVED else hint
                 self._problems.append(self._mistake((*key, name), "there is no such setting", hint))
 
     def _checked(self, value: object, hint: object, key: Key) -> object:

@@ -49,7 +49,6 @@ class ModelOptions:
     - `max_tokens`: the limit of one reply; None: the server's.
     - `temperature`, `top_p`, `seed`: how the next word is chosen; `effort`: how long a model that reasons may think.
     - `cache`: the server keeps what requests begin with, so that the next ones cost less.
-    - `batch`: requests go through the vendor's batch interface, which costs half and answers within a day.
     - `fallback`: who is asked, in this order, where the model cannot answer for now: an alias of the same server, a
       server (`ollama`: its default model), or both (`openai:sonnet`).
     - `price`: what it costs, for models that the price list does not know, or where your price is another one.
@@ -64,14 +63,13 @@ class ModelOptions:
     seed: Seed | None = None
     effort: Effort | None = None
     cache: bool = False
-    batch: bool = False
     fallback: tuple[str, ...] = ()
     price: Prices | None = None
 
     @property
     def told(self) -> dict[str, object]:
         """What a recording tells of how its model was asked."""
-        names = ("max_tokens", *SAMPLING, "effort", "cache", "batch")
+        names = ("max_tokens", *SAMPLING, "effort", "cache")
         found = {name: getattr(self, name) for name in names}
         return {name: value for name, value in found.items() if value is not None and value is not False}
 
@@ -93,8 +91,6 @@ class ModelServer:
     - `timeout`: seconds that the server may stay silent; `max_tokens` the limit of one reply.
     - `token_timeout`: seconds without a token after which a session without `timeout:` ends; `session_timeout`: seconds
       that all requests of such a session may take.
-    - `batch_size`, `batch_wait`: a batch has so many requests at most, and its first one waits so many seconds for
-      others; `batch_poll`: seconds until it is asked whether it has ended, longer each time.
     """
 
     kind: Literal["anthropic", "openai", ""] = ""
@@ -109,9 +105,6 @@ class ModelServer:
     token_timeout: float = 600.0
     session_timeout: float = 3600.0
     max_tokens: int | None = None
-    batch_size: int = 1000
-    batch_wait: float = 5.0
-    batch_poll: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)

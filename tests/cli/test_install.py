@@ -124,21 +124,11 @@ def test_doctor_says_whether_agents_may_run_programs(jupyter: Path, monkeypatch:
 
 
 def test_what_is_missing_is_a_note_that_says_what_follows() -> None:
-    bare = {line.subject: line for line in sandbox.probe(Mechanisms("", 0, "no", None, "it is not installed"))}
+    bare = {line.subject: line for line in sandbox.probe(Mechanisms("", 0, "no"))}
     assert {line.state for subject, line in bare.items() if subject != "monitor"} == {"note"}
     assert "refused where `read:` or `write:` is stated" in bare["landlock"].text
     assert "refused under `network: deny`" in bare["no network"].text
-    assert "only `[exec] bubblewrap = true` needs it" in bare["bubblewrap"].text
-    old = {line.subject: line for line in sandbox.probe(Mechanisms("", 5, "", "/usr/bin/bwrap"))}
-    assert "too old" in old["landlock"].text and old["no network"].state == old["bubblewrap"].state == "ok"
+    old = {line.subject: line for line in sandbox.probe(Mechanisms("", 5, ""))}
+    assert "too old" in old["landlock"].text and old["no network"].state == "ok"
     (alone,) = sandbox.probe(Mechanisms("this system cannot"))
     assert alone.subject == "monitor" and "Exec is refused" in alone.text
-
-
-def test_doctor_calls_broken_what_the_settings_ask_for(jupyter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox, "mechanisms", lambda: Mechanisms("", 7, "", None, "it is not installed"))
-    for variable in ("PROSE_EXEC_ENABLED", "PROSE_EXEC_BUBBLEWRAP"):
-        monkeypatch.setenv(variable, "true")
-    (found,) = [f for f in doctor.examine(start=False) if f.state == "broken" and f.subject == "bubblewrap"]
-    assert found.text == "required by the settings, and not available: it is not installed"
-    assert found.fix

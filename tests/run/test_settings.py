@@ -163,6 +163,21 @@ def test_auto_is_nobody_in_particular_even_above_a_stronger_word(tmp_path: Path)
 MISTAKES = [
     ('provder = "x"', "prose.toml line 1: provder: there is no such setting", "did you mean `provider`?"),
     ("[cassete]\n", "prose.toml line 1: cassete: there is no such setting", "did you mean `cassette`?"),
+    (
+        "[providers.a]\nbatch_wait = 1",
+        "prose.toml line 2: providers.a.batch_wait: there is no such setting",
+        "it was removed: delete this line",
+    ),
+    (
+        "[models.a.b]\nbatch = true",
+        "prose.toml line 2: models.a.b.batch: there is no such setting",
+        "it was removed: delete this line",
+    ),
+    (
+        "[exec]\nbubblewrap = true",
+        "prose.toml line 2: exec.bubblewrap: there is no such setting",
+        "it was removed: delete this line",
+    ),
     ("\n\n[judge]\nrule = 1", "prose.toml line 4: judge.rule: there is no such setting", "did you mean `rules`?"),
     (
         '[cassette]\n\nmode = "rec"',

@@ -27,8 +27,6 @@ The name of the model decides, without what stands before a `/` in it (`<ms>` is
 - `big-<MB>`: a text of that many megabytes;  `line-<MB>`: the same in one piece;  `empty`: an empty text;  `nonsense`: `Perhaps. Who knows?`
 - `markdown`: text that would break a page that trusts it;  `length`: cut by the limit of tokens;  `refuse`: declined
 
-The batch interfaces of both vendors are in `model_batches.py`; `stub.batches` is what they know.
-
 A request whose key is `wrong` is answered with 401, whatever its model.
 """
 
@@ -45,7 +43,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
-from stubs.model_batches import Batches
 from stubs.model_wire import Asked, Json, Messages, Turn, Wire, read
 from stubs.tokens import cost
 
@@ -171,7 +168,6 @@ class StubServer:
         self.stats = Stats()
         self.last: Last | None = None
         self.seen: list[Last] = []
-        self.batches = Batches()
         self._scripts: dict[str, list[Json]] = {}
         self._failures: Counter[str] = Counter()
         self._connections: set[Connection] = set()
@@ -198,7 +194,6 @@ class StubServer:
         """As new, but for connections and scripts."""
         self.stats = Stats()  # what is still under way counts in the former ones
         self.last, self.seen = None, []
-        self.batches = Batches()
         self._failures.clear()
 
     def wait_for(self, true: Callable[[Stats], bool], timeout: float = 30.0) -> Stats:
@@ -266,13 +261,6 @@ class StubServer:
         if path.startswith(("/stats", "/last", "/cost", "/script/", "/reset")):
             await self._control(connection, path, body)
             return
-        if self.batches.keeps_cancels and path.endswith("/cancel"):
-            await connection.while_there(asyncio.Event().wait())
-        batched = self.batches.reply(method, path, body, self._alone)
-        if batched is not None:
-            self._count(self.stats)
-            await connection.reply(*batched)
-            return
         if method != "POST":
             listed = {"object": "list", "data": [{"id": "ok-0", "object": "model", "created": 1, "owned_by": "stub"}]}
             await connection.reply(200, json.dumps(listed if path.endswith("/models") else {}).encode())
@@ -297,17 +285,6 @@ class StubServer:
             self._count(stats, disconnects=1)
         finally:
             self._count(stats, in_flight=-1)
-
-    def _alone(self, path: str, body: Json) -> tuple[int, Json]:
-        """What a request of a batch is answered: status and body."""
-        wire = read(path, body)
-        self.last = Last(path, {}, body, wire.asked)
-        self.seen.append(self.last)
-        kind, _, rest = wire.asked.model.rpartition("/")[2].partition("-")
-        turn = int(rest) if kind == "err" else self._turn(wire.asked, kind, rest)[1]
-        if isinstance(turn, int):
-            return turn, wire.error(turn, "api_error", f"The stub fails with {turn}.")
-        return 200, wire.whole(turn)
 
     def _count(self, stats: Stats, **more: int) -> None:
         with self._changed:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import httpx2
 from msgspec import structs
@@ -43,16 +43,12 @@ from prose_kernel.models.providers.model_calls import LONGEST_REPLY, Conversatio
 from prose_kernel.models.providers.model_errors import At, provider_error
 from prose_kernel.models.providers.model_http import client, too_long
 from prose_kernel.models.providers.model_output import Ways, is_refused
-from prose_kernel.models.providers.model_settings import Beginnings, refuse_idle, settings_of
+from prose_kernel.models.providers.model_settings import Beginnings, settings_of
 from prose_kernel.models.providers.model_talk import begun, talk, text_of, worded
 from prose_kernel.models.tools.tool import ToolAnswer
 from prose_kernel.models.usage import consumed
 from prose_kernel.runtime.ports import Usage
 from prose_kernel.runtime.session_options import JudgeOutput, ModelServer, Surroundings
-
-if TYPE_CHECKING:
-    from prose_kernel.models.providers.batches import Batches
-
 
 # OpenAI-compatible services whose peculiarities the library knows by their name
 _KNOWN_CHAT = ("ollama", "openrouter", "vllm")
@@ -69,8 +65,6 @@ class ServerLink:
         self._make = _maker(name, server, key, where, self._http, self._others)
         self._says_its_end = bool(server.kind) or name == "openai"
         self._models: dict[str, Model[Any]] = {}
-        self._where = where
-        self._batches: Batches | None = None
         self._ways = Ways(server)
         self._beginnings = Beginnings()
 
@@ -114,15 +108,14 @@ class ServerLink:
         try:
             model = self._model(asked.model)
             bounded = Bounds(model, asked, self._at.name, used, self._patience(asked, silent=True))
-            async with self._batched(bounded, asked) as way:
-                result = await _filling(fields, output).run(
-                    _sendable(asked.message),
-                    model=way,
-                    instructions=_sendable(asked.system or "") or None,
-                    usage=used,
-                    usage_limits=UsageLimits(request_limit=1),
-                    model_settings=settings_of(model, self._server, asked, thinks=output != "tool"),
-                )
+            result = await _filling(fields, output).run(
+                _sendable(asked.message),
+                model=bounded,
+                instructions=_sendable(asked.system or "") or None,
+                usage=used,
+                usage_limits=UsageLimits(request_limit=1),
+                model_settings=settings_of(model, self._server, asked, thinks=output != "tool"),
+            )
         except BaseException as problem:
             consumed(self._at.name, asked.model, bounded.so_far() if bounded is not None else usage_of(used))
             if not isinstance(problem, Exception):
@@ -148,17 +141,16 @@ class ServerLink:
         for output in ways:
             said[0] = worded(plain, asked.words if self._ways.says(output) else "")
             try:
-                async with self._batched(bounded, asked) as way:
-                    last = await talk(
-                        way,
-                        asked,
-                        said,
-                        output=output,
-                        settings=settings,
-                        used=used,
-                        hear=listener.hear,
-                        call=listener.calls(asked),
-                    )
+                last = await talk(
+                    bounded,
+                    asked,
+                    said,
+                    output=output,
+                    settings=settings,
+                    used=used,
+                    hear=listener.hear,
+                    call=listener.calls(asked),
+                )
             except Exception as problem:
                 if output == ways[-1] or len(said) > first or not is_refused(problem):
                     raise
@@ -187,23 +179,7 @@ class ServerLink:
             self._models[model] = self._make(model)
         return self._models[model]
 
-    @contextlib.asynccontextmanager
-    async def _batched(self, model: Model[Any], asked: Conversation) -> AsyncIterator[Model[Any]]:
-        """The model for one conversation: asked by batches, where its alias says so."""
-        if not asked.options.batch:
-            yield model
-            return
-        refuse_idle(model, asked.options)
-        from prose_kernel.models.providers.batches import Batches
-
-        if self._batches is None:
-            self._batches = Batches(self._server, self._where)
-        async with self._batches.wrapped(model) as batched:
-            yield batched
-
     async def close(self) -> None:
-        if self._batches is not None:
-            await self._batches.close()
         await self._http.aclose()
         for provider in self._others:
             async with provider:  # leaving it closes the client that it made for itself

@@ -8,14 +8,12 @@ import contextlib
 import json
 import math
 from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from msgspec import structs
 from pydantic_ai.exceptions import ModelConnectionError, ModelHTTPError
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
-from pydantic_ai.models.batch import BatchRequest, EncodedBatchRequest
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.usage import RunUsage
 
@@ -136,11 +134,6 @@ class Bounds(WrapperModel):
             raise
         said, self.stream = stream.usage, None
         self._ended(used=said, model=stream.model_name or "")
-
-    async def batch_encode(self, request: BatchRequest) -> EncodedBatchRequest:
-        self._measure(request.messages, request.model_request_parameters)
-        within = self._within(request.model_settings)
-        return await super().batch_encode(replace(request, model_settings=within))
 
     async def _begin(self, messages: Sequence[ModelMessage], settings: Any, parameters: ModelRequestParameters) -> Any:
         """Wait until the request may be made; its settings. Raises `BudgetSpent`, and what `opens` raises."""

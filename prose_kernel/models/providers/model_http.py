@@ -101,7 +101,7 @@ async def _bound(response: httpx2.Response) -> None:
     if packed not in ("", "identity", *PACKED):
         raise ProviderBadReply("the reply is packed in a way that was not asked for", retryable=False)
     response.headers.pop("content-encoding", None)  # it is unpacked here, where it is counted
-    lines = kind != "application/json"  # results of batches are lines, too
+    lines = kind != "application/json"
     response.stream = _Bounded(response.stream, lines=lines, packed=packed in PACKED)
 
 

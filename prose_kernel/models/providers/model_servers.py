@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 
@@ -102,11 +101,8 @@ class ModelServers:
             patience = LONGEST if last else 0.0
             begun = False
             try:
-                async with AsyncExitStack() as places:
-                    if not meant.options.batch:  # a batch is one call, and may hold any number of requests
-                        await places.enter_async_context(throttle.slot(patience, elsewhere=not last))
-                        await places.enter_async_context(self._limit)
-                    await budgets.placed(reserves=not meant.options.batch)
+                async with throttle.slot(patience, elsewhere=not last), self._limit:
+                    await budgets.placed(reserves=True)
                     self._refuse_unpriced(meant)
                     begun = True
                     link = await way.open(meant.model)

@@ -29,10 +29,9 @@ def settings_of(model: Model[Any], server: ModelServer, asked: Conversation, *, 
     options = asked.options
     refuse_idle(model, options)
     found: dict[str, Any] = {}
-    if not options.batch:  # which the vendor runs by itself
-        found["request_timeout" if "timeout" in model.unsupported_settings else "timeout"] = server.timeout
-        if "max_retries" not in model.unsupported_settings:
-            found["max_retries"] = 0
+    found["request_timeout" if "timeout" in model.unsupported_settings else "timeout"] = server.timeout
+    if "max_retries" not in model.unsupported_settings:
+        found["max_retries"] = 0
     found |= {name: value for name in SAMPLING if (value := getattr(options, name)) is not None}
     if options.effort is not None and thinks:
         found["thinking"] = False if options.effort == "off" else options.effort
@@ -80,8 +79,6 @@ def _idle(model: Model[Any], options: ModelOptions) -> Iterable[str]:
             yield "effort"
     if options.cache and not (profile.get("supports_cache", False) or _takes_cache_key(model)):
         yield "cache"
-    if options.batch and model.batch_max_requests is None:
-        yield "batch"
 
 
 def _reasons(model: Model[Any], options: ModelOptions) -> bool:

@@ -94,8 +94,6 @@ async def talk(
 
     for _ in range(asked.rounds):
         response = await request(said)
-        while response.state == "suspended":
-            response = await _later(model, response, lambda waiting: request([*said, waiting]))
         _count(used, response)
         said.append(response)
         calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
@@ -106,23 +104,6 @@ async def talk(
         answers = await _all(_answer(part, known, call) for part in calls)
         said.append(ModelRequest(parts=answers, instructions=instructions))
     raise UsageLimitExceeded(f"{asked.rounds} requests")
-
-
-GIVE_UP = 0.7  # seconds for taking a request back: whoever stops a run does not wait for a server
-
-
-async def _later(
-    model: Model[Any], waiting: ModelResponse, request: Callable[[ModelResponse], Awaitable[ModelResponse]]
-) -> ModelResponse:
-    """Ask again for a response that comes later: the request waits in a batch. Who gives it up takes it back."""
-    try:
-        await asyncio.sleep(model.continuation_delay(waiting) or 0.0)
-        return await request(waiting)
-    except BaseException:
-        with suppress(Exception):
-            async with asyncio.timeout(GIVE_UP):
-                await model.cancel_suspended_response(waiting)
-        raise
 
 
 def text_of(response: ModelResponse) -> str:

@@ -21,7 +21,6 @@ class ExecOptions:
     - `allow_exec_from_writable`: lets an agent run programs that lie where it may write.
     - `network`: with `best-effort` a program runs under `network: deny` also where only TCP, or nothing, can be denied.
     - `lists`: `permissive` lets a program run although its lists of files cannot be enforced here.
-    - `bubblewrap`: run every program in namespaces of its own; refused where that does not work.
     - `refuse_env`, `allow_env`: further names (with `*`) that agents may not set, and names that they may after all.
     """
 
@@ -34,6 +33,5 @@ class ExecOptions:
     allow_exec_from_writable: bool = False
     network: Literal["strict", "best-effort"] = "strict"
     lists: Literal["strict", "permissive"] = "strict"
-    bubblewrap: bool = False
     refuse_env: tuple[str, ...] = ()
     allow_env: tuple[str, ...] = ()

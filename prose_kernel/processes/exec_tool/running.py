@@ -17,7 +17,6 @@ from prose_kernel.processes.exec_tool.options import ExecOptions
 from prose_kernel.processes.exec_tool.sandbox_plan import Plan
 from prose_kernel.processes.monitor import MonitoredLaunch, MonitoredProcess, MonitorRecord, StartFailure
 from prose_kernel.processes.output import Head
-from prose_kernel.processes.sandbox import mechanisms, wrapped
 from prose_kernel.runtime.ports import Stream
 
 GRACE = 1.0
@@ -51,13 +50,9 @@ def limits(options: ExecOptions, timeout: int) -> tuple[tuple[int, int, int], ..
 def launch(
     engine: Engine, arguments: Arguments, checked: Checked, plan: Plan, options: ExecOptions, env: Mapping[bytes, bytes]
 ) -> MonitoredLaunch:
-    program, argv, identity = checked.program.path, list(arguments.argv), checked.program.identity
-    if plan.wrapping is not None:
-        program, argv = wrapped(mechanisms(), program, argv, plan.wrapping)
-        identity = None
     return MonitoredLaunch(
-        program,
-        argv,
+        checked.program.path,
+        arguments.argv,
         env,
         checked.cwd.path,
         float(arguments.timeout_s),
@@ -65,7 +60,7 @@ def launch(
         engine.grace,
         limits(options, arguments.timeout_s),
         plan.confinement,
-        identity,
+        checked.program.identity,
         checked.cwd.identity,
     )
 

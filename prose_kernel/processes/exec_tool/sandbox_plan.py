@@ -15,7 +15,7 @@ from prose_kernel.processes.exec_tool.capabilities import CapabilityRecord
 from prose_kernel.processes.exec_tool.checks import Checked, Refused
 from prose_kernel.processes.exec_tool.options import ExecOptions
 from prose_kernel.processes.monitor import Confinement
-from prose_kernel.processes.sandbox import Mechanisms, Wrapping
+from prose_kernel.processes.sandbox import Mechanisms
 
 _PROGRAMS = ("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin")
 _READABLE = ("/proc", "/sys/devices/system/cpu", "/sys/fs/cgroup")
@@ -27,11 +27,9 @@ _MOST_KEPT = 500
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a call is confined. `wrapping` is set when it runs in bubblewrap; `gaps` say what is not enforced. `watch` is
-    to be ended when the call has."""
+    """How a call is confined. `gaps` name what is not enforced. Whoever ends the call ends `watch`."""
 
     confinement: Confinement
-    wrapping: Wrapping | None = None
     gaps: tuple[str, ...] = ()
     watch: Watch | None = None
 
@@ -59,8 +57,6 @@ def _plan(
     home: str | None,
     kept: tuple[bytes, ...],
 ) -> Plan:
-    if options.bubblewrap:
-        return _bubblewrap(record, found, checked, home, kept)
     gaps: list[str] = []
     own_network, no_tcp = _network(record, found, gaps)
     files = _files(record, found, checked, home, gaps)
@@ -80,7 +76,7 @@ def _plan(
         filtered=found.filters,
         no_sockets=record.network != "open",
     )
-    return Plan(confinement, None, tuple(gaps))
+    return Plan(confinement, tuple(gaps))
 
 
 def _watch(record: CapabilityRecord) -> Watch | None:
@@ -197,40 +193,3 @@ def _settings() -> Iterator[str]:
         except OSError:
             continue
         yield from (f"{directory}/{name}" for name in names if name not in without)
-
-
-def _bubblewrap(
-    record: CapabilityRecord, found: Mechanisms, checked: Checked, home: str | None, closed: tuple[bytes, ...]
-) -> Plan:
-    if found.bubblewrap is None:
-        raise Refused("tool_failed", f"bubblewrap is required, and it is not available: {found.bubblewrap_problem}")
-    grants = [
-        grant
-        for grant in record.fs_grants
-        if grant.subtree or grant.mode == "rw" or (grant.binaries and not grant.pattern)
-    ]
-    resolved = [(grant, resolve(grant.prefix)) for grant in grants]
-    writable = [
-        path.path
-        for grant, path in resolved
-        if grant.mode == "rw" and path.reason is None and not _alone(grant, path.path)
-    ]
-    readable: tuple[str, ...] | None = None
-    if record.lists_bind is not None:
-        listed = [
-            path.path for grant, path in resolved if grant.mode == "r" and path.reason is None and path.path != "/"
-        ]
-        readable = (*_PROGRAMS, *_settings(), *listed, checked.program.path, checked.cwd.path)
-        patterned = [grant for grant in record.fs_grants if not grant.subtree and grant.mode == "r"]
-        for grant in patterned:
-            if not grant.binaries:
-                readable += tuple(_matching(grant, resolve(grant.prefix).path))
-    if home is not None:
-        writable.append(home)
-    kept = tuple(map(os.fsdecode, closed)) if writable else ()
-    wrapping = Wrapping(checked.cwd.path, readable, tuple(writable), record.network == "open", kept)
-    # mounting is forbidden inside a domain that knows files, so only one that knows none can be entered before
-    confinement = Confinement(
-        landlock=found.scopes, filtered=found.filters, no_sockets=record.network != "open", maps_root=True
-    )
-    return Plan(confinement, wrapping)

@@ -55,7 +55,7 @@ async def test_options_of_the_alias_are_sent(
         ("responses", "gpt-5.5", {"temperature": 0.2}, "`temperature` has"),
         ("responses", "gpt-5.4", {"temperature": 0.2, "effort": "high"}, "`temperature` has"),
         ("responses", "gpt-4.1", {"effort": "high", "seed": 1}, "`seed`, `effort` have"),
-        ("chat", "ok-0", {"effort": "high", "cache": True, "batch": True}, "`effort`, `cache`, `batch` have"),
+        ("chat", "ok-0", {"effort": "high", "cache": True}, "`effort`, `cache` have"),
     ],
 )
 async def test_an_option_that_would_do_nothing_is_an_error_and_nothing_is_sent(

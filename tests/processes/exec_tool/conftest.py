@@ -137,11 +137,3 @@ def compiled(directory: Path, name: str, source: str) -> Path:
 needs_landlock = pytest.mark.skipif(not mechanisms().landlock, reason="Landlock is not offered here")
 needs_scopes = pytest.mark.skipif(not mechanisms().scopes, reason="this system's Landlock does not know scopes")
 needs_network = pytest.mark.skipif(bool(mechanisms().network), reason="no network namespaces here")
-
-
-@pytest.fixture
-def bubblewrap() -> None:
-    """Skips where it is installed and the system does not let it work, which nobody can install."""
-    needs("bwrap")
-    if mechanisms().bubblewrap is None:
-        pytest.skip("bubblewrap does not work here")

@@ -335,5 +335,5 @@ def test_the_probe_says_what_this_machine_can_do() -> None:
     from prose_kernel.processes.sandbox import probe
 
     lines = {finding.subject: finding for finding in probe()}
-    assert set(lines) == {"monitor", "landlock", "no network", "system calls", "apart", "bubblewrap"}
+    assert set(lines) == {"monitor", "landlock", "no network", "system calls", "apart"}
     assert lines["monitor"].state == lines["landlock"].state == "ok"

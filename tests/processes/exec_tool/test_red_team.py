@@ -628,7 +628,7 @@ async def test_red_team_network_denied(bench: Bench) -> None:
 
 
 async def test_red_team_network_that_cannot_be_denied_is_refused(bench: Bench) -> None:
-    bench.use(lambda: Mechanisms("", 0, "the system does not allow it (EPERM)", None, "it is not installed"))
+    bench.use(lambda: Mechanisms("", 0, "the system does not allow it (EPERM)"))
     outcome = await bench("/bin/true", agent=bench.agent(("/", "r"), network="none"))
     assert outcome.error == "tool_failed" and "network namespace" in outcome.message and "EPERM" in outcome.message
     assert bench.events("dispatched") == []
@@ -640,7 +640,7 @@ async def test_red_team_network_that_cannot_be_denied_is_refused(bench: Bench) -
 async def test_red_team_network_best_effort_through_landlock(bench: Bench) -> None:
     from prose_kernel.processes.sandbox import mechanisms
 
-    bench.use(lambda: Mechanisms("", mechanisms().landlock, "not here", None, "not here"))
+    bench.use(lambda: Mechanisms("", mechanisms().landlock, "not here"))
     assert await connects(bench, network="best-effort") == ["refused", "refused", "received"]
 
 
@@ -700,7 +700,7 @@ async def test_red_team_patterns_bind_files(bench: Bench, tmp_path: Path) -> Non
 
 
 async def test_red_team_lists_that_cannot_bind_are_refused(bench: Bench) -> None:
-    bench.use(lambda: Mechanisms("", 0, "", None, "it is not installed"))
+    bench.use(lambda: Mechanisms(""))
     strict = await bench("/bin/true", agent=bench.agent(("/", "r"), lists_bind="strict"))
     assert strict.error == "tool_failed" and "Landlock" in strict.message
     assert (await bench("/bin/true", agent=bench.agent(("/", "r"), lists_bind="permissive"))).ok
@@ -711,39 +711,3 @@ async def test_red_team_no_monitor_is_refused(bench: Bench) -> None:
     bench.use(lambda: Mechanisms("this system cannot hand orphans to the monitor"))
     outcome = await bench("/bin/true")
     assert outcome.error == "tool_failed" and "monitor" in outcome.message
-
-
-# ---------------------------------------------------------------- bubblewrap
-
-
-async def test_red_team_bubblewrap_required_and_missing(bench: Bench) -> None:
-    bench.use(lambda: Mechanisms("", 7, "", None, "it is not installed"), bubblewrap=True)
-    outcome = await bench("/bin/true")
-    assert outcome.error == "tool_failed" and "bubblewrap" in outcome.message and "not installed" in outcome.message
-
-
-@pytest.mark.usefixtures("bubblewrap")
-async def test_red_team_in_bubblewrap_there_is_nobody_else(bench: Bench, tmp_path: Path) -> None:
-    bench.use(bubblewrap=True)
-    (tmp_path / "out").mkdir()
-    agent = bench.agent(("/", "r"), (str(tmp_path / "out"), "rw"))
-    seen = result(await bench("/bin/sh", "-c", "ls -d /proc/[0-9]* | wc -l; kill -9 -1; echo alive", agent=agent))
-    assert int(str(seen["stdout"]).split()[0]) <= 5
-    script = f"echo x > {tmp_path}/out/a; echo y > {tmp_path}/b; cat {tmp_path}/out/a; setsid sleep 72.1 & exit 3"
-    answer = result(await bench("/bin/sh", "-c", script, agent=agent))
-    assert (answer["exit_code"], answer["stdout"]) == (3, "x\n")
-    assert not (tmp_path / "b").exists() and processes("72.1") == []
-    assert result(await bench("/bin/sleep", "73.1", agent=agent, timeout_s=1))["timed_out"]
-    assert processes("73.1") == []
-
-
-@pytest.mark.usefixtures("bubblewrap")
-async def test_red_team_in_bubblewrap_lists_and_network(bench: Bench, tmp_path: Path) -> None:
-    bench.use(bubblewrap=True)
-    assert await connects(bench, network="none") == ["refused", "refused", "lost"]
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "file").write_text("in")
-    (tmp_path / "secret").write_text("secret")
-    agent = bench.agent(*SYSTEM, (str(tmp_path / "in"), "r"), lists_bind="strict")
-    for path, text in ((tmp_path / "in" / "file", "in"), (tmp_path / "secret", "")):
-        assert result(await bench("/bin/cat", str(path), agent=agent, cwd=str(tmp_path / "in")))["stdout"] == text

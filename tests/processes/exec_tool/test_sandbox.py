@@ -169,12 +169,6 @@ async def test_a39_what_others_share_is_out_of_reach(bench: Bench, shared: Share
     assert found >= FREE and found <= FREE | {"socket", "i386-socket", "i386-socket-vsock", "tipc-pair"}
 
 
-@pytest.mark.usefixtures("bubblewrap")
-async def test_a39_in_bubblewrap_too(bench: Bench, shared: Shared) -> None:
-    bench.use(bubblewrap=True)
-    assert await succeeded(bench, shared, network="none") == FREE
-
-
 async def test_a39_best_effort_denies_all_sockets_where_calls_can_be_filtered(bench: Bench, shared: Shared) -> None:
     bench.use(lambda: replace(mechanisms(), network="not here", apart=False))
     assert await succeeded(bench, shared, network="best-effort") == FREE
