@@ -67,7 +67,7 @@ def test(
     PROGRAM.expected.md beside a program.
 
     Sessions are answered from recordings; no provider is called and nobody is asked. Without arguments, what is found
-    below this directory: notebooks with cells in our languages, and programs that have a snapshot.
+    below this directory: notebooks of the kernels Prose and VVM, and programs that have a snapshot.
 
     Exit status: 0 all as committed, 1 something differs, 2 usage, 5 nothing to test, 130 interrupted.
     """
@@ -142,7 +142,7 @@ class Report:
             return INTERRUPTED
         if not files:
             click.echo(
-                "nothing to test: there is no notebook with cells of this package, and no program with a snapshot",
+                "nothing to test: there is no notebook of the kernels Prose and VVM, and no program with a snapshot",
                 err=True,
             )
             return NOTHING_FOUND

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -69,11 +68,6 @@ class NotebookSource:
         """The name of its kernel; "" where it names none."""
         return str((self.data.get("metadata", {}).get("kernelspec") or {}).get("name") or "")
 
-    @cached_property
-    def ours(self) -> bool:
-        """Whether any of its cells is in one of our languages."""
-        return self.language is not None or any(speaks(cell.text) for cell in self.cells)
-
     def with_outputs(self, changed: Mapping[int, Sequence[Output]], *, renumber: bool) -> str:
         """The file's text with other outputs for these cells, by their numbers. `renumber`: execution counts go from
         1 in the order of the cells; otherwise they stay. All else stays as it is, the layout of the JSON too."""
@@ -92,12 +86,6 @@ class NotebookSource:
             if cell.number in changed:
                 raw["outputs"] = [_saved(output, raw["execution_count"]) for output in changed[cell.number]]
         return _written_like(self.text, data)
-
-
-def speaks(source: str) -> bool:
-    """Whether a cell begins with the magic of a language."""
-    first = source.lstrip().partition("\n")[0].split()[:1]
-    return bool(first) and first[0].startswith("%%") and languages.of_magic(first[0][2:]) is not None
 
 
 # ---------------------------------------------------------------- reading

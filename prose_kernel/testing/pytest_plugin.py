@@ -1,4 +1,4 @@
-"""A pytest plugin: `pytest --prose` collects notebooks with cells in our languages, and programs with a snapshot.
+"""A pytest plugin: `pytest --prose` collects notebooks of our kernels, and programs with a snapshot.
 
 pytest loads this module wherever the package is installed; so nothing of the package is imported before there is
 something to collect. nbval collects on its own and is not disturbed: both can run on the same notebooks.

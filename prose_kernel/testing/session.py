@@ -37,7 +37,7 @@ class Target:
 def targets(given: Sequence[str], cwd: Path, *, update: bool = False) -> list[Target]:
     """The files that arguments mean: files, directories, patterns; without any, what is below the directory.
 
-    Of a directory these are the notebooks with cells in our languages, and the programs that have a snapshot. Raises
+    Of a directory these are the notebooks of our kernels, and the programs that have a snapshot. Raises
     `UsageError` for a name that means nothing.
     """
     found: dict[Path, Target] = {}
@@ -105,7 +105,7 @@ def _below(directory: Path) -> Iterator[Path]:
 
 
 def is_test(path: Path) -> bool:
-    """Whether a file that was not named is a test: a notebook of ours, or a program with a snapshot."""
+    """Whether a file that was not named is a test: a notebook of our kernels, or a program with a snapshot."""
     if path.suffix == ".ipynb":
         return _may_be_ours(path)
     return _is_program(path) and path.with_name(path.name + SUFFIX).is_file()
@@ -118,16 +118,12 @@ def _may_be_ours(path: Path) -> bool:
         data = plain_files.read(path)
     except OSError:
         return False
-    if not any(f'"{one.magic}"'.encode() in data or f"%%{one.magic}".encode() in data for one in _languages()):
+    if not any(f'"{one.magic}"'.encode() in data for one in languages.LANGUAGES.values()):
         return False
     try:
-        return read(path).ours
+        return read(path).language is not None
     except UsageError:
         return True  # the test says what is wrong with it
-
-
-def _languages() -> Iterable[languages.Language]:
-    return languages.LANGUAGES.values()
 
 
 WHOLE = ("notebook", "recording")

@@ -16,7 +16,6 @@ from testing.books import code, error, prose, stream, words, write
 from prose_kernel.errors import UsageError
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.run import languages
-from prose_kernel.testing.notebook_run import CellRun
 from prose_kernel.testing.notebook_source import read
 from prose_kernel.testing.notebooks import test_notebook as tested_notebook
 from prose_kernel.testing.options import Options
@@ -360,7 +359,7 @@ def test_what_fails_is_never_saved() -> None:
         (b'{"nbformat": 4, "cells": [{}]}', "the `cell_type` of its cell 1"),
         (b'{"nbformat": 4, "cells": [{"cell_type": "code"}]}', "the `source` of its cell 1"),
         (b'{"nbformat": 4, "cells": [{"cell_type": "code", "source": "", "outputs": 1}]}', "the list of `outputs`"),
-        (b'{"nbformat": 4, "cells": []}', "no cell is in a language of this package"),
+        (b'{"nbformat": 4, "cells": []}', "it is a notebook of another kernel"),
         (b"[" * 100_000, "it is not JSON"),
     ],
     ids=lambda value: value[:24].decode("latin-1") if isinstance(value, bytes) else "",
@@ -431,42 +430,12 @@ def test_cells_of_both_languages_and_the_kernel_of_vvm() -> None:
     ]
 
 
-def test_a_python_notebook_with_prose_cells_runs_in_its_own_kernel() -> None:
-    book = write(
-        Path("a.ipynb"),
-        code("%load_ext prose_kernel\nprint(1)", count=None),
-        code('%%prose\nexec "echo hi"', count=None),
-        code('%%prose\nexec "exit 3"', count=None, tags=("raises-exception",)),
-        kernel="python3",
-    )
-    assert findings(updated(book)) == []
-    saved = book.read_text()
-    book.write_text(saved.replace('"hi\\n"', '"ho\\n"'))
-    assert [line.split("\n")[0] for line in findings(book)] == ["cell 2: stdout differs"]
-
-
-@pytest.mark.parametrize(
-    ("run", "said"),
-    [
-        (CellRun([], failed=True), "the reply says that the cell failed, and no error is shown"),
-        (CellRun([error("E", "x")]), "an error is shown, and the reply says that the cell succeeded"),
-    ],
-)
-def test_the_status_of_the_reply_and_what_is_shown_have_to_agree(
-    run: CellRun, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a kernel that is not ours; nbval looks at one of the two."""
-    book = write(Path("a.ipynb"), code("%%prose\nlet x = 1"), kernel="python3")
-    monkeypatch.setattr(
-        "prose_kernel.testing.other_kernels.run_cells", lambda book, options, wanted, judged: judged(book.cells[0], run)
-    )
-    assert findings(book) == [f"cell 1: {said}"]
-
-
-def test_a_kernel_that_is_not_installed_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    book = write(Path("a.ipynb"), code('%%prose\nexec "echo hi"'), kernel="ir")
-    assert prose("test", book) == 1
-    assert "its kernel ir is not installed" in capsys.readouterr().out
+@pytest.mark.parametrize("text", ["print(1)", '%%prose\nexec "echo hi"'])
+def test_a_notebook_of_another_kernel_fails_and_names_nbval(text: str) -> None:
+    """Also with cells in our languages: nothing of it is run."""
+    book = write(Path("a.ipynb"), code(text), kernel="python3")
+    (found,) = findings(book)
+    assert "the kernel python3" in found and "pytest --nbval a.ipynb" in found
 
 
 def test_our_own_notebooks_are_as_committed() -> None:
