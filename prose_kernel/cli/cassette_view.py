@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from prose_kernel.language.shortening import clipped
+
 WIDTH = 60
 
 
@@ -126,8 +128,7 @@ def _item(item: Any, label: str) -> str:
 
 
 def _words(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= WIDTH else line[: WIDTH - 1].rstrip() + "…"
+    return clipped(" ".join(text.split()), WIDTH, tidy=True)
 
 
 def _quoted(text: str) -> str:

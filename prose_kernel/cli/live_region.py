@@ -124,14 +124,9 @@ def _heading(line: Line, columns: int) -> list[Part]:
         parts += [("━" * filled, "cyan"), ("╌" * (BAR - filled) + " ", "dim")]
     beside = "".join(f" · {visible(part)}" for part in (line.time, *line.about) if part)
     room = columns - sum(cell_len(part) for part, _ in parts) - cell_len(beside)
-    parts.append((_shortened(visible(line.name), max(room, SHORTEST)), "" if line.mark.strip() else "dim"))
+    name = _cut([(visible(line.name), "")], max(room, SHORTEST), colour=False)
+    parts.append((name, "" if line.mark.strip() else "dim"))
     return [*parts, (beside, "dim")]
-
-
-def _shortened(text: str, columns: int) -> str:
-    from rich.cells import cell_len, set_cell_size
-
-    return text if cell_len(text) <= columns else set_cell_size(text.rstrip("…"), columns - 1).rstrip() + "…"
 
 
 def _row(line: Line, names: int) -> list[Part]:

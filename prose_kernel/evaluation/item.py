@@ -17,6 +17,7 @@ from prose_kernel.evaluation.assertions import Assertions, Ran
 from prose_kernel.evaluation.dataset import EXPECTED, Case
 from prose_kernel.evaluation.programs import Prepared
 from prose_kernel.evaluation.results import Check, Result, Status
+from prose_kernel.language.shortening import clipped
 from prose_kernel.models.providers.model_servers import SharedWays
 from prose_kernel.run.workspace import Start, Workspace, stay
 from prose_kernel.runtime import budgets
@@ -292,4 +293,4 @@ def _shown(value: Value) -> str:
         text = full_text(value)
     except (ProseError, OSError):
         return "(cannot be read)"
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}… ({len(text):,} characters)"
+    return clipped(text, SHOWN, f"… ({len(text):,} characters)", kept=SHOWN)

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, NoReturn, get_type_hints
 from prose_kernel.access import plain_files
 from prose_kernel.access.created_code import require_agreed
 from prose_kernel.errors import UsageError
+from prose_kernel.language.shortening import clipped
 
 Key = tuple[str | int, ...]
 KINDS: Final = ("expression", "rule", "judge", "python")
@@ -175,7 +176,7 @@ class _Reader:
         text = values[given[0]].strip()
         if not text:
             self._fail((*key, given[0]), "it is empty")
-        values["name"] = values.get("name") or (text if len(text) <= 60 else f"{text[:59]}…")
+        values["name"] = values.get("name") or clipped(text, 60)
         self._share(values.get("threshold"), (*key, "threshold"))
         if values.get("weight", 1) < 0:
             self._fail((*key, "weight"), f"a number, 0 or more, not {values['weight']}")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Generic, Literal, TypeVar
 
+from prose_kernel.language.shortening import screen_width
 from prose_kernel.language.source import Source, Span
 
 P = TypeVar("P")
@@ -74,15 +75,6 @@ def _clip(line: str, column: int, width: int = 160) -> tuple[str, int]:
         return line, column
     start = max(0, column - width // 2)
     return line[start : start + width], column - start
-
-
-def screen_width(text: str) -> int:
-    """How many cells of a screen a text takes."""
-    if text.isascii():
-        return len(text)
-    from unicodedata import category, east_asian_width
-
-    return sum(0 if category(c) in ("Mn", "Me") else 2 if east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def diagnostic(source: Source, code: str, span: Span, message: str, hint: str | None = None) -> Diagnostic:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, Literal, TypeVar
 
 from prose_kernel.language.nodes import Node, walk
+from prose_kernel.language.shortening import clipped
 from prose_kernel.language.source import Source, Span
 
 Kind = Literal[
@@ -78,7 +79,7 @@ def said(source: Source, span: Span) -> str:
 def shortened(text: str) -> str:
     """The beginning of a text, on one line."""
     line = " ".join(text[: 2 * LABEL].split())
-    return line if len(line) <= LABEL and len(text) <= 2 * LABEL else line[: LABEL - 1] + "…"
+    return clipped(line, LABEL if len(text) <= 2 * LABEL else -1, kept=LABEL - 1)
 
 
 def statements(node: Node, kinds: tuple[type, ...]) -> int:

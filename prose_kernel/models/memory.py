@@ -21,6 +21,7 @@ from prose_kernel.access import plain_files
 from prose_kernel.access import safe_files as places
 from prose_kernel.access.safe_files import Place
 from prose_kernel.errors import ProviderError
+from prose_kernel.language.shortening import clipped
 from prose_kernel.models import memory_undo as undo
 from prose_kernel.models.request import next_segment, summarise
 from prose_kernel.models.tools.tool import ToolFailed, ToolRefused, in_thread
@@ -163,7 +164,7 @@ def memory_text(memory: AgentMemory, request: SessionRequest, result: SessionRes
 
 def segment_text(stem: str, request: SessionRequest, result: SessionResult, now: datetime) -> str:
     """The record of one invocation whose session wrote none."""
-    prompt = request.task if len(request.task) <= _PROMPT_LENGTH else request.task[:_PROMPT_LENGTH] + "…"
+    prompt = clipped(request.task, _PROMPT_LENGTH, kept=_PROMPT_LENGTH)
     return (
         f"# Segment {stem.rpartition('-')[2]}\n\n"
         f"timestamp: {now.astimezone(UTC).isoformat(timespec='seconds')}\n"

@@ -15,6 +15,7 @@ from typing import Literal
 
 from msgspec import structs
 
+from prose_kernel.language.shortening import clipped
 from prose_kernel.runtime.content import cut, fence_of, full_content
 from prose_kernel.runtime.images import picture
 from prose_kernel.runtime.ports import (
@@ -26,7 +27,7 @@ from prose_kernel.runtime.ports import (
     SessionResult,
     Target,
 )
-from prose_kernel.runtime.text import clipped, one_line
+from prose_kernel.runtime.text import one_line
 from prose_kernel.runtime.typed_answers import asked_for
 from prose_kernel.runtime.values import ExecText
 
@@ -516,7 +517,8 @@ def _fields(lines: Iterable[str]) -> Iterable[tuple[str, str]]:
 
 def summarise(text: str) -> str:
     """The first line of an answer that says something, cut to 160 characters: the summary of a plain answer."""
-    return clipped(next((stripped for line in text.splitlines() if (stripped := line.strip())), ""), SUMMARY_LENGTH)
+    first = next((stripped for line in text.splitlines() if (stripped := line.strip())), "")
+    return clipped(first, SUMMARY_LENGTH, tidy=True)
 
 
 def answered(

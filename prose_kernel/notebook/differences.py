@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterator
 from typing import Final
 
+from prose_kernel.language.shortening import clipped
+
 LINES: Final = 4_000
 """Lines of each text that are compared one by one."""
 SHOWN: Final = 400
@@ -42,7 +44,7 @@ def _shortened(lines: Iterator[str]) -> list[str]:
         if len(found) == SHOWN:
             found.append("…")
             break
-        found.append(line if len(line) <= 500 else line[:499] + "…")
+        found.append(clipped(line, 500))
     return found
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from msgspec import MsgspecError
 
 from prose_kernel.errors import GateRejected, NobodyToAsk, UsageError
+from prose_kernel.language.shortening import clipped
 from prose_kernel.runtime import forms
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.forms import Button, Form
@@ -194,5 +195,4 @@ def _approvals(how: Resumption, ids: tuple[bytes, ...]) -> Iterator[tuple[Approv
 
 
 def _clip(text: str) -> str:
-    line = escaped(" ".join(text.split()))
-    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
+    return clipped(escaped(" ".join(text.split())), _SHOWN)

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from prose_kernel import errors
+from prose_kernel.language.shortening import clipped
 from prose_kernel.runtime.ports import (
     CommandRequest,
     Finding,
@@ -74,8 +75,7 @@ class Described(msgspec.Struct, frozen=True):
             return self.brief
         from prose_kernel.runtime.secret_patterns import hidden_of_process  # what counts is in the digest
 
-        said = hidden_of_process()(self.said[: 8 * _SHOWN])
-        return said if len(said) <= _SHOWN else f"{said[: _SHOWN - 1]}…"
+        return clipped(hidden_of_process()(self.said[: 8 * _SHOWN]), _SHOWN)
 
 
 def describe(request: Request, also: Sequence[str] = ()) -> Described:

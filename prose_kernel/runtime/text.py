@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from prose_kernel.language.shortening import clipped
+
 MARK = "⟦dry-run "
 NAME = re.compile(r"[^\W\d]\w*(?:-\w+)*")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -23,12 +25,7 @@ def printable(text: str) -> str:
 
 def one_line(text: str, length: int = 120) -> str:
     """The text on one line, cut to `length` characters."""
-    return clipped(printable(" ".join(text[: length * 8].split())), length)
-
-
-def clipped(text: str, length: int) -> str:
-    """The text, or its beginning with an ellipsis: `length` characters at most."""
-    return text if len(text) <= length else text[: length - 1].rstrip() + "…"
+    return clipped(printable(" ".join(text[: length * 8].split())), length, tidy=True)
 
 
 _IGNORABLE = re.compile(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, Final, cast
 
+from prose_kernel.language.shortening import clipped
 from prose_kernel.language.typed_answers import Schema, may_be_null, without_null
 from prose_kernel.runtime import nesting
 from prose_kernel.runtime.json_text import json_text, mapped
@@ -136,8 +137,7 @@ def _said(problem: Any) -> str:
 
 
 def _clipped(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= 200 else f"{line[:199]}…"
+    return clipped(" ".join(text.split()), 200)
 
 
 def _filled(data: Any, schema: Schema) -> Any:

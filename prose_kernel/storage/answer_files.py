@@ -19,10 +19,10 @@ from typing import Final, Literal
 from prose_kernel.access import plain_files
 from prose_kernel.access.plain_files import append, keep_out_of_git, write_whole
 from prose_kernel.errors import RunError, StateError
+from prose_kernel.language.shortening import clipped
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.ports import Clock, Target
 from prose_kernel.runtime.secret_patterns import secret_in
-from prose_kernel.runtime.text import clipped
 from prose_kernel.storage import layout
 from prose_kernel.storage.trace import one_line, timestamp
 
@@ -117,7 +117,8 @@ class AnswerFiles:
             self._line(f"Completed with {outputs} export{'' if outputs == 1 else 's'}")
         else:
             self._status = "failed"
-            self._line(f"Failed: {_told(clipped(one_line(error.message), _LONGEST_MESSAGE)) or 'no message'}")
+            message = clipped(one_line(error.message), _LONGEST_MESSAGE, tidy=True)
+            self._line(f"Failed: {_told(message) or 'no message'}")
         self.flush()
 
     # ------------------------------------------------------------ bindings

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar, Final
 
 from prose_kernel.errors import RunError
+from prose_kernel.language.shortening import clipped
 from prose_kernel.runtime import events as ev
-from prose_kernel.runtime.text import clipped
 from prose_kernel.runtime.values import ExecText, Reference, Value, full_text, kind_of
 from prose_kernel.storage.trace import indentation, loop_pass, marker, one_line
 
@@ -199,7 +199,7 @@ def _result(event: ev.SessionFinished) -> str:
     value = event.value
     if isinstance(value, dict) and isinstance(value.get("ref"), str):
         return f"{value['ref']}: {value.get('summary') or ''}".rstrip(": ")
-    return one_line(clipped(full_text(value), 80)) or "(empty)"
+    return one_line(clipped(full_text(value), 80, tidy=True)) or "(empty)"
 
 
 def _statement(event: ev.Bound | ev.CommandFinished | ev.SessionFinished | ev.Failed) -> str | None:
@@ -221,8 +221,7 @@ def _short(value: Value) -> str:
         case Reference():
             return value.key.name
         case str() | ExecText() | int() | float() | None:
-            text = full_text(value)
-            return one_line(text if len(text) <= 20 else f"{text[:19]}…")
+            return one_line(clipped(full_text(value), 20))
         case _:
             return kind_of(value)
 

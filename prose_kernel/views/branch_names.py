@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from prose_kernel.language.shortening import clipped
 from prose_kernel.run.languages import Language
 from prose_kernel.runtime.events import ParallelStarted
 from prose_kernel.runtime.json_text import json_text
@@ -68,10 +69,4 @@ def item_name(item: Value, language: Language) -> str:
         text = item.summary or item.key.name
     else:
         text = item if isinstance(item, str) else language.text_of(item)
-    return shortened(full_text(text)[:_LOOKED_AT])
-
-
-def shortened(text: str) -> str:
-    """The first words, on one line, visible."""
-    line = " ".join(visible(text).split())
-    return line if len(line) <= WIDTH else f"{line[: WIDTH - 1].rstrip()}…"
+    return clipped(" ".join(visible(full_text(text)[:_LOOKED_AT]).split()), WIDTH, tidy=True)

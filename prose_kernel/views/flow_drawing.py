@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from prose_kernel.language.flow import DEFINITIONS, Step, Way
+from prose_kernel.language.shortening import clipped
 from prose_kernel.language.source import Span
 from prose_kernel.views.diagram import Mark, Part, levels, mark_of, words
 from prose_kernel.views.page import text
@@ -148,7 +149,7 @@ def _wrapped(shown: str) -> list[str]:
         if lines[-1] and len(lines[-1]) + len(word) >= _LABEL and len(lines) < _ROWS:
             lines.append("")
         lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word
-    return [line if len(line) <= _LABEL + 6 else f"{line[: _LABEL + 5]}…" for line in lines]
+    return [clipped(line, _LABEL + 6) for line in lines]
 
 
 # ---------------------------------------------------------------- steps

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 
 from prose_kernel.errors import CompileError, ProseError, ProviderError, RunError, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, caret
+from prose_kernel.language.shortening import clipped
 from prose_kernel.runtime.text import one_line
 from prose_kernel.views.display import Problem
 from prose_kernel.views.safety import clip, visible
@@ -109,10 +110,8 @@ def _run_lines(error: RunError, stderr_shown: bool) -> list[str]:
 
 def _message(error: RunError) -> str:
     """The message; of one that is a whole file, as `throw` can make it, the beginning."""
-    text = error.message
-    if len(text) <= _MESSAGE_CHARACTERS:
-        return visible(text)
-    return f"{visible(text[:_MESSAGE_CHARACTERS])}… ({len(text):,} characters in all)"
+    mark = f"… ({len(error.message):,} characters in all)"
+    return visible(clipped(error.message, _MESSAGE_CHARACTERS, mark, kept=_MESSAGE_CHARACTERS))
 
 
 def _command_lines(error: RunError, stderr_shown: bool) -> list[str]:

@@ -10,6 +10,8 @@ import html
 import re
 from functools import lru_cache
 
+from prose_kernel.language.shortening import clipped
+
 _HIDDEN = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff"
 _COLOUR = re.compile(r"\x1b\[[0-9;:]{0,64}m")
 _TERMINAL = re.compile(rf"\x1b\[[0-9;:]{{0,64}}m|[{_HIDDEN}]")
@@ -88,7 +90,7 @@ def clip(text: str, width: int = 120) -> str:
     line, newline, rest = text[: width * 4].lstrip("\n").partition("\n")
     more = bool(newline and rest.strip())
     line = visible(line).rstrip()
-    return line[: width - 1] + "…" if len(line) > width else line + (" …" if more else "")
+    return clipped(line, width) + (" …" if more and len(line) <= width else "")
 
 
 def preview(text: str, lines: int = 10, characters: int = 1000) -> tuple[str, str]:

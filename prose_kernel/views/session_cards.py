@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from prose_kernel.language.shortening import clipped
 from prose_kernel.runtime.ports import SessionRequest, SessionResult, ToolUse, Usage
 from prose_kernel.views.display import Display
 from prose_kernel.views.safety import (
@@ -158,7 +159,7 @@ def answer_display(
 
 
 def clip_block(text: str, limit: int = 20_000) -> str:
-    return text if len(text) <= limit else f"{text[:limit]}\n… ({len(text):,} characters in all)"
+    return clipped(text, limit, f"\n… ({len(text):,} characters in all)", kept=limit)
 
 
 def failure_display(

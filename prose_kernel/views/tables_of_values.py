@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from prose_kernel.errors import RunError
-from prose_kernel.language.diagnostics import screen_width
+from prose_kernel.language.shortening import fitted, screen_width
 from prose_kernel.runtime.command_data import Sample, parsed, sample
 from prose_kernel.runtime.json_text import json_text
 from prose_kernel.runtime.values import ExecText, Value, full_text, plain
@@ -77,8 +77,8 @@ class ValueTable:
             kept = [target if one == widest else one for one in kept]
         cut = replace(
             self,
-            columns=tuple(map(_cut, self.columns, kept)),
-            rows=tuple(tuple(map(_cut, row, kept)) for row in self.rows),
+            columns=tuple(map(fitted, map(visible, self.columns), kept)),
+            rows=tuple(tuple(map(fitted, map(visible, row), kept)) for row in self.rows),
             numeric=self.numeric[:count],
             more_columns=self.more_columns + len(widths) - count,
         )
@@ -199,16 +199,3 @@ def _is_number(value: Value) -> bool:
 
 def _reads_as_number(value: Value) -> bool:
     return isinstance(value, str) and value.strip() != "" and _NUMBER.fullmatch(value.strip()) is not None
-
-
-def _cut(text: str, width: int) -> str:
-    """The beginning of a text, in so many columns of a terminal."""
-    if screen_width(text := visible(text)) <= width:
-        return text
-    taken, used = "", 0
-    for character in text:
-        used += screen_width(character)
-        if used > width - 1:
-            break
-        taken += character
-    return f"{taken}…"

@@ -8,6 +8,7 @@ from difflib import unified_diff
 from typing import Literal
 
 from prose_kernel.language.diagnostics import caret
+from prose_kernel.language.shortening import clipped
 from prose_kernel.views.safety import visible
 
 Status = Literal["passed", "failed", "skipped", "updated"]
@@ -82,10 +83,6 @@ class Tested:
 # ---------------------------------------------------------------- differences of texts
 
 
-def clipped(line: str) -> str:
-    return line if len(line) <= WIDTH else f"{line[:WIDTH]}… ({len(line):,} characters)"
-
-
 def difference(expected: str, actual: str) -> tuple[str, ...]:
     """The lines that differ, `-` what is committed and `+` what came, with a line of context; never a long text."""
     want, got = (text.split("\n") if text else [] for text in (expected, actual))
@@ -108,7 +105,7 @@ def difference(expected: str, actual: str) -> tuple[str, ...]:
     more = len(shown) - DIFF_LINES
     if more > 0:
         shown = [*shown[:DIFF_LINES], f"… {more:,} more lines differ"]
-    return tuple(visible(clipped(line)) for line in shown)
+    return tuple(visible(clipped(line, WIDTH, f"… ({len(line):,} characters)", kept=WIDTH)) for line in shown)
 
 
 def _beginning(mark: str, lines: Sequence[str]) -> Iterable[str]:

@@ -15,6 +15,7 @@ from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.openprose import newcomers
 from prose_kernel.language.openprose.keywords import KEYWORDS
 from prose_kernel.language.openprose.lexer import RawToken
+from prose_kernel.language.shortening import clipped
 
 _WORD_KINDS: Final = frozenset(KEYWORDS.values()) | {"NAME", "CONSTANT"}
 _LAYOUT: Final = {"_NL", "_INDENT", "_DEDENT", "PIPE"}
@@ -70,7 +71,7 @@ class Line:
         if last <= first:
             return ""
         start, end = self.tokens[first][1], self.tokens[last - 1][2]
-        return self.text[start:end] if end - start <= MOST_WORDS else self.text[start : start + MOST_WORDS] + "..."
+        return clipped(self.text[start:end], MOST_WORDS, "...", kept=MOST_WORDS)
 
     @property
     def head(self) -> str:
@@ -468,8 +469,7 @@ def _line_end(line: Line) -> Trouble | None:
 
 
 def _head_of(line: Line) -> str:
-    words = line.words(line.first, line.stop)
-    return words if len(words) <= 40 else words[:37] + "..."
+    return clipped(line.words(line.first, line.stop), 40, "...")
 
 
 def _could_come(line: Line) -> str | None:
@@ -516,8 +516,7 @@ def _shown(line: Line, index: int) -> str:
         return "string"
     if kind == "DISCRETION":
         return "discretion marker"
-    word = line.written(index)
-    return f"`{word if len(word) <= 40 else word[:37] + '...'}`"
+    return f"`{clipped(line.written(index), 40, '...')}`"
 
 
 def first_word(tokens: Sequence[RawToken], index: int) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from prose_kernel.language.shortening import clipped
+
 SIGNS: Final[dict[str, tuple[str, str]]] = {
     "&&": ("there is no `&&`", "write `and`"),
     "||": ("there is no `||`", "write `or`"),
@@ -128,8 +130,7 @@ def sign(text: str) -> tuple[str, str | None]:
 
 def shown(text: str) -> str:
     """A token in a message: short, and printable."""
-    text = text if len(text) <= 40 else text[:40] + "…"
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in clipped(text, 40, kept=40))
 
 
 def shown_character(text: str) -> str:

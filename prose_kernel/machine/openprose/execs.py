@@ -9,6 +9,7 @@ from typing import Final, Literal, cast
 from prose_kernel.errors import ExecError, RunError
 from prose_kernel.language.numbers import parse_duration
 from prose_kernel.language.openprose import tree
+from prose_kernel.language.shortening import clipped
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode
 from prose_kernel.machine.openprose.code import expression
 from prose_kernel.machine.openprose.frames import Spawned
@@ -198,5 +199,4 @@ def _message(request: CommandRequest, result: CommandResult, limit: str) -> str:
 
 
 def _short(command: str) -> str:
-    text = " ".join(command.split())
-    return f'"{text[:57]}..."' if len(text) > 60 else f'"{text}"'
+    return f'"{clipped(" ".join(command.split()), 60, "...")}"'

@@ -11,6 +11,7 @@ from msgspec import structs
 
 from prose_kernel.errors import JudgeError, ProseError, Undecided, ValueTypeError
 from prose_kernel.language.openprose import tree
+from prose_kernel.language.shortening import clipped
 from prose_kernel.machine.openprose.frames import visible
 from prose_kernel.machine.openprose.operators import truth
 from prose_kernel.machine.openprose.program_context import ProgramContext
@@ -145,8 +146,7 @@ def _beginning(s: ProgramContext, body: Sequence[tree.Node]) -> str:
     lines = []
     for node in body[:_TOLD_OF_AN_ARM]:
         text = s.source.slice(node.span).partition("\n")[0].strip()
-        shown = text if len(text) <= 60 else f"{text[:59]}…"
-        lines.append(f"line {s.source.line_column(node.span.start)[0]} `{shown}`")
+        lines.append(f"line {s.source.line_column(node.span.start)[0]} `{clipped(text, 60)}`")
     more = len(body) - len(lines)
     return ", ".join(lines) + (f" and {more} more" if more else "") if lines else "nothing"
 

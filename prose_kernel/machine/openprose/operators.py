@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Final, cast
 
 from prose_kernel.errors import ValueTypeError
+from prose_kernel.language.shortening import clipped
 from prose_kernel.runtime.command_data import require_whole
 from prose_kernel.runtime.nesting import joined
 from prose_kernel.runtime.values import (
@@ -146,8 +147,7 @@ def _described(value: Value) -> str:
     text = _text(value)
     if text is None:
         return f"this {kind_of(value)}" if value is not None else "null"
-    shown = " ".join(text.split())
-    return f'"{shown[:37]}..."' if len(shown) > 40 else f'"{shown}"'
+    return f'"{clipped(" ".join(text.split()), 40, "...")}"'
 
 
 # ---------------------------------------------------------------- sums

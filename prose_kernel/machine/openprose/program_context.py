@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Self
 from prose_kernel.errors import ProseError, RunError, ValueTypeError
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.keywords import NOT_STRICT
+from prose_kernel.language.shortening import clipped
 from prose_kernel.language.source import Source
 from prose_kernel.machine.openprose.frames import Frame, Layer, Slot, Temp, Temps, find
 from prose_kernel.machine.openprose.program_text import (
@@ -25,7 +26,6 @@ from prose_kernel.runtime.events import Place
 from prose_kernel.runtime.execution_context import ExecutionContext, Host, Node, Run, located
 from prose_kernel.runtime.ports import Binding, Key, Store
 from prose_kernel.runtime.shared_names import Agent, Function
-from prose_kernel.runtime.text import clipped
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, require_writable
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ _ARGUMENTS: Final = 80
 
 def _stack_line(frame: Frame) -> str:
     """A frame of the call stack with its arguments, shortened."""
-    given = clipped(", ".join(map(_argument, frame.arguments)), _ARGUMENTS)
+    given = clipped(", ".join(map(_argument, frame.arguments)), _ARGUMENTS, tidy=True)
     where = f", called at line {frame.caller.location.line} of {frame.caller.location.source}" if frame.caller else ""
     return f"in block {frame.block}{f'({given})' if given else ''} #{frame.execution_id}{where}"
 

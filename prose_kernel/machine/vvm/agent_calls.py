@@ -29,6 +29,7 @@ from prose_kernel.errors import (
     StateError,
     VvmRaise,
 )
+from prose_kernel.language.shortening import clipped
 from prose_kernel.language.typed_answers import FILE, Schema
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.configurations import (
@@ -574,7 +575,7 @@ def bounded(text: str) -> str:
     """At most three sentences and 500 characters, on one line."""
     line = " ".join(text[: 8 * SUMMARY].split()).strip("*_` ")
     line = " ".join(_SENTENCE.split(line, maxsplit=SENTENCES)[:SENTENCES])
-    return line if len(line) <= SUMMARY else line[: SUMMARY - 1].rstrip() + "…"
+    return clipped(line, SUMMARY, tidy=True)
 
 
 # ---------------------------------------------------------------- from and to other languages

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from prose_kernel.access.safe_files import Place, resolve
+from prose_kernel.language.shortening import clipped
 from prose_kernel.models.providers.acp_policy import Call, address_of, command_of, paths_of
 from prose_kernel.models.tools import files
 from prose_kernel.models.tools.access import Access
 from prose_kernel.models.tools.tool import ToolFailed, ToolRefused
 from prose_kernel.runtime.ports import FileRead, FileWrite, ToolUse
-from prose_kernel.runtime.text import clipped, one_line, printable
+from prose_kernel.runtime.text import one_line, printable
 
 _DETAIL: Final = 600
 _NAMES: Final[Mapping[str, str]] = {"execute": "bash", "switch_mode": "mode", "other": "tool"}
@@ -101,7 +102,7 @@ class Calls:
         return one_line(self._access.neutral(named or call.title or call.kind or "tool"), 160)
 
     def _detail(self, said: str) -> str:
-        return clipped(printable(self._access.neutral(said)).strip(), _DETAIL)
+        return clipped(printable(self._access.neutral(said)).strip(), _DETAIL, tidy=True)
 
     def _shown(self, path: str) -> str:
         place = self._place(path)

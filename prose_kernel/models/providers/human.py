@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final, Literal
 
 from prose_kernel.errors import NobodyToAsk, ProviderError, SessionCancelled
+from prose_kernel.language.shortening import clipped
 from prose_kernel.language.typed_answers import Schema, may_be_null, without_null, words_of
 from prose_kernel.models.providers import nobody
 from prose_kernel.models.request import all_told, answered, asked, assemble, permission_lines
@@ -222,6 +223,5 @@ def _fields(schema: Schema) -> str:
 
 
 def _clipped(text: str) -> str:
-    if len(text) <= LONGEST:
-        return text
-    return f"{text[:LONGEST].rstrip()}\n[… {len(text) - LONGEST:,} more characters; `:show` shows all]"
+    mark = f"\n[… {len(text) - LONGEST:,} more characters; `:show` shows all]"
+    return clipped(text, LONGEST, mark, kept=LONGEST, tidy=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from prose_kernel.access import safe_files as places
 from prose_kernel.access.globs import Glob
 from prose_kernel.access.safe_files import Place
+from prose_kernel.language.shortening import clipped
 from prose_kernel.models.tools.access import Access
 from prose_kernel.models.tools.arguments import flag, text
 from prose_kernel.models.tools.files import TEXT, Entry, Visible, schema_of, walk
@@ -144,4 +145,4 @@ def _matching(place: Place, content: str, matches: Matches, stop: Stop, deadline
             raise ToolFailed("the regular expression takes too long: use a simpler one") from None
         if found:
             shown = line.rstrip("\r")
-            yield place, f"{place.named}:{number}: {shown if len(shown) <= LINE_LIMIT else shown[:LINE_LIMIT] + '…'}"
+            yield place, f"{place.named}:{number}: {clipped(shown, LINE_LIMIT, kept=LINE_LIMIT)}"

@@ -11,6 +11,7 @@ from typing import Final
 
 from prose_kernel.access.policy import TOUCHES, PermissionDesk, Policy
 from prose_kernel.errors import ProviderError
+from prose_kernel.language.shortening import clipped
 from prose_kernel.models.attachments import Attachment, attachments
 from prose_kernel.models.request import too_long
 from prose_kernel.models.tools import arguments as argument_rules
@@ -22,7 +23,7 @@ from prose_kernel.models.tools.tool import Tool, ToolAnswer, ToolFailed, ToolRef
 from prose_kernel.runtime import tracing
 from prose_kernel.runtime.ports import FileRead, FileWrite, SessionProgress, SessionRequest, ToolUse
 from prose_kernel.runtime.session_options import Surroundings
-from prose_kernel.runtime.text import clipped, one_line, printable
+from prose_kernel.runtime.text import one_line, printable
 
 OnProgress = Callable[[SessionProgress], None]
 
@@ -176,7 +177,7 @@ class SessionWorkbench:
             with tracing.tool(name) as watched:
                 answer = await work(name, arguments)
             traced = getattr(self._tools.get(name), "traced", str)(answer.text)
-            detail = clipped(printable(self._access.neutral(traced)), DETAIL)
+            detail = clipped(printable(self._access.neutral(traced)), DETAIL, tidy=True)
             use = ToolUse(one_line(name, 200), self._summary(name, arguments), answer.outcome, detail)
             self._trace.append(use)
             if watched is not None:

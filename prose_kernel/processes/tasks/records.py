@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from prose_kernel.language.shortening import clipped
 from prose_kernel.processes.output import MARK
 from prose_kernel.processes.tasks.secrets import display_of
 from prose_kernel.runtime.services import CommandRunning, TaskSnapshot, TaskStatus
@@ -151,8 +152,7 @@ def digest_of(command: str) -> str:
 
 def summary_of(given: str | None, command: str) -> str:
     """The summary that was given, or the beginning of the command; one line either way."""
-    text = " ".join(display_of(given or command).split())
-    return text if len(text) <= 80 else text[:79] + "…"
+    return clipped(" ".join(display_of(given or command).split()), 80)
 
 
 def timestamp(when: datetime) -> str:

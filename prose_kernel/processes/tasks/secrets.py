@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from prose_kernel.language.shortening import clipped
 from prose_kernel.runtime.secret_patterns import ASSIGNED, BEARER, KEY_BLOCK, NAME, TOKENS, VALUE, holds_private_key
 
 _PARTS = (
@@ -77,7 +78,7 @@ def display_of(command: str) -> str:
     text = redacted(_INLINE.sub(_inline_script, text))
     text = " ".join(text.split())
     text = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
-    return text if len(text) <= LONGEST_DISPLAY else text[: LONGEST_DISPLAY - 1] + "…"
+    return clipped(text, LONGEST_DISPLAY)
 
 
 def _without_documents(text: str) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final, TypeVar
 
 from prose_kernel.errors import Interrupted, RunError
+from prose_kernel.language.shortening import clipped
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.ports import Clock
-from prose_kernel.runtime.text import clipped
 from prose_kernel.storage.database import schema
 from prose_kernel.storage.database.store import prefix
 from prose_kernel.storage.database.writes import DatabaseWrites, timestamp
@@ -79,7 +79,7 @@ class DatabaseTrace(Trace):
         return (
             number,
             place.ordinal,
-            self._writes.clean(clipped(place.source.slice(place.span), _LONGEST)),
+            self._writes.clean(clipped(place.source.slice(place.span), _LONGEST, tidy=True)),
             self._statuses.get(status, status),
             now,
             now if status in ("completed", "failed", "skipped", "joined", "exited") else None,
