@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from prose_kernel.cassettes.library import SharedCassettes
-from prose_kernel.evaluation.item import Quiet
 from prose_kernel.evaluation.notebooks import read_notebook
 from prose_kernel.evaluation.runner import Evaluation, Options
 from prose_kernel.evaluation.spec import read
@@ -31,6 +30,7 @@ from prose_kernel.language.source import Source
 from prose_kernel.models.provider_pool import LiveProviders
 from prose_kernel.run import languages, session_chain, settings
 from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.ports import SessionRequest, SessionResult
 
 PROGRAM = """\
@@ -99,7 +99,7 @@ def bare(spec: Path) -> float:
                 at=f"case={case['id']}/variant=default/r1/",
                 recordings=shared,
             )
-            workspace = Workspace(chosen, start, asker=Quiet())
+            workspace = Workspace(chosen, start, asker=Unattended())
             await workspace.run(compiled)
             assert workspace.outputs()["answer"][0].read() == "42"  # type: ignore[union-attr]
             await workspace.close()

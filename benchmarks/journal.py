@@ -24,6 +24,7 @@ from prose_kernel.run.journal import resumption
 from prose_kernel.run.settings import Settings
 from prose_kernel.run.workspace import Start, Workspace
 from prose_kernel.runtime import journal_codec as codec
+from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.journal_records import Answered, Asked, Head, Text
 from prose_kernel.runtime.ports import CommandRequest, CommandResult
 from prose_kernel.storage.journal_file import NAME, JournalFile
@@ -33,20 +34,10 @@ CELL = 'exec "true"'
 LOOP = 'let n = 0\nrepeat {count}:\n  let r = exec "echo said"\n  n = n + 1\noutput done = n\n'
 
 
-class Nobody:
-    available = False
-
-    async def ask(self, prompt: str, *, password: bool = False) -> str:
-        raise EOFError
-
-    def show(self, text: str) -> None:
-        """Nobody reads it."""
-
-
 def workspace(place: Path, journal: str = "on", **more: Any) -> Workspace:
     chosen: dict[str, Any] = {"journal": journal, "cassette_mode": "off", "autodetect": False}
     notebook = "resumption" not in more
-    return Workspace(Settings(**chosen), Start(place, "main.prose", notebook=notebook), asker=Nobody(), **more)
+    return Workspace(Settings(**chosen), Start(place, "main.prose", notebook=notebook), asker=Unattended(), **more)
 
 
 async def cells(rounds: int, each: int) -> dict[str, float]:

@@ -21,6 +21,7 @@ from prose_kernel.language.source import Source
 from prose_kernel.run import languages
 from prose_kernel.run.settings import Settings
 from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import Ports
 from prose_kernel.storage.memory import MemoryStore
@@ -67,18 +68,6 @@ def _pmap(n: int, agent: str) -> str:
     return f"{AGENTS}def f(n):\n  return @{agent} `Say {{n}}`(n)\nx = pmap(range({n}), f)\n"
 
 
-class Nobody:
-    """Is not there to be asked."""
-
-    available = False
-
-    def show(self, text: str) -> None:
-        pass
-
-    async def ask(self, prompt: str) -> str:
-        raise EOFError
-
-
 def machine(name: str, listening: bool) -> Any:
     nobody: Any = None  # nothing here asks the outside
     ports = Ports(nobody, nobody, JudgeChain(), nobody, nobody, MemoryStore(cwd="."), SystemClock())
@@ -105,7 +94,7 @@ async def asked(language: str, text: str, settings: dict[str, Any]) -> float:
         script = Path(directory, "script.yaml")
         script.write_text('sessions: {"*": "It is done."}\n')
         chosen = Settings(provider="scripted", script=str(script), **settings)
-        here = Workspace(chosen, Start(Path(directory), language=languages.LANGUAGES[language]), asker=Nobody())
+        here = Workspace(chosen, Start(Path(directory), language=languages.LANGUAGES[language]), asker=Unattended())
         try:
             await here.execute("pass\n" if language == "vvm" else 'exec "true"\n')  # what is loaded at first use
             begun = time.process_time()

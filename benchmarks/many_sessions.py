@@ -16,10 +16,12 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
+from prose_kernel.runtime.asker import Unattended
+
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from models import Nobody, sdk, stub  # noqa: E402
+from models import sdk, stub  # noqa: E402
 
 from prose_kernel.run.settings import Settings  # noqa: E402
 from prose_kernel.run.workspace import Start, Workspace  # noqa: E402
@@ -39,7 +41,7 @@ def workspace(url: str, cwd: str, model: str = "ok-20") -> Workspace:
     settings = Settings(
         state="in-context", provider="stub", providers={"stub": server}, max_parallel=PLACES, cassette_mode="off"
     )
-    return Workspace(settings, Start(Path(cwd)), asker=Nobody())
+    return Workspace(settings, Start(Path(cwd)), asker=Unattended())
 
 
 async def floor(url: str, count: int) -> float:

@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from prose_kernel.runtime.asker import Unattended
+
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
@@ -34,17 +36,6 @@ from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Su
 
 MESSAGE = "Write a haiku about a pond. " * 20
 Call = Callable[[str], Awaitable[object]]
-
-
-class Nobody:
-    """There is nobody to ask, and nothing asks."""
-
-    available = False
-
-    async def ask(self, prompt: str) -> str:
-        raise AssertionError(prompt)
-
-    def show(self, text: str) -> None: ...
 
 
 @contextmanager
@@ -74,7 +65,7 @@ def servers(url: str, wire: str, cwd: str, limit: int) -> ModelServers:
 def provider(found: ModelServers, wire: str, model: str, cwd: str) -> ModelSessions:
     """Sessions as a run has them: permissions, the workbench with its tools, the message assembled."""
     where = Surroundings(cwd)
-    desk = PermissionDesk(Nobody(), SystemClock())
+    desk = PermissionDesk(Unattended(), SystemClock())
 
     def bench(request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionWorkbench:
         return SessionWorkbench(request, Policy.of(request.permissions, {}, cwd), desk, where, on_progress)

@@ -24,18 +24,9 @@ from typing import Any
 
 from prose_kernel.run.settings import Settings
 from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runtime.asker import Unattended
 
 HOW: dict[str, dict[str, Any]] = {"off": {}, "otel": {"telemetry_otel": True}, "log": {"telemetry_log": "log"}}
-
-
-class Nobody:
-    available = False
-
-    async def ask(self, prompt: str, *, password: bool = False) -> str:
-        raise EOFError
-
-    def show(self, text: str) -> None:
-        """Nobody reads it."""
 
 
 class Taker(http.server.BaseHTTPRequestHandler):
@@ -54,7 +45,7 @@ async def once(text: str, how: str) -> float:
         (Path(place) / "script.yaml").write_text("sessions: {'*': answer}\n")
         chosen: dict[str, Any] = {"journal": "off", "cassette_mode": "off", "state": "in-context", **HOW[how]}
         settings = Settings(provider="scripted", script="script.yaml", **chosen)
-        workspace = Workspace(settings, Start(Path(place)), asker=Nobody())
+        workspace = Workspace(settings, Start(Path(place)), asker=Unattended())
         await workspace.execute('session "first"')  # loads what is loaded once
         began = time.process_time()
         await workspace.execute(text)

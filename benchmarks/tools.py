@@ -30,6 +30,7 @@ from prose_kernel.models.tools.workbench import SessionWorkbench
 from prose_kernel.processes import Engine
 from prose_kernel.processes.exec_tool.audit import AuditLog
 from prose_kernel.processes.helpers import Helpers
+from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import SessionRequest
 from prose_kernel.runtime.session_options import McpServer, SessionOptions, Surroundings
@@ -38,16 +39,6 @@ SERVER = (sys.executable, str(Path(__file__).parents[1] / "tests" / "stubs" / "m
 ARGUMENTS = {"city": "Oslo", "days": 3}
 ANSWER = "Oslo: sunny for 3 days"
 FUNCTION = "def forecast(city: str, days: int = 1) -> str:\n    return f'{city}: sunny for {days} days'\n"
-
-
-class Nobody:
-    available = False
-
-    async def ask(self, prompt: str, *, password: bool = False) -> str:
-        raise EOFError
-
-    def show(self, text: str) -> None:
-        """Nobody reads it."""
 
 
 async def timed(call: Callable[[], Awaitable[object]], count: int) -> tuple[float, float]:
@@ -62,7 +53,7 @@ async def timed(call: Callable[[], Awaitable[object]], count: int) -> tuple[floa
 
 async def bench_of(pool: OwnTools, where: Surroundings) -> SessionWorkbench:
     request = SessionRequest("session", "Do it", "c1/s0", tools=("weather", "forecast"), permissions={"tools": "allow"})
-    policy, desk = Policy.of_session(request, {}, where), PermissionDesk(Nobody(), SystemClock())
+    policy, desk = Policy.of_session(request, {}, where), PermissionDesk(Unattended(), SystemClock())
     bench = SessionWorkbench(request, policy, desk, where, lambda progress: None)
     bench.add(await pool.tools(request, policy, desk))
     return bench

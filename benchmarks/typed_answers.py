@@ -16,9 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from prose_kernel.runtime.asker import Unattended
+
 sys.path.insert(0, str(Path(__file__).parent))
 
-from models import MESSAGE, Nobody, stub
+from models import MESSAGE, stub
 from pydantic import BaseModel
 from pydantic_ai import Agent, NativeOutput
 from pydantic_ai.models.openai import OpenAIChatModel
@@ -56,7 +58,7 @@ def options(url: str) -> SessionOptions:
 
 
 def bench(cwd: str, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionWorkbench:
-    desk = PermissionDesk(Nobody(), SystemClock())
+    desk = PermissionDesk(Unattended(), SystemClock())
     return SessionWorkbench(request, Policy.of(request.permissions, {}, cwd), desk, Surroundings(cwd), on_progress)
 
 

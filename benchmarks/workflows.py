@@ -24,12 +24,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Literal
 
+from prose_kernel.runtime.asker import Unattended
+
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from stubs.workflows import CHAINED, GUIDE
 
-from benchmarks.models import Nobody, stub
+from benchmarks.models import stub
 from prose_kernel.run.settings import Settings
 from prose_kernel.run.workspace import Start, Workspace
 from prose_kernel.runtime.session_options import ModelOptions, ModelServer
@@ -98,7 +100,7 @@ def ours(program: str, model: str, supplied: dict[str, Any], *, tools: bool, dea
             provider="dead" if dead else "stub", providers=servers, cassette_mode="off", journal="off", max_parallel=8
         )
         with tempfile.TemporaryDirectory() as directory:
-            here = Workspace(settings, Start(Path(directory), supplied=supplied), asker=Nobody())
+            here = Workspace(settings, Start(Path(directory), supplied=supplied), asker=Unattended())
             try:
                 await here.execute(text)
             finally:

@@ -33,10 +33,7 @@ import asyncio, sys
 from pathlib import Path
 from prose_kernel.notebook import app, kernel
 from prose_kernel.notebook.cells import Cells
-
-class Nobody:
-    available = False
-    def show(self, text): pass
+from prose_kernel.runtime.asker import Unattended
 
 class Output:
     def stream(self, name, text): pass
@@ -48,7 +45,7 @@ class Output:
     def error(self, problem): print("error", problem)
 
 async def main():
-    cells = Cells(Path.cwd(), Nobody())
+    cells = Cells(Path.cwd(), Unattended())
     for cell in sys.argv[1:]:
         await cells.run(cell, Output(), live=False)
     await cells.close()

@@ -40,17 +40,14 @@ CELLS = """
 import asyncio
 from pathlib import Path
 from prose_kernel.notebook.cells import Cells
-
-class Nobody:
-    available = False
-    def show(self, text): pass
+from prose_kernel.runtime.asker import Unattended
 
 class Output:
     def __getattr__(self, name): return lambda *given, **named: None
     def error(self, problem): raise SystemExit(str(problem))
 
 async def main():
-    cells = Cells(Path.cwd(), Nobody())
+    cells = Cells(Path.cwd(), Unattended())
     for cell in ('let a = exec "echo 1"', "%bindings", "%help", "%%vvm\\nb = 2", "%graph"):
         await cells.run(cell, Output(), live=False)
     print(sorted(cells.values()))

@@ -34,18 +34,6 @@ Came = tuple[str, str, Usage | None]
 Ask = Callable[[], Awaitable[Came]]
 
 
-class Nobody:
-    """An `Asker` for questions at which nobody is."""
-
-    available = False
-
-    async def ask(self, prompt: str) -> str:
-        raise AssertionError(prompt)
-
-    def show(self, text: str) -> None:
-        """Nobody looks."""
-
-
 def examine(settings: Settings, cwd: Path, seconds: float) -> Iterator[Finding]:
     """Ask all that `settings` name, each for at most so many seconds; one finding for each."""
     from prose_kernel.run.settings import surroundings
@@ -76,10 +64,11 @@ async def _all(options: SessionOptions, where: Surroundings, seconds: float) -> 
     from prose_kernel.models.provider_pool import LiveProviders, ProviderContext
     from prose_kernel.processes import Engine
     from prose_kernel.processes.helpers import Helpers
+    from prose_kernel.runtime.asker import Unattended
     from prose_kernel.runtime.clock import SystemClock
 
     engine, clock = Engine(), SystemClock()
-    context = ProviderContext(_alone(options), where, clock, PermissionDesk(Nobody(), clock), guard=Helpers(engine))
+    context = ProviderContext(_alone(options), where, clock, PermissionDesk(Unattended(), clock), guard=Helpers(engine))
     live = LiveProviders(context)
     try:
         targets = list(_targets(options, where, live))

@@ -9,13 +9,13 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 
 from prose_kernel.run import languages
-from prose_kernel.runtime.ports import Stream
-from prose_kernel.views.display import Display, Problem
+from prose_kernel.runtime.asker import Unattended
+from prose_kernel.views.display import Display, Output, Problem
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.exercises import Exercise, Exercises
@@ -122,7 +122,7 @@ class _Trial:
         from prose_kernel.notebook.cells import Cells
 
         heard = _Heard()
-        cells = Cells(directory, heard, self._language)
+        cells = Cells(directory, Unattended(), self._language)
         (directory / ".exercise.yaml").write_text(yaml.safe_dump(dict(self._exercise.answers or {})), encoding="utf-8")
         cells.overrides = {"provider": "scripted", "script": ".exercise.yaml", "cassette_mode": "off"}
         try:
@@ -136,38 +136,15 @@ class _Trial:
         return all(one.passed for one in met), "\n".join(heard.said)
 
 
-class _Heard:
-    """An `Output` and an `Asker`: errors and feedback are kept, and nobody is here."""
-
-    available = False
+class _Heard(Output):
+    """The errors and the feedback of an answer; its checks hear what it prints."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
-
-    def stream(self, name: Stream, text: str) -> None:
-        """What an answer prints is heard by its checks."""
 
     def display(self, display: Display, display_id: str | None = None) -> None:
         if "exercise" in display.facts:
             self.said.append(display.data["text/plain"])
 
-    def update(self, display: Display, display_id: str) -> None:
-        """Nobody watches."""
-
-    def result(self, display: Display) -> None:
-        """Nobody watches."""
-
-    def page(self, display: Display) -> None:
-        """Nobody watches."""
-
-    def clear(self, *, wait: bool = False) -> None:
-        """Nothing is shown."""
-
     def error(self, problem: Problem) -> None:
         self.said.append(f"{problem.ename}: {problem.evalue}")
-
-    def show(self, text: str) -> None:
-        """Nobody watches."""
-
-    async def ask(self, prompt: str) -> NoReturn:
-        raise EOFError

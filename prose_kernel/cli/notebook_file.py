@@ -27,7 +27,7 @@ from prose_kernel.run.workspace import Start, Workspace
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.values import Value
 from prose_kernel.views.cell_view import CellView
-from prose_kernel.views.display import Display, Problem
+from prose_kernel.views.display import Display, Output
 
 if TYPE_CHECKING:
     from prose_kernel.run.journal import Resumption
@@ -188,8 +188,8 @@ class NotebookCells(Cells):
             record.end()
 
 
-class TextOutput:
-    """The output of magics as plain text, for a terminal or pipe."""
+class TextOutput(Output):
+    """The output of magics as plain text, for a terminal or pipe. Printed lines stay, and errors end the run."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -206,12 +206,3 @@ class TextOutput:
 
     def page(self, display: Display) -> None:
         self.display(display)
-
-    def update(self, display: Display, display_id: str) -> None:
-        """What has been printed stays."""
-
-    def clear(self, *, wait: bool = False) -> None:
-        """What has been printed stays."""
-
-    def error(self, problem: Problem) -> None:
-        """Errors reach the end of the run by themselves."""

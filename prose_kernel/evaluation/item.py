@@ -8,11 +8,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 from urllib.parse import quote
 
 from prose_kernel.cassettes.library import SharedCassettes
-from prose_kernel.errors import BudgetSpent, CompileError, NobodyToAsk, ProseError, RunError, Undecided
+from prose_kernel.errors import BudgetSpent, CompileError, ProseError, RunError, Undecided
 from prose_kernel.evaluation.assertions import Assertions, Ran
 from prose_kernel.evaluation.dataset import EXPECTED, Case
 from prose_kernel.evaluation.programs import Prepared
@@ -21,10 +21,10 @@ from prose_kernel.language.shortening import clipped
 from prose_kernel.models.providers.model_servers import SharedWays
 from prose_kernel.run.workspace import Start, Workspace, stay
 from prose_kernel.runtime import budgets
+from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.budgets import Budget
-from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.events import Event, Judged, SessionFinished, SessionStarted
-from prose_kernel.runtime.ports import Usage
+from prose_kernel.runtime.ports import Clock, Usage
 from prose_kernel.runtime.text import one_line
 from prose_kernel.runtime.values import Value, full_text
 
@@ -38,6 +38,7 @@ SHOWN: Final = 2_000
 class Meter:
     """What the sessions and judgements of one run consumed, live or when they were recorded."""
 
+    clock: Clock
     seconds: float = 0.0
     tokens_in: int = 0
     tokens_out: int = 0
@@ -52,13 +53,13 @@ class Meter:
         match event:
             case SessionStarted():
                 self.sessions += 1
-                self._begun[event.spawn] = _CLOCK.monotonic()
+                self._begun[event.spawn] = self.clock.monotonic()
             case SessionFinished(result=result):
                 begun = self._begun.pop(event.spawn, None)
                 if result is not None and result.replayed:
                     return  # `recorded` has heard of it
                 if begun is not None:
-                    self.seconds += _CLOCK.monotonic() - begun
+                    self.seconds += self.clock.monotonic() - begun
                 self.consumed(result.usage if result is not None else None)
             case Judged(details=details):
                 self.judged(details)
@@ -84,25 +85,6 @@ class Meter:
         self.tokens_out += usage.tokens_out
         self.cost += usage.cost or 0.0
         self.unpriced += usage.cost is None and bool(usage.requests)
-
-
-_CLOCK: Final = SystemClock()
-
-
-class Quiet:
-    """An `Asker` for runs at which nobody is. What it would show is kept for whoever looks into a failure."""
-
-    available = False
-    magic = ""
-
-    def __init__(self) -> None:
-        self.shown: list[str] = []
-
-    def show(self, text: str) -> None:
-        self.shown.append(text)
-
-    async def ask(self, prompt: str) -> NoReturn:
-        raise NobodyToAsk("nobody is here to answer: this is an evaluation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +117,7 @@ class Around:
     seconds: float
     threshold: float | None
     warnings: set[str]
+    clock: Clock
 
 
 class ItemRun:
@@ -146,7 +129,7 @@ class ItemRun:
         self.over_time = False
         self._workspace: Workspace | None = None
         self._judging: Callable[[], object] | None = None
-        self._meter = Meter()
+        self._meter = Meter(around.clock)
 
     def interrupt(self) -> None:
         """End it, from any thread; a second call kills what is left."""
@@ -186,7 +169,8 @@ class ItemRun:
             recordings=around.recordings,
             ways=around.ways,
         )
-        asker = Quiet()
+        shown: list[str] = []
+        asker = Unattended(shown.append, why=UNATTENDED, magic="")
         workspace = self._workspace = Workspace(prepared.settings, start, asker=asker, listeners=[self._meter])
         error: RunError | None = None
         try:
@@ -212,7 +196,7 @@ class ItemRun:
             return self._result("error", error=_told(problem), nobody=isinstance(problem, Undecided))
         finally:
             await workspace.close(error)
-            around.warnings.update(one for one in asker.shown if one.startswith("Warning: "))
+            around.warnings.update(one for one in shown if one.startswith("Warning: "))
 
     async def _asked(self, workspace: Workspace) -> Result:
         item, around = self.item, self.around
@@ -277,6 +261,7 @@ class ItemRun:
         )
 
 
+UNATTENDED: Final = "nobody is here to answer: this is an evaluation"
 EVALUATION: Final = "evaluation"
 """The key of the budget of a whole evaluation: no program can catch that it is spent."""
 

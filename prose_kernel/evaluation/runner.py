@@ -16,7 +16,7 @@ from prose_kernel.cassettes.matching import scope
 from prose_kernel.errors import BudgetSpent, UsageError
 from prose_kernel.evaluation import dataset
 from prose_kernel.evaluation.assertions import Assertions
-from prose_kernel.evaluation.item import EVALUATION, NAMES, Around, Item, ItemRun, Meter, Quiet
+from prose_kernel.evaluation.item import EVALUATION, NAMES, Around, Item, ItemRun, Meter
 from prose_kernel.evaluation.programs import Prepared, Preparing, ReadNotebook
 from prose_kernel.evaluation.results import DIRECTORY, Result, ResultsFile, key_of
 from prose_kernel.evaluation.spec import Spec
@@ -32,6 +32,7 @@ from prose_kernel.judging import rules
 from prose_kernel.models.providers.model_servers import SharedWays
 from prose_kernel.run.settings import Settings, budget_limits
 from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.clock import SystemClock
 
@@ -69,6 +70,7 @@ class Evaluation:
         self._directory = spec.path.parent
         self._running: dict[ItemRun, None] = {}
         self._stopped = ""
+        self._clock = SystemClock()
         self.used: frozenset[tuple[str, bytes]] = frozenset()
         """The lines of recordings that the runs have used, each with the path of its cassette."""
         count_broken = spec.broken_lines == "count"
@@ -110,7 +112,7 @@ class Evaluation:
         names = [*case.columns, *NAMES]
         for prepared in self.variants:
             start = Start(self._directory, prepared.name, notebook=prepared.is_notebook, language=prepared.language)
-            workspace = Workspace(prepared.settings, start, asker=Quiet())
+            workspace = Workspace(prepared.settings, start, asker=Unattended(magic=""))
             try:
                 prepared.bind(workspace, case)
                 for program in () if prepared.is_notebook else prepared.texts(case):
@@ -220,6 +222,7 @@ class Evaluation:
             spec.seconds,
             spec.threshold,
             set(),
+            self._clock,
         )
         todo = iter(items)
 
@@ -285,7 +288,7 @@ class Evaluation:
 
         text = self.options.budget or self.spec.budget or settings.load(self._directory).budget or "off"
         limits = budget_limits(text)
-        return Budget(EVALUATION, "the evaluation", limits, SystemClock()) if limits is not None else None
+        return Budget(EVALUATION, "the evaluation", limits, self._clock) if limits is not None else None
 
 
 def _mode(chosen: Settings, overrides: Mapping[str, Any]) -> Settings:

@@ -13,7 +13,6 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +25,7 @@ from prose_kernel.models import memory_undo as undo
 from prose_kernel.models.memory import Memories, digest_of, locked
 from prose_kernel.models.tools.tool import in_thread
 from prose_kernel.runtime import asides
+from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock, MemoryBinding, MemoryMode, OpenMemory
 from prose_kernel.runtime.secret_patterns import secret_in
 from prose_kernel.runtime.session_options import MemoryLimits, Surroundings
@@ -170,7 +170,7 @@ class DigestMemories:
 
     def _keep(self, directory: str, patches: Sequence[str]) -> str | None:
         """Apply a patch, with a way back that is needed until the journal knows of it."""
-        now = self._clock.now().astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        now = timestamp(self._clock.now(), "seconds")
         why: str | None = None
         try:
             patch = _patch(patches, self._limits)

@@ -11,7 +11,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +27,7 @@ from prose_kernel.models.request import next_segment, summarise
 from prose_kernel.models.tools.tool import ToolFailed, ToolRefused, in_thread
 from prose_kernel.models.usage import discarded
 from prose_kernel.runtime import asides
+from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import (
     AgentMemory,
     Clock,
@@ -167,7 +168,7 @@ def segment_text(stem: str, request: SessionRequest, result: SessionResult, now:
     prompt = clipped(request.task, _PROMPT_LENGTH, kept=_PROMPT_LENGTH)
     return (
         f"# Segment {stem.rpartition('-')[2]}\n\n"
-        f"timestamp: {now.astimezone(UTC).isoformat(timespec='seconds')}\n"
+        f"timestamp: {timestamp(now, 'seconds', zone='+00:00')}\n"
         f"prompt: {json.dumps(prompt, ensure_ascii=False)}\n\n"
         f"## Summary\n\n- {_summary(result)}\n"
     )

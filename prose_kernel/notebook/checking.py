@@ -16,7 +16,7 @@ import msgspec
 from prose_kernel.errors import CompileError, RunError, UsageError
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.values import ExecText, full_text
-from prose_kernel.views.display import Display, Output, Problem
+from prose_kernel.views.display import Display, Output, PassedOn
 from prose_kernel.views.safety import clip, inline_code, inline_text, visible
 
 if TYPE_CHECKING:
@@ -60,11 +60,11 @@ async def _finding(cells: Cells, check: Check, language: Language) -> Finding:
     return _happened(cells.record.cells[-1].activities, check)
 
 
-class Printing:
+class Printing(PassedOn):
     """An `Output` that hears what programs print and give, for checks of it; everything goes on to the real one."""
 
     def __init__(self, output: Output) -> None:
-        self._output = output
+        super().__init__(output)
         self._parts: list[str] = []
         self._size = 0
 
@@ -82,24 +82,9 @@ class Printing:
             self._hear(text)
         self._output.stream(name, text)
 
-    def display(self, display: Display, display_id: str | None = None) -> None:
-        self._output.display(display, display_id)
-
-    def update(self, display: Display, display_id: str) -> None:
-        self._output.update(display, display_id)
-
     def result(self, display: Display) -> None:
         self._hear(display.data.get("text/plain", ""))
         self._output.result(display)
-
-    def error(self, problem: Problem) -> None:
-        self._output.error(problem)
-
-    def clear(self, *, wait: bool = False) -> None:
-        self._output.clear(wait=wait)
-
-    def page(self, display: Display) -> None:
-        self._output.page(display)
 
 
 # ---------------------------------------------------------------- values

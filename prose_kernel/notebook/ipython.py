@@ -40,7 +40,7 @@ from prose_kernel.runtime.forms import Form
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.values import verbatim
-from prose_kernel.views.display import Display, Problem
+from prose_kernel.views.display import Display, Output, Problem
 from prose_kernel.views.problems import simple
 from prose_kernel.views.safety import terminal
 
@@ -151,7 +151,7 @@ def as_exception(problem: Problem) -> ProseCellError:
 # ---------------------------------------------------------------- where outputs go
 
 
-class ShellOutput:
+class ShellOutput(Output):
     """`Output` through IPython's own streams and display publisher. `whole_cell` tells that no code of the person's own
     has shown anything in the cell."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from prose_kernel.run.languages import Language
 from prose_kernel.runtime.ports import Stream
-from prose_kernel.views.display import Display, Problem
+from prose_kernel.views.display import Display, Output, Problem
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.kernel import ProseKernel as Kernel
@@ -38,7 +38,7 @@ _NUMBERED = re.compile(r"_\d+_\d+\Z")
 # ---------------------------------------------------------------- outputs
 
 
-class CellOutput:
+class CellOutput(Output):
     """`Output` over IOPub. Every message carries the request of its own cell, whatever else is going on."""
 
     def __init__(self, kernel: Kernel, parent: Message, execution_count: int, log: CellLog | None = None) -> None:

@@ -23,6 +23,7 @@ import zmq
 
 from prose_kernel.errors import NobodyToAsk
 from prose_kernel.notebook.messages import replaces_displays
+from prose_kernel.runtime.asker import NO_CHANNEL
 from prose_kernel.runtime.forms import Form, Part
 from prose_kernel.views.safety import markdown, visible
 
@@ -100,7 +101,7 @@ class StdinChannel:
 
     async def _ask(self, prompt: str, form: Form | None) -> str:
         if not self.available:
-            raise NobodyToAsk("this front end cannot be asked: it runs the notebook without an input channel")
+            raise NobodyToAsk(NO_CHANNEL)
         if self._turn is None:
             self._turn = asyncio.Lock()
         async with self._turn:

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from contextvars import ContextVar
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from prose_kernel.errors import NobodyToAsk, ProseError
 from prose_kernel.runtime import forms
@@ -26,6 +26,7 @@ _LONGEST_QUESTION: Final = 500
 _LONGEST_OPTION: Final = 60
 _MOST_OPTIONS: Final = 10
 
+NO_CHANNEL: Final = "this front end cannot be asked: it runs the notebook without an input channel"
 _held: ContextVar[tuple[Turn, ...]] = ContextVar("prose_kernel_turns", default=())
 
 
@@ -66,6 +67,25 @@ class SerialAsker:
 
     def show(self, text: str) -> None:
         self._asker.show(text)
+
+
+class Unattended:
+    """An `Asker` for runs without a person: texts go to `show`, and every question raises `NobodyToAsk`."""
+
+    available = False
+
+    def __init__(
+        self, show: Callable[[str], object] = lambda text: None, *, why: str = NO_CHANNEL, magic: str = "%"
+    ) -> None:
+        self.magic = magic
+        self._show = show
+        self._why = why
+
+    def show(self, text: str) -> None:
+        self._show(text)
+
+    async def ask(self, prompt: str) -> NoReturn:
+        raise NobodyToAsk(self._why)
 
 
 class Turn:

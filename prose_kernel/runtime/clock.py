@@ -1,10 +1,11 @@
-"""Real time, behind the `Clock` port."""
+"""Real time, behind the `Clock` port; and times as text."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from datetime import UTC, datetime
+from typing import Literal
 
 
 class SystemClock:
@@ -16,3 +17,8 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+def timestamp(when: datetime, exact: Literal["seconds", "milliseconds"] = "milliseconds", zone: str = "Z") -> str:
+    """Return a time as ISO 8601 in UTC; `zone` is how the text names UTC."""
+    return when.astimezone(UTC).isoformat(timespec=exact).removesuffix("+00:00") + zone

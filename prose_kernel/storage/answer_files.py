@@ -21,10 +21,11 @@ from prose_kernel.access.plain_files import append, keep_out_of_git, write_whole
 from prose_kernel.errors import RunError, StateError
 from prose_kernel.language.shortening import clipped
 from prose_kernel.runtime import events as ev
+from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock, Target
 from prose_kernel.runtime.secret_patterns import secret_in
 from prose_kernel.storage import layout
-from prose_kernel.storage.trace import one_line, timestamp
+from prose_kernel.storage.trace import one_line
 
 ROOT: Final = layout.VVM
 LARGEST: Final = 256 * 1024 * 1024
@@ -196,7 +197,7 @@ class AnswerFiles:
         return f"_anon_{self._anonymous:03d}"
 
     def _line(self, text: str) -> None:
-        self._updated = self._time_then(text) or timestamp(self._clock)
+        self._updated = self._time_then(text) or timestamp(self._clock.now(), "seconds")
         self._trace.append(f"- [{self._updated}] {text}\n")
         self._grown(len(self._trace[-1]))
         second_over = self._clock.monotonic() >= self._written_at + 1

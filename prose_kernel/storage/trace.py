@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from datetime import UTC
 from typing import Any, Final
 
 from prose_kernel.errors import RunError
 from prose_kernel.runtime import events as ev
+from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock
 from prose_kernel.runtime.values import full_text
 from prose_kernel.storage.home import RunHome
@@ -356,13 +356,8 @@ def one_line(text: str) -> str:
 
 def last_line(clock: Clock, error: RunError | None) -> str:
     """Return the line of a program that has ended."""
-    time = timestamp(clock)
+    time = timestamp(clock.now(), "seconds")
     return f"---end {time}" if error is None else f"---error {time} {one_line(error.message)}"
-
-
-def timestamp(clock: Clock) -> str:
-    """Return the time in ISO 8601, UTC, with `Z`, to the second."""
-    return clock.now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def loop_pass(index: int, maximum: int | None) -> str:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from prose_kernel.errors import NobodyToAsk
 from prose_kernel.language.source import Source
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.notebook.messages import error_content
@@ -19,6 +18,7 @@ from prose_kernel.run.journal import Resumption
 from prose_kernel.run.languages import Language
 from prose_kernel.run.provenance import Opening
 from prose_kernel.run.workspace import Workspace
+from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.events import (
     Bound,
     CellStarted,
@@ -41,6 +41,7 @@ from prose_kernel.testing.limits import watched
 from prose_kernel.testing.notebook_source import CodeCell
 from prose_kernel.testing.outputs import Output
 from prose_kernel.views.display import Display, Problem
+from prose_kernel.views.display import Output as Sink
 from prose_kernel.views.safety import terminal
 from prose_kernel.views.test_results import Statement
 
@@ -109,8 +110,8 @@ class Statements:
         return (("", self._last),) if self._last is not None else ()
 
 
-class CapturedOutput:
-    """An `Output` that notes down what a saved notebook would hold."""
+class CapturedOutput(Sink):
+    """The outputs that a saved notebook would hold; pages of help are not saved."""
 
     def __init__(self, language: Language, statements: Statements) -> None:
         self._language = language
@@ -152,29 +153,9 @@ class CapturedOutput:
             self.origins.clear()
             self._displays.clear()
 
-    def page(self, display: Display) -> None:
-        """Help is shown beside a notebook and not saved."""
-
 
 def _bundle(kind: str, display: Display) -> Output:
     return {"output_type": kind, "data": dict(display.data), "metadata": display.metadata}
-
-
-class Nobody:
-    """An `Asker` for runs at which nobody is: remarks appear in the cell, as in a kernel."""
-
-    available = False
-    magic = "%"
-
-    def __init__(self) -> None:
-        self.output: CapturedOutput | None = None
-
-    def show(self, text: str) -> None:
-        if self.output is not None:
-            self.output.stream("stdout", terminal(text if text.endswith("\n") else text + "\n"))
-
-    async def ask(self, prompt: str) -> str:
-        raise NobodyToAsk("this front end cannot be asked: it runs the notebook without an input channel")
 
 
 class TestedCells(Cells):
@@ -183,8 +164,8 @@ class TestedCells(Cells):
     __test__ = False  # no class of tests
 
     def __init__(self, notebook: Path, language: Language, overrides: Mapping[str, Any]) -> None:
-        self._person = Nobody()
-        super().__init__(notebook.parent, self._person, language)
+        self._output: CapturedOutput | None = None
+        super().__init__(notebook.parent, Unattended(self._remark), language)
         self._notebook = notebook
         self._statements = Statements()
         self.overrides = dict(overrides)
@@ -226,9 +207,14 @@ class TestedCells(Cells):
         for directory in self._runs:
             remove_run(directory)
 
+    def _remark(self, text: str) -> None:
+        """Remarks appear in the cell, as in a kernel."""
+        if self._output is not None:
+            self._output.stream("stdout", terminal(text if text.endswith("\n") else text + "\n"))
+
     async def test(self, cell: CodeCell, seconds: float) -> CellRun:
         """Run one cell to its end, at the latest when its time is over."""
-        output = self._person.output = CapturedOutput(self.language, self._statements)
+        output = self._output = CapturedOutput(self.language, self._statements)
         self._statements.begin()
         begin = time.monotonic()
         with watched(seconds, self.interrupt) as watch:

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from prose_kernel.access.plain_files import write_whole
@@ -19,11 +20,12 @@ from prose_kernel.run import languages, settings
 from prose_kernel.run.languages import Language
 from prose_kernel.run.settings import Settings
 from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.events import Bound, BranchFinished, CommandOutput, Event, SessionFinished
 from prose_kernel.runtime.values import verbatim
 from prose_kernel.testing import snapshot
 from prose_kernel.testing.limits import Watch, watched
-from prose_kernel.testing.notebook_run import Nobody, remove_run
+from prose_kernel.testing.notebook_run import remove_run
 from prose_kernel.testing.options import Options
 from prose_kernel.testing.snapshot import SUFFIX, Case, CaseOptions
 from prose_kernel.views.test_results import Finding, Outcome, Statement, Tested, difference
@@ -216,7 +218,7 @@ class _Observed(ProgramRun):
         self._files = {"stdout": io.StringIO(), "stderr": io.StringIO()}
         screen = Screen(*self._files.values())
         super().__init__(request, screen, language)
-        self.asker = _Remarks(screen)  # type: ignore[assignment]
+        self.asker = Unattended(partial(screen.line, "stderr"), magic="")  # type: ignore[assignment]
         self.bound: dict[str, object] = {}
         self.given: dict[str, object] = {}
         self.used: frozenset[tuple[str, bytes]] = frozenset()
@@ -296,19 +298,6 @@ class _Observed(ProgramRun):
         if isinstance(ended.error, RunError):
             return report.run_error_text(ended.error, shown_stderr=ended.stderr_shown)
         return report.usage_text(ended.error)
-
-
-class _Remarks(Nobody):
-    """Nobody is here; remarks go where those of `prose run` go."""
-
-    magic = ""
-
-    def __init__(self, screen: Screen) -> None:
-        super().__init__()
-        self._screen = screen
-
-    def show(self, text: str) -> None:
-        self._screen.line("stderr", text)
 
 
 def _statement(error: ProseError) -> Statement | None:

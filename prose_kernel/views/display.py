@@ -51,35 +51,63 @@ class Problem:
 
 
 class Output(Protocol):
-    """Where the outputs of one cell go, in the order of the calls."""
+    """Where the outputs of one cell go, in the order of the calls. Subclasses ignore the calls they do not define."""
 
     def stream(self, name: Stream, text: str) -> None:
         """Append text to a stream; it is on its way when the call returns."""
-        ...
+        return
 
     def display(self, display: Display, display_id: str | None = None) -> None:
         """Show a bundle; with an id it can be replaced later."""
-        ...
+        return
 
     def update(self, display: Display, display_id: str) -> None:
         """Replace the bundle shown under an id."""
-        ...
+        return
 
     def result(self, display: Display) -> None:
         """The cell's last value. At most once a cell, as the last output."""
-        ...
+        return
 
     def error(self, problem: Problem) -> None:
         """The cell failed. At most once, as the last output."""
-        ...
+        return
 
     def clear(self, *, wait: bool = False) -> None:
         """Remove the outputs that the cell has shown so far; with `wait` when the next one comes."""
-        ...
+        return
 
     def page(self, display: Display) -> None:
         """Show help beside the notebook, where the front end has a place for it."""
-        ...
+        return
+
+
+class PassedOn(Output):
+    """An `Output` over another one, for those that watch some of the calls."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    def stream(self, name: Stream, text: str) -> None:
+        self._output.stream(name, text)
+
+    def display(self, display: Display, display_id: str | None = None) -> None:
+        self._output.display(display, display_id)
+
+    def update(self, display: Display, display_id: str) -> None:
+        self._output.update(display, display_id)
+
+    def result(self, display: Display) -> None:
+        self._output.result(display)
+
+    def error(self, problem: Problem) -> None:
+        self._output.error(problem)
+
+    def clear(self, *, wait: bool = False) -> None:
+        self._output.clear(wait=wait)
+
+    def page(self, display: Display) -> None:
+        self._output.page(display)
 
 
 # ---------------------------------------------------------------- simple bundles

@@ -13,7 +13,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from prose_kernel.runtime.ports import Stream
-from prose_kernel.views.display import Display, Output, Problem
+from prose_kernel.views.display import Display, Output, PassedOn, Problem
 
 if TYPE_CHECKING:
     from prose_kernel.runtime.services import Asker
@@ -26,11 +26,11 @@ _SPEAKS: Final = ("ask", "show")
 """What the methods of an asker that reach the person begin with."""
 
 
-class Stage:
+class Stage(PassedOn):
     """An `Output` over another one. What is shown beside it has to be announced with `hold`."""
 
     def __init__(self, output: Output) -> None:
-        self._output = output
+        super().__init__(output)
         self.open = bool(getattr(output, "whole_cell", True))
         """Whether the cell may have a panel."""
         self._shown: list[tuple[Stream, list[str]] | tuple[Display, str | None]] = []
@@ -113,9 +113,6 @@ class Stage:
     def clear(self, *, wait: bool = False) -> None:
         self._output.clear(wait=wait)
         self._shown, self._size, self._panel, self._last = [], 0, None, None
-
-    def page(self, display: Display) -> None:
-        self._output.page(display)
 
 
 def _size(display: Display) -> int:

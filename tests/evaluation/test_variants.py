@@ -11,6 +11,7 @@ from evaluation.evaluations import PROGRAM, Model, evaluate, write
 from prose_kernel.errors import UsageError
 from prose_kernel.evaluation.report import plain
 from prose_kernel.evaluation.statistics import one_sided, sign_test
+from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.intervals import wilson
 
 TEN = [{"id": f"q{number}", "question": f"What is {number}?", "expected": f"{number}"} for number in range(10)]
@@ -187,11 +188,11 @@ def test_a_notebook_of_both_languages(tmp_path: Path, monkeypatch: pytest.Monkey
 async def test_the_magic_shows_the_same_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from prose_kernel.notebook.cells import Cells
     from prose_kernel.run import languages
-    from prose_kernel.testing.notebook_run import CapturedOutput, Nobody, Statements
+    from prose_kernel.testing.notebook_run import CapturedOutput, Statements
 
     Model(by_prompt).plug_in(monkeypatch)
     write(tmp_path, LIVE + TWO + RIGHT, TEN)
-    cells = Cells(tmp_path, Nobody(), languages.default())
+    cells = Cells(tmp_path, Unattended(), languages.default())
     output = CapturedOutput(languages.default(), Statements())
     try:
         assert await cells.run("%eval t.eval.toml -n 3 --html page.html", output, live=False) is None

@@ -9,22 +9,12 @@ import pytest
 from notebook.recording import Recording
 from scaling import assert_linear
 
-from prose_kernel.errors import NobodyToAsk
 from prose_kernel.language.openprose import word_docs as keywords
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.notebook.completion import complete
 from prose_kernel.notebook.inspection import inspect
 from prose_kernel.notebook.magics.registry import all_magics
-
-
-class Nobody:
-    available = False
-
-    async def ask(self, prompt: str) -> str:
-        raise NobodyToAsk(prompt)
-
-    def show(self, text: str) -> None:
-        raise AssertionError(text)
+from prose_kernel.runtime.asker import Unattended
 
 
 @pytest.fixture
@@ -34,7 +24,7 @@ def cells(tmp_path: Path) -> Cells:
     (tmp_path / "data.csv").write_text("x")
     (tmp_path / "review.prose").write_text("x")
     (tmp_path / ".hidden").write_text("x")
-    return Cells(tmp_path, Nobody())
+    return Cells(tmp_path, Unattended())
 
 
 def offers(cells: Cells, text: str) -> set[str]:

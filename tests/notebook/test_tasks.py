@@ -16,21 +16,12 @@ from notebook.recording import Recording
 from notebook.test_both_front_ends import python_kernel
 from waiting import PATIENCE, appears, eventually, processes, until
 
-from prose_kernel.errors import NobodyToAsk, UsageError
+from prose_kernel.errors import UsageError
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.notebook.magics.tasks import read_options
+from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.services import TaskCaller
 from prose_kernel.views.display import Problem
-
-
-class Nobody:
-    available = False
-
-    async def ask(self, prompt: str) -> str:
-        raise NobodyToAsk
-
-    def show(self, text: str) -> None:
-        """Nobody reads it."""
 
 
 @dataclass
@@ -58,7 +49,7 @@ class Notebook:
 
 @pytest_asyncio.fixture
 async def notebook(tmp_path: Path) -> AsyncIterator[Notebook]:
-    cells = Cells(tmp_path, Nobody())
+    cells = Cells(tmp_path, Unattended())
     yield Notebook(cells)
     await cells.close()
 
@@ -287,15 +278,15 @@ async def test_a_quiet_line_tells_once_and_only_a_person(notebook: Notebook) -> 
 
 
 async def test_after_a_restart_the_first_cell_names_what_was_interrupted(tmp_path: Path) -> None:
-    before = Notebook(Cells(tmp_path, Nobody()))
+    before = Notebook(Cells(tmp_path, Unattended()))
     output = await before.ok("%exec --wait 0 sleep 600")
     await before.cells.close()
     assert output.texts[-1] == "task 1: sleep 600\n  interrupted (the run ended)"
-    after = Notebook(Cells(tmp_path, Nobody()), live=True)
+    after = Notebook(Cells(tmp_path, Unattended()), live=True)
     told = await after.ok("let a = 1")
     assert told.texts[0] == "1 task of an earlier run ended: 1 interrupted (the run ended): sleep 600"
     await after.cells.close()
-    again = Notebook(Cells(tmp_path, Nobody()), live=True)
+    again = Notebook(Cells(tmp_path, Unattended()), live=True)
     assert not any("earlier" in text for text in (await again.ok("let a = 1")).texts)
     await again.cells.close()
 
@@ -318,9 +309,9 @@ async def test_ordinary_cells_load_nothing_of_it(tmp_path: Path) -> None:
 
     script = (
         "import asyncio, sys\nfrom pathlib import Path\n"
-        "from notebook.recording import Recording\nfrom notebook.test_tasks import Nobody\n"
+        "from notebook.recording import Recording\nfrom prose_kernel.runtime.asker import Unattended\n"
         "from prose_kernel.notebook.cells import Cells\n"
-        f"cells = Cells(Path({str(tmp_path)!r}), Nobody())\n"
+        f"cells = Cells(Path({str(tmp_path)!r}), Unattended())\n"
         "problem = asyncio.run(cells.run('let a = 1', Recording(), live=True))\n"
         "assert problem is None, problem\n"
         "print([name for name in ('sqlite3', 'prose_kernel.processes.tasks.manager') if name in sys.modules])\n"

@@ -12,26 +12,17 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from prose_kernel.errors import ExecError, NobodyToAsk
+from prose_kernel.errors import ExecError
 from prose_kernel.processes.process_table import members
 from prose_kernel.run.settings import Settings
 from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.values import ExecText
-
-
-class Nobody:
-    available = False
-
-    async def ask(self, prompt: str) -> str:
-        raise NobodyToAsk("nobody is here")
-
-    def show(self, text: str) -> None:
-        pass
 
 
 @pytest.fixture
 async def workspace(tmp_path: Path) -> AsyncIterator[Workspace]:
-    workspace = Workspace(Settings(shell="bash"), Start(tmp_path.resolve()), asker=Nobody())
+    workspace = Workspace(Settings(shell="bash"), Start(tmp_path.resolve()), asker=Unattended())
     yield workspace
     await workspace.close()
 

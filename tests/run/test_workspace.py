@@ -12,23 +12,14 @@ from prose_kernel.run import languages
 from prose_kernel.run.languages import VVM
 from prose_kernel.run.settings import Settings
 from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.services import CommandPromoted, TaskCaller, TaskEvent
 
 PATIENCE = 30
 
 
-class Nobody:
-    available = False
-
-    async def ask(self, prompt: str, *, password: bool = False) -> str:
-        raise AssertionError("nobody is here")
-
-    def show(self, text: str) -> None:
-        """Nobody reads it."""
-
-
 async def test_a_reset_that_is_interrupted_is_a_reset_all_the_same(tmp_path: Path) -> None:
-    workspace = Workspace(Settings(), Start(tmp_path), asker=Nobody())
+    workspace = Workspace(Settings(), Start(tmp_path), asker=Unattended())
     try:
         await workspace.execute('let a = "of the first run"')
         first = workspace.run_id
@@ -58,7 +49,7 @@ async def test_a_reset_that_is_interrupted_is_a_reset_all_the_same(tmp_path: Pat
 
 
 async def test_texts_of_two_languages_belong_to_one_run(tmp_path: Path) -> None:
-    workspace = Workspace(Settings(), Start(tmp_path), asker=Nobody())
+    workspace = Workspace(Settings(), Start(tmp_path), asker=Unattended())
     try:
         await workspace.execute("a = 20", language=VVM)
         first = workspace.run_id
@@ -84,7 +75,7 @@ async def test_texts_of_two_languages_belong_to_one_run(tmp_path: Path) -> None:
 
 
 async def test_what_one_language_cannot_compile_changes_nothing(tmp_path: Path) -> None:
-    workspace = Workspace(Settings(), Start(tmp_path, language=VVM), asker=Nobody())
+    workspace = Workspace(Settings(), Start(tmp_path, language=VVM), asker=Unattended())
     try:
         await workspace.execute("a = 1")
         with pytest.raises(CompileError):
@@ -100,7 +91,7 @@ async def test_what_one_language_cannot_compile_changes_nothing(tmp_path: Path) 
 async def test_the_depth_of_calls_is_a_setting(tmp_path: Path) -> None:
     down = "def down(n):\n  if n == 0:\n    return 0\n  return down(n - 1)\n"
     for first in (VVM, languages.default()):
-        workspace = Workspace(Settings(vvm_depth=7), Start(tmp_path, language=first), asker=Nobody())
+        workspace = Workspace(Settings(vvm_depth=7), Start(tmp_path, language=first), asker=Unattended())
         try:
             assert await workspace.execute(down + "down(6)", language=VVM) == 0
             with pytest.raises(RunError, match="recursion limit"):

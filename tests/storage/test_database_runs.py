@@ -22,6 +22,7 @@ from prose_kernel.run import parts as run_parts
 from prose_kernel.run.journal import Resumption, resumption
 from prose_kernel.run.settings import Settings
 from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.ports import Key
 from prose_kernel.storage.database import sqlite
 
@@ -49,19 +50,6 @@ output r = "{a}{d}{t.y}"
 """
 
 
-class Nobody:
-    available = False
-
-    def __init__(self) -> None:
-        self.shown: list[str] = []
-
-    async def ask(self, prompt: str, *, password: bool = False) -> str:
-        raise AssertionError("nobody is here")
-
-    def show(self, text: str) -> None:
-        self.shown.append(text)
-
-
 @pytest.fixture(params=["filesystem", "sqlite", "postgres"])
 def backend(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
     (tmp_path / "tidy.prose").write_text('input x: "what"\noutput y = "<{x}>"\n')
@@ -75,11 +63,11 @@ only = pytest.mark.parametrize("backend", ["sqlite", "postgres"], indirect=True)
 
 
 def workspace(
-    backend: Backend, person: Nobody | None = None, resumption: Resumption | None = None, **options: Any
+    backend: Backend, person: Unattended | None = None, resumption: Resumption | None = None, **options: Any
 ) -> Workspace:
     settings = Settings(state=backend.kind, **options)  # type: ignore[arg-type]
     start = Start(backend.cwd, program_file="p.prose", notebook=False)
-    return Workspace(settings, start, asker=person or Nobody(), resumption=resumption)
+    return Workspace(settings, start, asker=person or Unattended(), resumption=resumption)
 
 
 async def test_a_program_leaves_the_same_in_every_backend(backend: Backend) -> None:
@@ -295,7 +283,7 @@ async def test_after_a_reset_a_resumed_run_is_over(backend: Backend) -> None:
 @pytest.fixture
 async def cells(backend: Backend) -> AsyncIterator[Cells]:
     (backend.cwd / "prose.toml").write_text(f'state = "{backend.kind}"\n')
-    made = Cells(backend.cwd, Nobody())
+    made = Cells(backend.cwd, Unattended())
     yield made
     await made.close()
 
@@ -334,13 +322,13 @@ async def test_cells_keep_their_state_where_the_settings_say(cells: Cells, backe
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
 async def test_a_network_drive_is_refused_with_the_reason(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "network_drive", lambda directory: "nfs4")
-    person = Nobody()
-    run = workspace(backend, person)
+    shown: list[str] = []
+    run = workspace(backend, Unattended(shown.append))
     await run.execute('output x = "y"', "p.prose")
     (directory,) = (backend.cwd / ".prose" / "runs").iterdir()
     await run.close()
     assert (directory / "state.md").is_file() and not (directory / "state.db").exists()
-    assert person.shown == [
+    assert shown == [
         "Warning: '.prose' is on a network drive (nfs4), which can damage a SQLite file; the run is kept in files"
         " [E219]. Choose a directory on this machine with --state-dir, or --state filesystem"
     ]
@@ -362,11 +350,11 @@ async def test_a_server_that_is_not_there_is_said_and_files_are_used(
         monkeypatch.delenv(name, raising=False)
     if url is not None:
         monkeypatch.setenv("DATABASE_URL", url)
-    backend.kind, person = "postgres", Nobody()
-    run = workspace(backend, person)
+    backend.kind, told = "postgres", list[str]()
+    run = workspace(backend, Unattended(told.append))
     await run.execute('output x = "y"', "p.prose")
     await run.close()
-    (shown,) = person.shown
+    (shown,) = told
     assert warning.casefold() in shown.casefold() and "[E219]" in shown and "secret" not in shown
     assert list((backend.cwd / ".prose" / "runs").glob("*/state.md"))
 

@@ -23,7 +23,7 @@ from prose_kernel.notebook.exporting import Part, as_cells, as_program
 from prose_kernel.run import languages
 from prose_kernel.run.languages import LANGUAGES, Language
 from prose_kernel.run.provenance import Opening
-from prose_kernel.testing.notebook_run import Nobody
+from prose_kernel.runtime.asker import Unattended
 
 OPENPROSE, VVM = LANGUAGES["openprose"], LANGUAGES["vvm"]
 CORPUS = Path(__file__).parents[1] / "corpus" / "run"
@@ -116,7 +116,7 @@ def run(*cells: tuple[str, str], language: Language = OPENPROSE) -> Recording:
     """Run cells, each with its id; what the last one shows is returned."""
 
     async def go() -> Recording:
-        here = Cells(Path.cwd(), Nobody(), language)
+        here = Cells(Path.cwd(), Unattended(), language)
         for name, text in cells:
             output = Recording()
             await here.run(text, output, live=False, opening=Opening.of(text, name or None, None))
@@ -158,7 +158,7 @@ def test_a_reset_begins_anew() -> None:
 
 def test_in_a_python_notebook_values_of_python_are_refused_and_magics_read() -> None:
     async def go() -> Recording:
-        here, output = Cells(Path.cwd(), Nobody(), OPENPROSE), Recording()
+        here, output = Cells(Path.cwd(), Unattended(), OPENPROSE), Recording()
         for opening in (
             Opening("a", 1, "let x = 1"),
             Opening("b", 2, "%prose input n=1\n%prose bindings"),

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from prose_kernel.access import plain_files
+from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.secret_patterns import hidden_in, hidden_of_process
 
 _HIDDEN = "***"
@@ -53,7 +54,7 @@ class AuditLog:
 
     def append(self, event: str, **payload: object) -> None:
         """Raises `AuditFailure`."""
-        entry = {"event": event, "at": self._now().isoformat(timespec="milliseconds"), **payload}
+        entry = {"event": event, "at": timestamp(self._now(), zone="+00:00"), **payload}
         with self._lock:
             if self._path is None:
                 self._kept.append(entry)

@@ -31,7 +31,6 @@ from prose_kernel.processes.tasks.records import (
     already_running,
     new_id,
     snapshot_of,
-    timestamp,
 )
 from prose_kernel.processes.tasks.requests import CommandCall, read_call
 from prose_kernel.processes.tasks.running import (
@@ -49,6 +48,7 @@ from prose_kernel.processes.tasks.running import (
     spawn_refusal,
 )
 from prose_kernel.processes.tasks.store import DIRECTORY, StoreError
+from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock
 from prose_kernel.runtime.services import CommandPromoted, TaskCaller, TaskEvent, TaskReceipt
 
@@ -442,7 +442,7 @@ class Manager:
         self._listener(event)
 
     def _now(self) -> str:
-        return timestamp(self._clock.now())
+        return timestamp(self._clock.now(), zone="+00:00")
 
     # ------------------------------------------------------------ while tasks run
 

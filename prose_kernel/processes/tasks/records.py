@@ -10,7 +10,6 @@ import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -153,10 +152,6 @@ def digest_of(command: str) -> str:
 def summary_of(given: str | None, command: str) -> str:
     """The summary that was given, or the beginning of the command; one line either way."""
     return clipped(" ".join(display_of(given or command).split()), 80)
-
-
-def timestamp(when: datetime) -> str:
-    return when.isoformat(timespec="milliseconds")
 
 
 def snapshot_of(record: TaskRecord) -> TaskSnapshot:

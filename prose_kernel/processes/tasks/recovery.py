@@ -13,8 +13,9 @@ from pathlib import Path
 
 from prose_kernel.processes import watchdog_process
 from prose_kernel.processes.tasks import pointers
-from prose_kernel.processes.tasks.records import TaskRecord, new_result_id, snapshot_of, timestamp
+from prose_kernel.processes.tasks.records import TaskRecord, new_result_id, snapshot_of
 from prose_kernel.processes.tasks.store import Owned, Store, StoreError, exists
+from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock
 from prose_kernel.runtime.services import TaskFollowUp, TaskSnapshot
 
@@ -41,7 +42,7 @@ def recover(run_directory: Path, clock: Clock) -> list[TaskRecord]:
 
 def interrupt_all(store: Store, clock: Clock) -> list[TaskRecord]:
     """Record what is unfinished as interrupted: whoever owns the store has started none of it. Raises `StoreError`."""
-    now = timestamp(clock.now())
+    now = timestamp(clock.now(), zone="+00:00")
     changed = []
     for record in store.active():
         interrupted = replace(

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, cast, get_args
 
+from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
 from prose_kernel.storage.database.schema import (
     GATE_AUDIT_LOG,
@@ -36,7 +37,6 @@ from prose_kernel.storage.gates.records import (
     approval,
     decision_event,
     parsed_time,
-    time_text,
     unclaimable,
 )
 
@@ -150,7 +150,7 @@ class GateRows:
             self._sql.row(
                 GATES,
                 *(request.id, None, request.prompt, json.dumps(list(request.allow)), request.timeout_text),
-                *(request.on_reject, "pending", time_text(record.created_at), time_text(record.timeout_at)),
+                *(request.on_reject, "pending", timestamp(record.created_at), timestamp(record.timeout_at)),
                 *(None, None, None),
             ),
         )
@@ -171,7 +171,7 @@ class GateRows:
             f"UPDATE {self._sql.name(GATES)} SET status = {mark}, resolved_at = {mark}, resolved_by = {mark}, "
             f"resolution_comment = {mark}{self._sql.where(GATES, *conditions)}",
             (
-                *(decision.status, time_text(now), decision.by, decision.comment or None),
+                *(decision.status, timestamp(now), decision.by, decision.comment or None),
                 *self._sql.parameters(GATES, gate_id),
             ),
         )
@@ -194,7 +194,7 @@ class GateRows:
 
     def log(self, event: AuditEvent) -> None:
         values: tuple[Value, ...] = (event.gate_id, event.event_type, event.principal, event.comment or None)
-        row = (*values, time_text(event.timestamp), json.dumps(dict(event.metadata)))
+        row = (*values, timestamp(event.timestamp), json.dumps(dict(event.metadata)))
         self._connection.execute(self._sql.insert(GATE_AUDIT_LOG), self._sql.row(GATE_AUDIT_LOG, *row))
 
     def accept(self, record: Record) -> GateDecision | None:

@@ -7,10 +7,11 @@ from typing import Final, TypeVar
 from prose_kernel.errors import Interrupted, RunError
 from prose_kernel.language.shortening import clipped
 from prose_kernel.runtime import events as ev
+from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock
 from prose_kernel.storage.database import schema
 from prose_kernel.storage.database.store import prefix
-from prose_kernel.storage.database.writes import DatabaseWrites, timestamp
+from prose_kernel.storage.database.writes import DatabaseWrites
 from prose_kernel.storage.trace import Entry, Trace, Where, last_line
 
 K = TypeVar("K")
@@ -62,7 +63,7 @@ class DatabaseTrace(Trace):
         if event is None:
             return self._remark("left out", "skipped", line, None)
         self._last = number = self._last + 1
-        now = timestamp(self._time)
+        now = timestamp(self._time.now())
         place = event.place
         kind, status, details = _told(event)
         error = details.pop("error", None)
@@ -91,7 +92,7 @@ class DatabaseTrace(Trace):
     def _remark(self, kind: str, status: str, line: str, error: str | None, program: Where = ()) -> Entry:
         """A row that tells of no statement."""
         self._last = number = self._last + 1
-        now = timestamp(self._time)
+        now = timestamp(self._time.now())
         metadata: dict[str, object] = {"event": kind, "line": line}
         if program:
             metadata["program"] = program
@@ -179,7 +180,7 @@ class DatabaseTrace(Trace):
             alias,
             alias,
             event.path,
-            timestamp(self._time),
+            timestamp(self._time.now()),
             inputs,
             outputs,
             digest and f"sha256:{digest}",

@@ -18,6 +18,7 @@ import msgspec
 from prose_kernel.access import plain_files
 from prose_kernel.access.plain_files import write_whole
 from prose_kernel.errors import StateError
+from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import AgentMemory, Binding, Clock, Key
 from prose_kernel.runtime.values import ExecText
 from prose_kernel.storage import bindings, layout
@@ -453,7 +454,7 @@ class DatabaseWrites:
         return self.json(found) if found else None
 
     def _now(self) -> str:
-        return timestamp(self._clock)
+        return timestamp(self._clock.now())
 
     # ------------------------------------------------------------ reading
 
@@ -501,11 +502,6 @@ class DatabaseWrites:
         """Close the connection; the next use opens a new one."""
         with self._disk:
             self._disconnect()
-
-
-def timestamp(clock: Clock) -> str:
-    """The time as it stands in a row: ISO 8601, UTC, with milliseconds."""
-    return clock.now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _encodable(text: str) -> str:

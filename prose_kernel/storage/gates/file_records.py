@@ -20,6 +20,7 @@ from prose_kernel.access import plain_files
 from prose_kernel.access.peers import identity
 from prose_kernel.access.plain_files import append, write_whole
 from prose_kernel.errors import StateError
+from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
 from prose_kernel.storage.gates.records import (
     SYSTEM,
@@ -37,7 +38,6 @@ from prose_kernel.storage.gates.records import (
     parsed_time,
     record_data,
     record_of,
-    time_text,
 )
 from prose_kernel.storage.layout import file_stem
 
@@ -99,7 +99,7 @@ class FileRecords:
             "gate_id": record.id,
             "decision": decision.status,
             "principal": decision.by,
-            "timestamp": time_text(now),
+            "timestamp": timestamp(now),
             "comment": decision.comment,
         }
         if decision.source != "file":
@@ -177,7 +177,7 @@ class FileRecords:
             "gate_id": event.gate_id,
             "event_type": event.event_type,
             "principal": event.principal,
-            "timestamp": time_text(event.timestamp),
+            "timestamp": timestamp(event.timestamp),
             "comment": event.comment,
             "metadata": dict(event.metadata),
         }

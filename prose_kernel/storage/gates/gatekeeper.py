@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 from msgspec import structs
 
 from prose_kernel.errors import StateError, UsageError
+from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
 from prose_kernel.storage.gates.answers import Conversation, Prior, refusal
 from prose_kernel.storage.gates.decision_socket import DecisionServer
@@ -26,7 +27,6 @@ from prose_kernel.storage.gates.records import (
     Records,
     RecordsAway,
     record_data,
-    time_text,
     unclaimable,
 )
 from prose_kernel.storage.gates.watcher import POLL_SECONDS, Watcher
@@ -432,7 +432,7 @@ class Gatekeeper:
 
 
 def _taken_over(one: Approval, how: str) -> dict[str, object]:
-    first = {"first_approved": time_text(one.at)} if one.at is not None else {}
+    first = {"first_approved": timestamp(one.at)} if one.at is not None else {}
     return {"source": how, "resumed": True, **first}
 
 

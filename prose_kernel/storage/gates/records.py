@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
 from prose_kernel.errors import StoreFailed
+from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import GateDecision, GateRequest
 from prose_kernel.storage.layout import shown
 
@@ -179,8 +180,8 @@ def record_data(record: Record) -> dict[str, object]:
         "on_reject": request.on_reject,
         "status": "pending",
         "attempt": request.attempt,
-        "created_at": time_text(record.created_at),
-        "timeout_at": time_text(record.timeout_at),
+        "created_at": timestamp(record.created_at),
+        "timeout_at": timestamp(record.timeout_at),
         "at": request.at,
         "outside": record.outside,
         "process": record.process,
@@ -216,10 +217,6 @@ def json_object(text: str | bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return data if isinstance(data, dict) else {}
-
-
-def time_text(when: datetime) -> str:
-    return when.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def parsed_time(text: object) -> datetime | None:
