@@ -85,8 +85,8 @@ class ModelServer:
     - `model`: the model of sessions that name no alias.
     - `aliases`: what `sonnet`, `opus` and `haiku` mean here: `[models.NAME]`; `options`: how they are asked, where the
       alias is a table; `default` is how sessions are asked that name none.
-    - `judge_output`: how a verdict is asked for; None is what works for the kind (`tool` for anthropic, else `native`).
-      Typed answers of sessions begin there; None is `native` where the model knows it, then `tool`, then words.
+    - `judge_output`: how verdicts and typed answers are asked for first; None is `native` where the model knows it,
+      then `tool`, then words.
     - `tools`: whether models here can call tools; without, context is passed by value and replies are the answers.
     - `timeout`: seconds that the server may stay silent; `max_tokens` the limit of one reply.
     - `token_timeout`: seconds without a token after which a session without `timeout:` ends; `session_timeout`: seconds

@@ -18,6 +18,7 @@ _NAMED: Final = 5
 PATTERN_SECONDS: Final = 1.0
 _NULLS: Final = ("", "null", "~")
 """Words of YAML for null."""
+NO_OBJECT: Final = "it is not a JSON object"
 _TOO_LARGE: Final = "a number in it is too large"
 _TOO_DEEP: Final = f"it {nesting.DEEPER}"
 
@@ -32,10 +33,13 @@ def asked_for(schema: Schema, correction: str = "", wrong: str = "") -> str:
         "Reply with one JSON object and nothing else. It must fit this JSON Schema:\n"
         f"{json_text(schema, separators=(',', ':'))}"
     )
-    if not correction:
-        return text
+    return f"{text}\n\n{again(correction, wrong)}" if correction else text
+
+
+def again(correction: str, wrong: str) -> str:
+    """The words that ask once more where the last answer, `wrong`, is not in the conversation."""
     last = f"Your last answer was:\n{wrong}\n\n" if wrong else ""
-    return f"{text}\n\n{last}{corrected(correction)}"
+    return f"{last}{corrected(correction)}"
 
 
 def corrected(correction: str) -> str:
@@ -61,7 +65,7 @@ def taken(text: str | None, schema: Schema, *, typed_by_hand: bool = False) -> s
     if typed_by_hand and isinstance(data, dict):
         data = from_words(data, schema)
     if not isinstance(data, dict):
-        raise WrongAnswer("it is a JSON array, not an object" if isinstance(data, list) else "it is not a JSON object")
+        raise WrongAnswer("it is a JSON array, not an object" if isinstance(data, list) else NO_OBJECT)
     data = _filled(data, schema)
     try:
         problems = sorted(_validator()(schema).iter_errors(data), key=lambda error: error.json_path)

@@ -383,7 +383,7 @@ def _asked(
         system=system,
         user=spoken[last][1] if last >= 0 else "",
         results=[text for role, text in spoken[last + 1 :] if role == "tool"],
-        turns=sum(1 for role, _ in spoken[last + 1 :] if role == "assistant"),
+        turns=sum(1 for role, _ in spoken if role == "assistant"),
         tools=tools,
         schema=schema,
         words=sum(len(text.split()) for _, text in spoken) + len(system.split()),

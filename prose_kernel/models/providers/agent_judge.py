@@ -15,13 +15,13 @@ from prose_kernel.models.providers.model_judge import ANSWERS, PHRASING, SYSTEM,
 from prose_kernel.models.usage import consumed, discarded, plain, reported
 from prose_kernel.runtime.ports import Finding, JudgeRequest, Pick, Verdict
 from prose_kernel.runtime.text import one_line
+from prose_kernel.runtime.typed_answers import again
 from prose_kernel.runtime.values import Value
 
 TRIES = 2
 ORDER = """\
 Use no tools. End your reply with one line that is a JSON object of exactly this form, and write nothing after it:
 """
-AGAIN = "\n\nA reply to this did not end with such a line. Take care that this one does."
 
 Said = Mapping[str, object]
 Read = TypeVar("Read")
@@ -87,11 +87,11 @@ class AgentJudge:
     ) -> tuple[Read, str, dict[str, object]]:
         """What `read` makes of the answer, the reason, and the details. A reply that cannot be read is asked for again,
         and so is one that never came."""
-        asked = f"{system}\n\n{about}\n\n{ORDER}{form}"
+        asked, correction = f"{system}\n\n{about}\n\n{ORDER}{form}", ""
         problem: ProviderError | None = None
-        for attempt in range(tries):
+        for _ in range(tries):
             try:
-                result = await self._sessions.ask(asked if attempt == 0 or problem else asked + AGAIN, self._model)
+                result = await self._sessions.ask(asked + correction, self._model)
             except ProviderError as failure:
                 problem = failure
                 if not failure.retryable:
@@ -101,7 +101,8 @@ class AgentJudge:
             said = last_line(result.text or "")
             try:
                 answer = read(said)
-            except (KeyError, TypeError, ValueError):
+            except (KeyError, TypeError, ValueError) as wrong:
+                correction = "\n\n" + again(_problem(said, wrong), result.text or "")
                 discarded(result)
                 continue
             details: dict[str, object] = {"provider": result.provider, "model": result.details.get("model", "")}
@@ -123,6 +124,14 @@ def last_line(reply: str) -> Said:
     except (ValueError, RecursionError):
         return {}
     return said if isinstance(said, dict) else {}
+
+
+def _problem(said: Said, wrong: Exception) -> str:
+    if not said:
+        return "its last line is not a JSON object"
+    if isinstance(wrong, KeyError):
+        return f"`{wrong.args[0]}` is missing"
+    return "a value in its last line does not have the form asked for"
 
 
 def _either(words: object) -> str:

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import structs
 
-from prose_kernel.models.providers.model_calls import Field
+from prose_kernel.language.typed_answers import Schema
 from prose_kernel.runtime.content import material
 from prose_kernel.runtime.ports import JudgeRequest, Verdict
 
@@ -46,13 +46,28 @@ def question(statements: Sequence[str]) -> str:
     return f"Decide each of these {len(statements)} questions on its own, as if it stood alone.\n\n{numbered}"
 
 
-def fields(count: int, about: str, options: tuple[str, ...]) -> tuple[Field, ...]:
+def words(about: str) -> Schema:
+    """A field that is a text."""
+    return {"type": "string", "description": about}
+
+
+def texts(about: str) -> Schema:
+    """A field that is a list of texts."""
+    return {"type": "array", "items": {"type": "string"}, "description": about}
+
+
+def one_of(about: str, options: Sequence[str]) -> Schema:
+    """A field that is one of these texts."""
+    return {"type": "string", "enum": [*options], "description": about}
+
+
+def fields(count: int, about: str, options: tuple[str, ...]) -> dict[str, Schema]:
     """A reason and an answer for each question, the reason first."""
-    found: list[Field] = []
+    found: dict[str, Schema] = {}
     for number in range(1, count + 1):
-        found.append(Field(f"reason_{number}", f"To question {number}: why, in one short sentence."))
-        found.append(Field(f"answer_{number}", f"The answer to question {number}. {about}", "one of", options))
-    return tuple(found)
+        found[f"reason_{number}"] = words(f"To question {number}: why, in one short sentence.")
+        found[f"answer_{number}"] = one_of(f"The answer to question {number}. {about}", options)
+    return found
 
 
 def answers(said: Mapping[str, object], count: int) -> list[tuple[str, str]]:

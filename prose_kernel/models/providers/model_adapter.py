@@ -7,17 +7,12 @@ key from the run's environment, replies bounded. Everything that goes wrong leav
 from __future__ import annotations
 
 import contextlib
-import math
-from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import httpx2
 from msgspec import structs
-from pydantic import BaseModel, BeforeValidator, create_model
-from pydantic import Field as Described
-from pydantic_ai import Agent, NativeOutput, PromptedOutput, ToolOutput
 from pydantic_ai.messages import (
     BinaryContent,
     CachePoint,
@@ -35,20 +30,21 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import Model, infer_model
 from pydantic_ai.providers import Provider, infer_provider_class
-from pydantic_ai.usage import RunUsage, UsageLimits
+from pydantic_ai.usage import RunUsage
 
 from prose_kernel.errors import ProviderError
 from prose_kernel.models.providers.model_bounds import Bounds, Patience, usage_of
-from prose_kernel.models.providers.model_calls import LONGEST_REPLY, Conversation, Field, Reply
+from prose_kernel.models.providers.model_calls import LONGEST_REPLY, Conversation, Reply
 from prose_kernel.models.providers.model_errors import At, provider_error
 from prose_kernel.models.providers.model_http import client, too_long
 from prose_kernel.models.providers.model_output import Ways, is_refused
 from prose_kernel.models.providers.model_settings import Beginnings, settings_of
-from prose_kernel.models.providers.model_talk import begun, talk, text_of, worded
+from prose_kernel.models.providers.model_talk import begun, correction, is_prose, talk, text_of, worded
 from prose_kernel.models.tools.tool import ToolAnswer
 from prose_kernel.models.usage import consumed
 from prose_kernel.runtime.ports import Usage
-from prose_kernel.runtime.session_options import JudgeOutput, ModelServer, Surroundings
+from prose_kernel.runtime.session_options import ModelServer, Surroundings
+from prose_kernel.runtime.typed_answers import NO_OBJECT
 
 # OpenAI-compatible services whose peculiarities the library knows by their name
 _KNOWN_CHAT = ("ollama", "openrouter", "vllm")
@@ -95,35 +91,11 @@ class ServerLink:
         if self._says_its_end and _unended(last):
             consumed(self._at.name, asked.model, structs.replace(usage_of(used, asked.options.price), counted=False))
             raise provider_error(ConnectionResetError(), self._at)
-        reply = _reply(last, usage_of(used, asked.options.price), text_of(last))
+        reply = _reply(last, usage_of(used, asked.options.price))
         if reply.cut and bounded.capped is not None:  # the budget ended the answer, and a part of it is none
             consumed(self._at.name, asked.model, reply.usage)
             raise bounded.capped.error()
         return reply
-
-    async def fill(self, asked: Conversation, fields: tuple[Field, ...], output: JudgeOutput) -> Reply:
-        """One reply that is an object with these fields."""
-        used = RunUsage()
-        bounded: Bounds | None = None
-        try:
-            model = self._model(asked.model)
-            bounded = Bounds(model, asked, self._at.name, used, self._patience(asked, silent=True))
-            result = await _filling(fields, output).run(
-                _sendable(asked.message),
-                model=bounded,
-                instructions=_sendable(asked.system or "") or None,
-                usage=used,
-                usage_limits=UsageLimits(request_limit=1),
-                model_settings=settings_of(model, self._server, asked, thinks=output != "tool"),
-            )
-        except BaseException as problem:
-            consumed(self._at.name, asked.model, bounded.so_far() if bounded is not None else usage_of(used))
-            if not isinstance(problem, Exception):
-                raise
-            if bounded is not None and bounded.spent is not None:
-                raise bounded.spent from None
-            raise provider_error(problem, self._at, asked.model) from None
-        return _reply(result.response, usage_of(result.usage, asked.options.price), "", result.output.model_dump())
 
     async def _ask(
         self,
@@ -135,11 +107,13 @@ class ServerLink:
         listener: _Listener,
     ) -> ModelResponse:
         """The response that ends the conversation. A way of asking for a typed answer that the server refuses is
-        followed by the next one, in the same attempt."""
+        followed by the next one, one that it ignores by the last, in the same attempt."""
         settings = settings_of(model, self._server, asked)
-        ways, first, plain = self._ways.of(model, asked), len(said), said[0]
-        for output in ways:
-            said[0] = worded(plain, asked.words if self._ways.says(output) else "")
+        ways, begins, plain = self._ways.of(model, asked), len(said), said[0]
+        left = list(ways)
+        while True:
+            output = left.pop(0)
+            said[0] = worded(plain, asked.words if output == "words" else "")
             try:
                 last = await talk(
                     bounded,
@@ -152,22 +126,25 @@ class ServerLink:
                     call=listener.calls(asked),
                 )
             except Exception as problem:
-                if output == ways[-1] or len(said) > first or not is_refused(problem):
+                if not left or len(said) > begins or not is_refused(problem):
                     raise
             else:
+                if self._ways.may_ignore(output) and is_prose(last):
+                    said.append(correction(NO_OBJECT, plain))
+                    begins = len(said)
+                    del left[:-1]
+                    continue
                 if output != ways[0]:
                     self._ways.worked(asked.model, output)
                 return last
             finally:
                 said[0] = plain  # what another server goes on from
-        raise AssertionError("there is always a way")
 
-    def _patience(self, asked: Conversation, *, silent: bool = False) -> Patience:
-        """`silent`: the answer comes as a whole."""
+    def _patience(self, asked: Conversation) -> Patience:
         server, name = self._server, self._at.name
         if asked.timed:
             return Patience(name)
-        return Patience(name, math.inf if silent else server.token_timeout, server.session_timeout)
+        return Patience(name, server.token_timeout, server.session_timeout)
 
     def prepare(self, model: str) -> None:
         """Make the model, which loads its vendor's client and prices. What fails now fails again when it is used."""
@@ -325,38 +302,6 @@ class _Listener:
             self.told(self._length - self._before)
 
 
-# ---------------------------------------------------------------- objects
-
-
-@lru_cache(maxsize=32)
-def _filling(fields: tuple[Field, ...], output: JudgeOutput) -> Agent[None, BaseModel]:
-    """What asks for an object with these fields. Making its class and schema costs as much as a request."""
-    return Agent(output_type=_output(_shape(fields), output), retries={"tools": 0, "output": 0})
-
-
-def _shape(fields: tuple[Field, ...]) -> type[BaseModel]:
-    """The class of an asked-for object; its fields in the order given, for a model writes them in that order."""
-    made: dict[str, Any] = {}
-    for asked in fields:
-        kind: Any = str
-        if asked.kind == "texts":
-            kind = list[str]
-        elif asked.kind == "one of":
-            kind = Annotated[Literal[asked.options], BeforeValidator(str)]  # small models write 1 for "1"
-        made[asked.name] = (kind, Described(description=asked.about))
-    return create_model("Answer", **made)
-
-
-def _output(shape: type[BaseModel], output: JudgeOutput) -> Any:
-    match output:
-        case "tool":
-            return ToolOutput(shape, name="answer", description="Give your answer.")
-        case "native":
-            return NativeOutput(shape, name="answer")
-        case _:
-            return PromptedOutput(shape, name="answer")
-
-
 # ---------------------------------------------------------------- messages and replies
 
 
@@ -404,8 +349,8 @@ def _unanswered(said: list[ModelMessage]) -> list[ModelMessage]:
     return kept
 
 
-def _reply(last: ModelResponse, used: Usage, text: str, fields: Mapping[str, object] | None = None) -> Reply:
-    return Reply(text, last.model_name or "", used, last.finish_reason == "length", fields or {})
+def _reply(last: ModelResponse, used: Usage) -> Reply:
+    return Reply(text_of(last), last.model_name or "", used, last.finish_reason == "length")
 
 
 def _unended(last: ModelResponse) -> bool:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from prose_kernel.errors import ProviderAuth
 from prose_kernel.models.attachments import Attachment
 from prose_kernel.models.providers import load, vendors
 from prose_kernel.models.tools.tool import ToolAnswer, ToolSpec
 from prose_kernel.runtime.ports import Usage
-from prose_kernel.runtime.session_options import JudgeOutput, ModelOptions, ModelServer, Surroundings
+from prose_kernel.runtime.session_options import ModelOptions, ModelServer, Surroundings
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -64,16 +64,6 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
-    """One field of an asked-for object: a text, a list of texts, or one of `options`."""
-
-    name: str
-    about: str
-    kind: Literal["text", "texts", "one of"] = "text"
-    options: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Reply:
     """What a model answered. `model` is the id that the server gave; `cut`: the limit of tokens ended the text."""
 
@@ -81,7 +71,6 @@ class Reply:
     model: str
     usage: Usage
     cut: bool = False
-    fields: Mapping[str, object] = field(default_factory=dict)
 
 
 class Link(Protocol):
@@ -92,10 +81,6 @@ class Link(Protocol):
         ...
 
     async def converse(self, asked: Conversation, on_text: Callable[[str], None]) -> Reply: ...
-
-    async def fill(self, asked: Conversation, fields: tuple[Field, ...], output: JudgeOutput) -> Reply:
-        """One reply that is an object with these fields; `ProviderBadReply` when it is none."""
-        ...
 
     async def close(self) -> None: ...
 

@@ -199,8 +199,6 @@ def _strange(problem: UnexpectedModelBehavior) -> str:
     said = str(problem.message)
     if "without content" in said or "empty" in said.lower():
         return "it is empty"
-    if "retries" in said:
-        return "it is not what was asked for"
     return "it has another format"
 
 

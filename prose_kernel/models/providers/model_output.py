@@ -1,6 +1,6 @@
 """How a server is asked for a typed answer: natively where it can, else by a tool, else in words alone.
 
-What a server has refused is remembered for the run. Like the adapter, this module knows the library.
+What a server has refused or ignored is remembered for the run. Like the adapter, this module knows the library.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from prose_kernel.runtime.session_options import ModelServer
 
 Way = Literal["native", "tool", "words"]
 """`native`: the server holds the model to the schema (`response_format`, `output_format`); `tool`: the answer is a call
-of a tool with this schema; `words`: the message says what is wanted. It does so in any case on servers that may ignore
-the other two."""
+of a tool with this schema; `words`: the message says what is wanted. Each of them holds the schema once."""
 
 ANSWER: Final = "answer"
 """The name of the schema, and of the tool."""
@@ -48,13 +47,13 @@ class Ways:
         stated = self._server.judge_output in ("native", None)
         return stated and bool(model.profile.get("supports_json_schema_output"))
 
-    def says(self, way: Way) -> bool:
-        """Whether the message has to say what is wanted; where the schema surely arrives, that costs tokens."""
-        sure = self._server.base_url is None or self._server.judge_output == "native"
-        return way == "words" or not sure
+    def may_ignore(self, way: Way) -> bool:
+        """Whether the server may take the request and not hold the model to the schema. Those of the vendors do not,
+        nor those whose table says how they are asked."""
+        return way != "words" and self._server.base_url is not None and self._server.judge_output is None
 
     def worked(self, model: str, way: Way) -> None:
-        """The ways before this one were refused."""
+        """The ways before this one were refused or ignored."""
         self._begin[model] = ("native", "tool", "words").index(way)
 
 

@@ -22,10 +22,9 @@ WHOLE_NUMBERS: Final = ("max_tokens", "top_k", "seed")
 """What an agent of a program may set of a model's settings; every other key stays here."""
 
 
-def settings_of(model: Model[Any], server: ModelServer, asked: Conversation, *, thinks: bool = True) -> ModelSettings:
+def settings_of(model: Model[Any], server: ModelServer, asked: Conversation) -> ModelSettings:
     """The settings of a request: the server's, over them those of the model's alias, over them the agent's. Raises
-    `ProviderError` for an option of the alias without an effect. With `thinks` off no effort is asked for, as where an
-    answer is forced into a tool."""
+    `ProviderError` for an option of the alias without an effect."""
     options = asked.options
     refuse_idle(model, options)
     found: dict[str, Any] = {}
@@ -33,7 +32,7 @@ def settings_of(model: Model[Any], server: ModelServer, asked: Conversation, *, 
     if "max_retries" not in model.unsupported_settings:
         found["max_retries"] = 0
     found |= {name: value for name in SAMPLING if (value := getattr(options, name)) is not None}
-    if options.effort is not None and thinks:
+    if options.effort is not None:
         found["thinking"] = False if options.effort == "off" else options.effort
     if options.cache:
         found |= _cached(model, asked)

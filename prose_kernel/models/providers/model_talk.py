@@ -35,6 +35,7 @@ from pydantic_ai.usage import RunUsage
 from prose_kernel.models.providers.model_calls import Conversation
 from prose_kernel.models.providers.model_output import ANSWER, Way
 from prose_kernel.models.tools.tool import ToolAnswer
+from prose_kernel.runtime.structured_text import json_in
 from prose_kernel.runtime.typed_answers import corrected
 
 Hear = Callable[[AsyncIterable[ModelResponseStreamEvent]], Awaitable[None]]
@@ -49,8 +50,14 @@ def begun(asked: Conversation, prompt: str | Sequence[UserContent], instructions
     said: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart(prompt)], instructions=instructions)]
     for answer, problem in asked.wrong:
         said.append(ModelResponse(parts=[TextPart(answer or "(no text)")]))
-        said.append(ModelRequest(parts=[UserPromptPart(corrected(problem))], instructions=instructions))
+        said.append(correction(problem, said[0]))
     return said
+
+
+def correction(problem: str, first: ModelMessage) -> ModelRequest:
+    """What follows an answer that did not fit, in the conversation that began with `first`."""
+    instructions = first.instructions if isinstance(first, ModelRequest) else None
+    return ModelRequest(parts=[UserPromptPart(corrected(problem))], instructions=instructions)
 
 
 def worded(first: ModelMessage, words: str) -> ModelMessage:
@@ -114,6 +121,13 @@ def text_of(response: ModelResponse) -> str:
     return "".join(part.content for part in response.parts if isinstance(part, TextPart))
 
 
+def is_prose(response: ModelResponse) -> bool:
+    """Whether a whole answer is words, where a JSON object was asked for."""
+    called = any(isinstance(part, ToolCallPart) for part in response.parts)
+    text = "" if called or response.finish_reason == "length" else text_of(response)
+    return bool(text.strip()) and json_in(text) is None
+
+
 def _told(asked: Conversation, output: Way) -> ModelRequestParameters:
     tools = [
         ToolDefinition(name=spec.name, description=spec.description, parameters_json_schema=dict(spec.parameters))
@@ -129,7 +143,10 @@ def _told(asked: Conversation, output: Way) -> ModelRequestParameters:
             answer = ToolDefinition(
                 name=ANSWER, description="Give your answer.", parameters_json_schema=schema, kind="output"
             )
-            return ModelRequestParameters(function_tools=tools, output_mode="tool", output_tools=[answer])
+            # without other tools there is nothing to do but answer: servers that can force the call do
+            return ModelRequestParameters(
+                function_tools=tools, output_mode="tool", output_tools=[answer], allow_text_output=bool(tools)
+            )
         case _:
             return ModelRequestParameters(function_tools=tools)
 

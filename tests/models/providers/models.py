@@ -39,6 +39,19 @@ def asked(task: str = "Say something.", **more: Any) -> SessionRequest:
     return SessionRequest("session", task, "c1/s0", **more)
 
 
+def conversation(body: Mapping[str, Any]) -> list[str]:
+    """What was said in a request, without the system text; a call is its arguments."""
+    said = body.get("messages") or body["input"]
+    return [_said(one) for one in said if one.get("role") != "system"]
+
+
+def _said(message: Mapping[str, Any]) -> str:
+    content = message.get("content") or ""
+    if isinstance(content, str):
+        return content
+    return "".join(str(part.get("text", "")) for part in content)
+
+
 class Live:
     """A provider of sessions and a judge over one server; `shown` is what a session let be seen."""
 

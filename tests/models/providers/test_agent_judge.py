@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable
+from typing import ClassVar
 
 import pytest
 import pytest_asyncio
@@ -14,7 +15,7 @@ from models.providers.agents import Bench, agent
 from prose_kernel.errors import Undecided
 from prose_kernel.models.providers.agent_judge import AgentJudge, last_line
 from prose_kernel.models.usage import Line, UsageTotals
-from prose_kernel.runtime.ports import JudgeRequest, Verdict
+from prose_kernel.runtime.ports import JudgeRequest, SessionResult, Verdict
 
 loop = pytest.mark.asyncio(loop_scope="module")
 
@@ -58,6 +59,29 @@ async def test_a14_replies_that_decide_nothing_are_counted(bench: Bench) -> None
         with pytest.raises(Undecided, match="finds no `total`"):
             await judge.extract(asking(), "\n".join(("do: usage 7 3 0.5", "do: " + says(None, found=False))), "total")
     assert totals.lines == (Line("acp:stub", "small", requests=3, tokens_in=24, tokens_out=9, cost=1.5),)
+
+
+@loop
+@pytest.mark.parametrize(
+    ("reply", "problem"),
+    [
+        ("Perhaps.", "its last line is not a JSON object"),
+        ('{"reason": "hm"}', "`answer` is missing"),
+        ('{"reason": "hm", "answer": "maybe"}', "a value in its last line does not have the form asked for"),
+    ],
+)
+async def test_a44_an_agent_is_shown_the_reply_that_decided_nothing(reply: str, problem: str) -> None:
+    class Agent:
+        asked: ClassVar[list[str]] = []
+
+        async def ask(self, text: str, model: str | None) -> SessionResult:
+            self.asked.append(text)
+            return SessionResult(reply if len(self.asked) == 1 else '{"reason": "it is", "answer": "yes"}')
+
+    verdict = await AgentJudge("stub", Agent()).decide(JudgeRequest("it sings", "c1/j0"))  # type: ignore[arg-type]
+    first, again = Agent.asked
+    assert verdict.answer is True
+    assert again.startswith(first) and reply in again.removeprefix(first) and problem in again
 
 
 @loop

@@ -13,10 +13,8 @@ from stubs.model_server import StubServer
 
 from prose_kernel import errors
 from prose_kernel.errors import ProviderError, ProviderRateLimit
-from prose_kernel.models.providers.model_calls import Conversation, Field, Way
+from prose_kernel.models.providers.model_calls import Conversation, Way
 from prose_kernel.runtime.session_options import ModelServer, Surroundings
-
-FIELDS = (Field("reason", "Why."), Field("answer", "Is it so?", "one of", ("yes", "no")))
 
 TABLE = [
     # model, class, message, retryable
@@ -51,8 +49,6 @@ STREAMED = [
 
 WHOLE = [
     ("broken", errors.ProviderBadReply, "the reply makes no sense: it is not JSON", True),
-    ("empty", errors.ProviderBadReply, "the reply makes no sense: it is not what was asked for", True),
-    ("nonsense", errors.ProviderBadReply, "the reply makes no sense: it is not what was asked for", True),
     ("line-40", errors.ProviderBadReply, "the reply is longer than 8,000,000 characters and was given up", False),
 ]
 
@@ -81,7 +77,7 @@ async def test_a_session(
 
 @pytest.mark.parametrize(("model", "kind", "message", "retryable"), [*TABLE, *WHOLE], ids=lambda v: str(v)[:12])
 @pytest.mark.parametrize("wire", WIRES)
-async def test_a_judgement(
+async def test_a_whole_reply(
     stub: StubServer, wire: str, tmp_path: Path, model: str, kind: type, message: str, retryable: bool
 ) -> None:
     async with Live(stub, wire, model, tmp_path, timeout=0.3 if model == "hang" else 30.0) as live:
@@ -89,7 +85,7 @@ async def test_a_judgement(
         way = Way(live.name, meant.server, live.where)
         link = await way.open(model)
         with pytest.raises(ProviderError) as failed:
-            await link.fill(Conversation(model, "So?"), FIELDS, "native" if wire != "anthropic" else "tool")
+            await link.converse(Conversation(model, "So?", streams=False), lambda _: None)
         await way.close()
     check(failed.value, kind, live.name, message, retryable)
     assert stub.stats.requests == 1

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 from machine.fakes import FakeClock
-from models.providers.models import KEY, WIRES, Live
+from models.providers.models import KEY, WIRES, Live, conversation
 from stubs.model_server import StubServer
 
 from prose_kernel.errors import StateError, Undecided
-from prose_kernel.models.providers.model_judge import message, output_mode
+from prose_kernel.models.providers.model_judge import message
 from prose_kernel.runtime.ports import JudgeRequest, Key
-from prose_kernel.runtime.session_options import ModelServer
 from prose_kernel.runtime.values import Reference, Value
 
 WORKS = [
@@ -89,12 +88,6 @@ async def test_the_reason_comes_first(stub: StubServer, wire: str, tmp_path: Pat
     assert schema["properties"]["answer"]["enum"] == ["yes", "no", "uncertain"]
 
 
-def test_the_mode_that_works_for_a_server() -> None:
-    assert output_mode(ModelServer("anthropic")) == "tool"
-    assert output_mode(ModelServer("openai")) == "native"
-    assert output_mode(ModelServer("openai", judge_output="prompted")) == "prompted"
-
-
 # ---------------------------------------------------------------- what goes wrong
 
 
@@ -104,6 +97,45 @@ async def test_nonsense_is_asked_for_once_more(stub: StubServer, wire: str, mode
         with pytest.raises(Undecided, match="the reply makes no sense"):
             await live.judge.decide(about())
     assert stub.stats.requests == 2
+
+
+@pytest.mark.parametrize(("wire", "mode"), WORKS)
+async def test_a44_a_verdict_that_does_not_fit_is_corrected_in_the_same_conversation(
+    stub: StubServer, wire: str, mode: Any, tmp_path: Path
+) -> None:
+    model = stub.script("unsure", '{"reason": "hm", "answer": "maybe"}', '{"reason": "it sings", "answer": "yes"}')
+    async with Live(stub, wire, model, tmp_path, judge_output=mode) as live:
+        verdict = await live.judge.decide(about())
+    assert (verdict.answer, verdict.reason) == (True, "it sings")
+    first, again = (conversation(one.body) for one in stub.seen)
+    assert again[: len(first)] == first and len(again) == len(first) + 2
+    assert again[-2] == '{"reason": "hm", "answer": "maybe"}' and "`answer`: 'maybe' is not one of" in again[-1]
+
+
+async def test_a44_several_verdicts_that_do_not_fit_are_asked_for_one_by_one(stub: StubServer, tmp_path: Path) -> None:
+    model = stub.script("single", '{"reason": "one will do", "answer": "yes"}')
+    async with Live(stub, "chat", model, tmp_path) as live:
+        assert (await live.judge.decide(about(further=(about("it rhymes"),)))).answer is True
+    assert [len(conversation(one.body)) for one in stub.seen] == [1, 1]
+
+
+async def test_a44_a_verdict_that_the_limit_of_tokens_has_cut_is_not_asked_for_again(
+    stub: StubServer, tmp_path: Path
+) -> None:
+    async with Live(stub, "chat", "length", tmp_path, max_tokens=4) as live:
+        with pytest.raises(Undecided) as undecided:
+            await live.judge.decide(about())
+    assert undecided.value.hint == "raise max_tokens in [providers.gateway]" and stub.stats.requests == 1
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a44_a_judge_that_is_refused_a_way_is_asked_in_the_next(
+    stub: StubServer, wire: str, tmp_path: Path
+) -> None:
+    async with Live(stub, wire, "noschema-no", tmp_path) as live:
+        for _ in range(2):
+            assert (await live.judge.decide(about())).answer is False
+    assert stub.stats.requests == (2 if wire == "anthropic" else 3)  # what was refused is remembered
 
 
 async def test_a_number_that_is_no_option_is_nonsense(stub: StubServer, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -72,16 +71,6 @@ async def test_a42_five_questions_about_a_document_find_it_in_the_cache(
 async def test_a42_a_short_beginning_is_not_kept(stub: StubServer, tmp_path: Path) -> None:
     await run(stub, tmp_path, QUESTIONS, "ok-0", kind="anthropic", supplied={"document": DRAFT[:500]})
     assert "cache_control" not in str([last.body for last in stub.seen])
-
-
-@pytest.mark.parametrize(("sure", "times"), [(True, 1), (False, 2)])
-async def test_a42_a_schema_is_sent_once_to_a_server_that_surely_takes_it(
-    stub: StubServer, tmp_path: Path, sure: bool, times: int
-) -> None:
-    text = 'session "Sort this issue."\n  tools: none\n  output:\n    kind: "zebra" or "lion"\n'
-    await run(stub, tmp_path, text, "json-0", judge_output="native" if sure else None)
-    assert stub.last is not None
-    assert json.dumps(stub.last.body).count("zebra") == times
 
 
 def test_a42_the_cases_of_an_evaluation_share_connections_and_stream_nothing(stub: StubServer, tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from models.providers.agents import agent, request
-from models.providers.models import WIRES, Live, asked, server
-from stubs.model_server import StubServer
+from models.providers.models import WIRES, Live, asked, conversation, server
+from stubs.model_server import Last, StubServer
 
 from prose_kernel.errors import ProviderError
 from prose_kernel.language.typed_answers import object_of
@@ -40,10 +40,9 @@ async def test_a_model_answers_with_an_object(stub: StubServer, wire: str, tmp_p
     assert json.loads(taken(result.text, SCHEMA)) == {"verdict": "reject", "score": 1}
 
 
-def way_of(stub: StubServer) -> str:
-    """How the last request asked for a typed answer."""
-    assert stub.last is not None
-    asked = stub.last.asked
+def way_of(request: Last) -> str:
+    """How a request asks for a typed answer."""
+    asked = request.asked
     return "native" if asked.schema is not None else "tool" if "answer" in asked.tools else "words"
 
 
@@ -56,7 +55,7 @@ async def test_a44_what_a_server_refuses_is_remembered_for_the_run(stub: StubSer
             for _ in range(3):
                 result = await live.run(asked(output=SCHEMA))
                 assert json.loads(taken(result.text, SCHEMA))["verdict"] == "reject"
-        seen[model] = way_of(stub), stub.stats.requests
+        seen[model] = way_of(stub.seen[-1]), stub.stats.requests
     assert seen == {"json-0-reject": ("native", 3), "noschema-reject": ("tool", 4), "words-0": ("words", 5)}
 
 
@@ -74,7 +73,7 @@ async def test_a44_anthropic_is_asked_by_its_format_or_a_tool(
 ) -> None:
     async with Live(stub, "anthropic", model, tmp_path, **more) as live:
         await live.run(asked(output=SCHEMA))
-    assert way_of(stub) == way
+    assert way_of(stub.seen[0]) == way
 
 
 async def test_a44_a_request_that_is_refused_for_another_reason_fails_with_it(stub: StubServer, tmp_path: Path) -> None:
@@ -91,25 +90,72 @@ async def test_a44_a_correction_continues_the_conversation_with_the_wrong_answer
     wrong = (('{"verdict": "maybe"}', "`verdict`: not one of them"), ("Perhaps.", "it is not a JSON object"))
     async with Live(stub, wire, "echo-0", tmp_path) as live:
         first = await live.run(asked(output=SCHEMA))
-        begins = conversation(stub)
+        begins = conversation(stub.seen[-1].body)
         result = await live.run(asked(output=SCHEMA, attempt=2, correction=wrong[1][1], wrong=wrong))
     assert result.text == "Your last answer did not fit: it is not a JSON object. Give a corrected one."
-    after = conversation(stub)
+    after = conversation(stub.seen[-1].body)
     assert after[0] == begins[0]  # the same message: a cache finds it
-    assert first.text in after[0]
+    assert first.text in after[0] or wire != "responses"
     roles = [wrong[0][0], "not one of them", "Perhaps.", "it is not a JSON object"]
     assert [part in said for part, said in zip(roles, after[1:], strict=True)] == [True] * 4
 
 
-def conversation(stub: StubServer) -> list[str]:
-    assert stub.last is not None
-    said = stub.last.body.get("messages") or stub.last.body["input"]
-    spoken = [one for one in said if one["role"] != "system"]
-    return [one["content"] if isinstance(one["content"], str) else said_in(one) for one in spoken]
+@pytest.mark.parametrize(
+    ("wire", "model", "more"),
+    [
+        *((wire, "json-0", {}) for wire in WIRES),
+        *((wire, "noschema", {}) for wire in WIRES),
+        ("chat", "words-0", {}),
+        ("chat", "words-0", {"judge_output": "prompted"}),
+        ("anthropic", "words-0", {"judge_output": "prompted"}),
+        ("chat", "json-0", {"judge_output": "tool"}),
+    ],
+)
+async def test_a44_each_request_states_the_schema_once(
+    stub: StubServer, tmp_path: Path, wire: str, model: str, more: dict[str, Any]
+) -> None:
+    """A message that asks for an object as the reply would contradict a tool that is to be called with the answer."""
+    async with Live(stub, wire, model, tmp_path, **more) as live:
+        result = await live.run(asked(output=SCHEMA))
+    assert json.loads(taken(result.text, SCHEMA))["verdict"] in ("approve", "reject")
+    assert [json.dumps(one.body).count("approve") for one in stub.seen] == [1] * stub.stats.requests
+    in_words = [any("JSON" in said for said in conversation(one.body)) for one in stub.seen]
+    assert in_words == [False] * (len(in_words) - 1) + [way_of(stub.seen[-1]) == "words"]
 
 
-def said_in(message: dict[str, Any]) -> str:
-    return "".join(str(part.get("text", "")) for part in message["content"])
+@pytest.mark.parametrize(("wire", "ways"), [("chat", 2), ("anthropic", 2), ("responses", 1)])
+async def test_a44_a_server_of_ones_own_that_ignores_the_schema_is_asked_in_words(
+    stub: StubServer, tmp_path: Path, wire: str, ways: int
+) -> None:
+    model = stub.script("ignores", "It is good.", '{"verdict": "approve", "score": 1}')
+    async with Live(stub, wire, model, tmp_path) as live:
+        result = await live.run(asked(output=SCHEMA))
+        assert stub.stats.requests == ways
+        if ways == 1:  # OpenAI's own is held to its table, and the attempt has failed
+            assert result.text == "It is good."
+            return
+        assert json.loads(taken(result.text, SCHEMA))["verdict"] == "approve"
+        assert conversation(stub.seen[-1].body)[-2:] == [
+            "It is good.",
+            "Your last answer did not fit: it is not a JSON object. Give a corrected one.",
+        ]
+        way = way_of(stub.seen[-1])
+        await live.run(asked(output=SCHEMA))
+    begins = stub.seen[ways]
+    assert conversation(begins.body)[0].startswith("Say something.") and len(conversation(begins.body)) == 1
+    assert ("response_format" in begins.body, way) == (False, "words")
+
+
+@pytest.mark.parametrize("wire", ["anthropic", "chat"])
+async def test_a44_without_other_tools_the_answer_is_the_only_call_left(
+    stub: StubServer, tmp_path: Path, wire: str
+) -> None:
+    async with Live(stub, wire, "noschema", tmp_path) as live:
+        await live.run(asked(output=SCHEMA, bare=True))
+        forced = stub.seen[-1].body["tool_choice"]
+        await live.run(asked(output=SCHEMA))
+    assert forced == ("required" if wire == "chat" else {"type": "any"})
+    assert stub.seen[-1].body["tool_choice"] == ("auto" if wire == "chat" else {"type": "auto"})
 
 
 OPTIONS: dict[str, Any] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import json
 import sys
 import threading
 from pathlib import Path
@@ -16,8 +17,9 @@ from pydantic_ai.providers import infer_provider_class
 from stubs.model_server import ANSWER, StubServer
 
 from prose_kernel.errors import NoProvider, ProviderAuth, ProviderError, UsageError
+from prose_kernel.language.typed_answers import object_of
 from prose_kernel.models import providers as loading
-from prose_kernel.models.providers.model_calls import Conversation, Field, Way
+from prose_kernel.models.providers.model_calls import Conversation, Way
 from prose_kernel.models.providers.prices import cost_of
 from prose_kernel.models.providers.vendors import ALIASES, BUILT_IN, MODELS, PREFIXES, find, model_id, options_of
 from prose_kernel.runtime.session_options import ModelOptions, ModelServer, SessionOptions, Surroundings
@@ -181,10 +183,11 @@ async def test_a_server_that_speaks_openais_format(name: str, stub: StubServer, 
     door = Way(name, server, Surroundings(str(tmp_path), environment=environment))
     link = await door.open("openai/ok-0")
     reply = await link.converse(Conversation("openai/ok-0", "Hi", "Be kind."), lambda _: None)
-    judged = await link.fill(Conversation("openai/json-0", "So?"), (Field("reason", "Why."),), "tool")
+    wanted = object_of({"reason": {"type": "string"}})
+    judged = await link.converse(Conversation("openai/json-0", "So?", output=wanted, streams=False), lambda _: None)
     await door.close()
     assert (reply.text, reply.model) == (ANSWER, "openai/ok-0")
-    assert judged.fields == {"reason": "because"}
+    assert json.loads(judged.text) == {"reason": "because"}
     assert stub.last is not None and stub.last.path == "/v1/chat/completions"
 
 
