@@ -140,6 +140,13 @@ SHAPES: Final = (
 )
 
 
+_HEADS: Final = (fixed for find in SHAPES if not find.kept for fixed in find.fixed if len(fixed) > 2)
+QUOTED: Final = re.compile(
+    rf"(?<![A-Za-z0-9])(?:{'|'.join(re.escape(head) for head in _HEADS if head[0].isalnum())})[\w*.-]{{6,400}}"
+)
+"""A token that a server quotes in part, `sk-abcd***wxyz`: too short for its shape."""
+
+
 # ---------------------------------------------------------------- values of variables
 
 SHORTEST: Final = 8

@@ -44,7 +44,7 @@ from prose_kernel.errors import (
     ProviderTimeout,
 )
 from prose_kernel.models.providers import missing
-from prose_kernel.runtime.secret_patterns import hidden_of_process
+from prose_kernel.runtime.secret_patterns import QUOTED, hidden_of_process
 from prose_kernel.runtime.text import one_line
 
 SAID = 200  # characters of what a server said
@@ -228,8 +228,7 @@ _IDS = re.compile(
     r"|\b[0-9a-fA-F]{8}-[0-9a-fA-F-]{20,}\b|\b[0-9a-fA-F]{16,}\b",
     re.IGNORECASE,
 )
-_KEYS = re.compile(r"\b(?:sk|pk|rk|gsk|xai|key|ghp|hf)[-_][\w*.-]{6,}|\bAIza[\w-]{10,}|\bBearer\s+\S+", re.IGNORECASE)
-_CREDENTIALS = re.compile(r"(\b\w{1,30}://)[^/\s@]+@|(?<=\w)\?[^\s\"']*")
+_ADDRESS = re.compile(r"(\b\w{1,30}://)[^/\s@]+@|(?<=\w)\?[^\s\"']*")  # its user and its query
 
 
 def _said(problem: ModelAPIError, at: At) -> str:
@@ -246,7 +245,6 @@ def _said(problem: ModelAPIError, at: At) -> str:
 def _clean(text: str, at: At) -> str:
     if len(at.key) >= 6:  # shorter ones are no keys, but letters of the message
         text = text.replace(at.key, "…")
-    text = hidden_of_process()(text[: SAID * 8])
-    text = _CREDENTIALS.sub(lambda match: match[1] or "", text)
-    text = _IDS.sub("", _KEYS.sub("…", text))
-    return one_line(text, SAID)
+    text = QUOTED.sub("…", hidden_of_process()(text[: SAID * 8]))
+    text = _ADDRESS.sub(lambda match: match[1] or "", text)
+    return one_line(_IDS.sub("", text), SAID)

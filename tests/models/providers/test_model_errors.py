@@ -159,6 +159,19 @@ async def test_what_the_server_said_is_cleaned(tmp_path: Path) -> None:
     assert failed.value.hint == "if the model cannot call tools, write `tools = false` in [providers.gateway]"
 
 
+@pytest.mark.parametrize(
+    "quoted", ["sk-abcd***wxyz", "gsk_a1b2***yz", "glpat-a1b2c3...", "xoxb-1234567...", "AIzaSyA1b2***", "hvs.CAESI***"]
+)
+async def test_a38_keys_that_a_server_quotes_in_part_are_those_of_the_one_list(tmp_path: Path, quoted: str) -> None:
+    async with Saying(400, f"The key {quoted} is not one of ours.") as url:
+        way = Way("gateway", ModelServer("openai", url, key=""), Surroundings(str(tmp_path)))
+        link = await way.open("m")
+        with pytest.raises(ProviderError) as failed:
+            await link.converse(Conversation("m", "Hi"), lambda _: None)
+        await way.close()
+    assert str(failed.value) == "gateway: the server refuses the request: The key … is not one of ours."
+
+
 class Saying:
     """A server that answers every request with one status and message."""
 
