@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from models.people import ScriptedPerson
+from models.providers.models import conversation
 from stubs.model_server import StubServer
 
 from prose_kernel.cli.main import main
@@ -212,7 +213,8 @@ async def test_only_what_is_about_the_same_values_goes_together(world: World, st
         "1. Is this statement true?\nthe report is about cats\n\n2. Is this statement true?\nthe report is about frogs"
         in asked[0]
     )
-    assert all(one.endswith("Is this statement true?\nthe log is about dogs") for one in asked[1:])
+    others = [conversation(last.body)[0] for last in stub.seen[1:]]
+    assert all(one.endswith("Is this statement true?\nthe log is about dogs") for one in others)
 
 
 @pytest.mark.parametrize(
