@@ -10,7 +10,6 @@ trust FILE`), no run loads a file that was created in this way.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import shlex
@@ -19,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from prose_kernel.access import plain_files
+from prose_kernel.access import atomic, plain_files
 from prose_kernel.errors import UsageError
 from prose_kernel.runtime.text import escaped
 
@@ -40,7 +39,7 @@ class _Note:
 
     def write(self, path: Path) -> None:
         body = {"places": self.places, "present": self.present, "cut": self.cut}
-        plain_files.write_whole(path, json.dumps(body if self.created is None else {"created": self.created}))
+        atomic.write_whole(path, json.dumps(body if self.created is None else {"created": self.created}))
 
     def found(self, workspace: str) -> tuple[list[str], bool]:
         """What has been created, and whether the search was complete."""
@@ -82,12 +81,12 @@ def watch(workspace: str, places: Mapping[str, bool]) -> Watch:
     it. Where nothing can be noted in the workspace, `file` is None, and created files are only reported."""
     lock, file = -1, Path(workspace, _NOTES, f"{os.urandom(8).hex()}.json")
     try:
-        plain_files.keep_out_of_git(str(Path(workspace, ".prose")))
+        atomic.keep_out_of_git(str(Path(workspace, ".prose")))
         kept, cut = _listed(places, workspace)
         note = _Note(dict(places), sorted(_alone(kept)), cut)
         note.write(file)
-        lock = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock = plain_files.descriptor(file)
+        plain_files.lock(lock)
     except OSError:
         if lock >= 0:
             os.close(lock)
@@ -145,7 +144,7 @@ def _notes(path: Path) -> Iterator[tuple[Path, _Note, list[str]]]:
                 created, complete = note.found(str(parent))
                 if not complete and (real := os.path.realpath(path)) not in note.present:
                     created = [*created, real]
-                elif _is_over(file) if note.created is None else not all(map(os.path.lexists, created)):
+                elif not (plain_files.is_locked(file) if note.created is None else all(map(os.path.lexists, created))):
                     _settle(file, created)
                 yield file, note, created
 
@@ -162,18 +161,6 @@ def _settle(file: Path, created: list[str]) -> None:
             _Note(created=left).write(file)
         else:
             file.unlink()
-
-
-def _is_over(file: Path) -> bool:
-    """Whether the process that watches has ended."""
-    descriptor = plain_files.descriptor(file)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
 
 
 def _listed(places: Mapping[str, bool], workspace: str, room: int = 1) -> tuple[list[str], bool]:

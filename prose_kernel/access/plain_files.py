@@ -8,20 +8,18 @@ never waited for, anything but a plain file is refused, and no more than a limit
 A path that a person has typed on the command line is different: `read_named` follows its links, and reads a pipe that
 the shell has opened (`/dev/stdin`, `/dev/fd/63` of a process substitution).
 
-Writing is atomic: a file is written under a temporary name in its directory and then renamed, so it exists in full or
-not at all (exec-and-tasks.md 2.8, hazards 77 and 78). Measured: 50 to 110 microseconds for a small file, 290 to 400
-with `fsync`. So only decisions (`durable`) wait for the disk: files survive the end of the process, but a power cut
-may lose the last seconds.
+`atomic.py` replaces a file in full, `jsonl.py` adds lines to one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -34,7 +32,6 @@ LARGE: Final = 256 * 1024 * 1024
 HUGE: Final = 1024 * 1024 * 1024
 """Bytes of a value that a run has kept: 100,000,000 characters, escaped."""
 
-_PIECE: Final = 1 << 20
 _SAFE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _OPENED_BY_A_SHELL: Final = re.compile(r"/dev/(?:stdin|fd/\d+)|/proc/(?:self|\d+)/fd/\d+")
 _KINDS: Final = (
@@ -48,17 +45,31 @@ _KINDS: Final = (
 # ---------------------------------------------------------------- opening
 
 
-def descriptor(path: Path | str, flags: int = os.O_RDONLY, mode: int = 0o666, *, follow: bool = False) -> int:
-    """Open a plain file and return its descriptor. With `follow` a link is followed. Raises `OSError`."""
+def descriptor(
+    path: Path | str,
+    flags: int = os.O_RDONLY,
+    mode: int = 0o666,
+    *,
+    follow: bool = False,
+    make: bool = False,
+    directory: int | None = None,
+) -> int:
+    """Open a plain file and return its descriptor. With `follow` a link is followed; with `make` a missing directory is
+    made; `path` is relative to the open `directory`. Raises `OSError`."""
     safe = _SAFE & ~os.O_NOFOLLOW if follow else _SAFE
     try:
-        found = os.open(path, flags | safe, mode)
+        found = os.open(path, flags | safe, mode, dir_fd=directory)
+    except FileNotFoundError:
+        if not make:
+            raise
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        return descriptor(path, flags, mode)
     except OSError as error:
         if error.errno in (errno.EISDIR, errno.ELOOP, errno.ENXIO):  # ENXIO: a socket, or a pipe without a reader
-            _check(os.lstat(path).st_mode)
+            check(os.lstat(path).st_mode)
         raise
     try:
-        _check(os.fstat(found).st_mode)
+        check(os.fstat(found).st_mode)
     except OSError:
         os.close(found)
         raise
@@ -95,7 +106,7 @@ def read_named(path: Path | str, limit: int = LARGE, *, follow: bool = True) -> 
     with open(path, "rb") as file:  # noqa: PTH123 - it may be a pipe, which is waited for
         mode = os.fstat(file.fileno()).st_mode
         if not stat.S_ISFIFO(mode) and not os.isatty(file.fileno()):
-            _check(mode)
+            check(mode)
         return _whole(file, limit)
 
 
@@ -115,7 +126,8 @@ def reading_if_there(path: Path | str) -> Iterator[BinaryIO | None]:
         yield file
 
 
-def _check(mode: int) -> None:
+def check(mode: int) -> None:
+    """Raise `OSError` for the mode of anything but a plain file, with what it is."""
     if stat.S_ISREG(mode):
         return
     known = (OSError(number, words) for matches, number, words in _KINDS if matches(mode))
@@ -134,115 +146,21 @@ def _too_large(limit: int) -> OSError:
     return OSError(errno.EFBIG, f"it is larger than {size}, the limit")
 
 
-# ---------------------------------------------------------------- writing
+# ---------------------------------------------------------------- one process at a time
 
 
-def write_whole(
-    path: Path | str, *texts: str | bytes, durable: bool = False, contended: bool = False, in_place: bool = False
-) -> None:
-    """Create or replace `path` with the texts, joined (UTF-8; a lone surrogate becomes `?`). Raises `OSError`.
+def lock(descriptor: int) -> None:
+    """Take the lock of an open file; it ends with the process. Raises `BlockingIOError` if another process has it."""
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
-    A missing directory is created. A link in place of the file is replaced, never followed. `contended`: others may
-    write the same file at the same time; the last one wins, with a whole file. `in_place`: the file is a person's own
-    and is edited: it keeps its mode, and anything but a plain file is refused.
-    """
-    mode = _mode(path) if in_place else None
-    directory, _, name = str(path).rpartition("/")
-    temporary = f".{os.urandom(8).hex()}.tmp" if contended or in_place else f".{name}.tmp"
-    temporary = f"{directory}/{temporary}" if directory else temporary
+
+def is_locked(path: Path | str) -> bool:
+    """Whether a process, perhaps this one, has the lock of a file. Raises `OSError` for one that cannot be opened."""
+    found = descriptor(path)
     try:
-        _write(temporary, _pieces(*texts), mode, durable=durable)
-        os.replace(temporary, path)  # noqa: PTH105 - measured: half the cost of the pathlib call
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)  # noqa: PTH108
-        raise
-
-
-def append(path: Path, data: bytes, *, durable: bool = False, truncate: bool = False) -> int:
-    """Append to a file, creating it and its directory; `truncate` empties it first. Returns the number of bytes
-    written, which is less than `len(data)` if the disk fills up. Raises `OSError` if nothing could be written."""
-    opened = _writing(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    written = 0
-    try:
-        if truncate:
-            os.ftruncate(opened, 0)
-        while written < len(data):
-            try:
-                written += os.write(opened, memoryview(data)[written:])
-            except OSError:
-                if not written:
-                    raise
-                break
-        if durable:
-            os.fsync(opened)
+        fcntl.flock(found, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
     finally:
-        os.close(opened)
-    return written
-
-
-def _mode(path: Path | str) -> int | None:
-    """The mode of a file that is there. Raises `OSError` if it is not a plain file."""
-    try:
-        mode = os.lstat(path).st_mode
-    except FileNotFoundError:
-        return None
-    _check(mode)
-    return stat.S_IMODE(mode)
-
-
-def _write(path: str, pieces: Iterable[bytes], mode: int | None, *, durable: bool) -> None:
-    flags, private = os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else 0o600
-    try:
-        opened = _writing(path, flags, private)
-    except FileExistsError:  # left by a process that was killed, or put in the way
-        os.unlink(path)  # noqa: PTH108
-        opened = _writing(path, flags, private)
-    try:
-        for piece in pieces:
-            rest = memoryview(piece)
-            while rest:
-                rest = rest[os.write(opened, rest) :]
-        if mode is not None:
-            os.fchmod(opened, mode)
-        if durable:
-            os.fsync(opened)
-    finally:
-        os.close(opened)
-
-
-def _writing(path: Path | str, flags: int, mode: int = 0o666) -> int:
-    try:
-        return descriptor(path, flags, mode)
-    except FileNotFoundError:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        return descriptor(path, flags, mode)
-
-
-def _pieces(*texts: str | bytes) -> Iterator[bytes]:
-    """Encode the texts in pieces, so that memory does not hold a value of 100 MB twice."""
-    if all(isinstance(text, str) for text in texts) and sum(map(len, texts)) < _PIECE:
-        yield "".join(texts).encode("utf-8", "replace")  # type: ignore[arg-type]  # they are all texts
-        return
-    for text in texts:
-        for start in range(0, len(text), _PIECE):
-            piece = text[start : start + _PIECE]
-            yield piece if isinstance(piece, bytes) else piece.encode("utf-8", "replace")
-
-
-# ---------------------------------------------------------------- out of version control
-
-
-def keep_out_of_git(directory: str) -> None:
-    """Make a directory of state with a `.gitignore` of its own, which excludes all of it. Raises `OSError`."""
-    os.makedirs(directory, exist_ok=True)  # noqa: PTH103
-    name, unfinished = f"{directory}/.gitignore", f"{directory}/.gitignore.tmp"
-    if not os.path.lexists(name):
-        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-        with os.fdopen(descriptor, "w") as file:
-            file.write("*\n")
-        try:
-            os.rename(unfinished, name)  # noqa: PTH104
-        except FileNotFoundError:  # another process has done so with the same file
-            if not os.path.lexists(name):
-                raise
+        os.close(found)
+    return False

@@ -15,11 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from prose_kernel.access import paths
+from prose_kernel.access import atomic, paths
 
 _DIRECTORY: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LISTED: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SYSTEM: Final = ("/proc", "/sys", "/dev")
 
@@ -137,17 +136,7 @@ def write_whole(place: Place, data: bytes) -> None:
     with words(place), parent(place.path, create=True) as (directory, name):
         mode = _mode(directory, name, place)
         temporary = f".{name[:100]}.{secrets.token_hex(4)}.tmp"
-        descriptor = os.open(temporary, _CREATE, 0o666, dir_fd=directory)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                if mode is not None:
-                    os.fchmod(file.fileno(), mode)
-            os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary, dir_fd=directory)
-            raise
+        atomic.replace(temporary, name, [data], mode, directory=directory)
 
 
 def _mode(directory: int, name: str, place: Place) -> int | None:

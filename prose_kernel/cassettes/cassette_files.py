@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
-from prose_kernel.access import plain_files
+from prose_kernel.access import atomic, jsonl, plain_files
 from prose_kernel.cassettes import records
 from prose_kernel.cassettes.records import BadLine, Record, encoded, head
 from prose_kernel.errors import UsageError
@@ -99,22 +99,17 @@ def read_file(path: Path, name: str) -> CassetteFile:
 def parse(data: bytes, path: Path, name: str, signature: Signature | None = None) -> CassetteFile:
     """The records in the bytes of a cassette."""
     found = CassetteFile(path, name, signature)
-    lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    torn = lines.pop() if lines else b""
-    for number, line in enumerate(lines, 1):
-        if line and not line.isspace():
-            _take(found, number, line)
-    if torn and not torn.isspace():
-        _take(found, len(lines) + 1, torn, last=True)
+    for number, line, torn in jsonl.lines(data.removeprefix(b"\xef\xbb\xbf")):
+        _take(found, number, line, torn)
     _supersede(found)
     return found
 
 
-def _take(found: CassetteFile, number: int, line: bytes, *, last: bool = False) -> None:
+def _take(found: CassetteFile, number: int, line: bytes, torn: bool) -> None:
     try:
         record = records.read(line)
     except BadLine as bad:
-        found.bad.append(Bad(number, line, str(bad), torn=last))
+        found.bad.append(Bad(number, line, str(bad), torn))
         return
     if record.v > records.VERSION:
         found.bad.append(Bad(number, line, f"format version {record.v}", newer=True))
@@ -237,7 +232,7 @@ class Writer:
         was."""
         self._prepare()
         with self._locked(patience):
-            descriptor = plain_files.descriptor(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, self._mode)
+            descriptor = jsonl.opened(self.path, private=self._private)
             try:
                 return self._append(descriptor, lines)
             finally:
@@ -251,37 +246,22 @@ class Writer:
             data = change(plain_files.read(self.path, plain_files.HUGE))
             if data is None:
                 return False
-            plain_files.write_whole(self.path, data, durable=True, in_place=True)
+            atomic.write_whole(self.path, data, durable=True, in_place=True)
             return True
 
     def _append(self, descriptor: int, lines: bytes) -> int:
         """Write to the end of an open file, after a line end if the last writer did not come to one."""
         found = os.fstat(descriptor)
         size = found.st_size
+        before = self._known[2] if self._known[:2] == (found.st_ino, size) else _line_ends(descriptor)
+        first = before + 1
         if size == 0:
-            before, lines = 0, encoded(head()) + lines
-            first = 2
-        elif self._known[:2] == (found.st_ino, size):
-            before = self._known[2]
-            first = before + 1
-        else:
-            before = _line_ends(descriptor, size)
-            first = before + 1
-            if os.pread(descriptor, 1, size - 1) != b"\n":
-                lines, first = b"\n" + lines, first + 1
-        written = 0
-        try:
-            while written < len(lines):
-                written += os.write(descriptor, memoryview(lines)[written:])
-        except OSError:
-            os.ftruncate(descriptor, size)
-            raise
+            lines, first = encoded(head()) + lines, 2
+        elif jsonl.is_torn(descriptor, size):
+            lines, first = b"\n" + lines, first + 1
+        jsonl.add(descriptor, lines)
         self._known = (found.st_ino, size + len(lines), before + lines.count(b"\n"))
         return first
-
-    @property
-    def _mode(self) -> int:
-        return 0o600 if self._private else 0o666
 
     def _prepare(self) -> None:
         directory = self.path.parent
@@ -312,12 +292,9 @@ class Writer:
             self._lock.release()
 
 
-def _line_ends(descriptor: int, size: int) -> int:
+def _line_ends(descriptor: int) -> int:
     count = at = 0
-    while at < size:
-        piece = os.pread(descriptor, 1 << 20, at)
-        if not piece:
-            break
+    while piece := os.pread(descriptor, 1 << 20, at):
         count += piece.count(b"\n")
         at += len(piece)
     return count

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
-from prose_kernel.access import plain_files
+from prose_kernel.access import atomic, plain_files
 from prose_kernel.access.policy import Policy, Ruling
 from prose_kernel.cassettes.records import Seen, Written, builtins
 from prose_kernel.cassettes.redaction import Redaction
@@ -195,7 +195,7 @@ class Replayed:
             if step.data is None:
                 step.path.unlink()
             else:
-                plain_files.write_whole(step.path, step.data, durable=True, in_place=True)
+                atomic.write_whole(step.path, step.data, durable=True, in_place=True)
         except OSError as problem:
             name = step.path.relative_to(self.cwd).as_posix()
             raise self._refused(name, problem.strerror or "it cannot be written", None) from None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from prose_kernel.access import plain_files
+from prose_kernel.access import jsonl, plain_files
 from prose_kernel.errors import UsageError
 from prose_kernel.views.safety import visible
 
@@ -145,7 +145,7 @@ def _tidy(path: Path, data: bytes) -> bytes:
 
     result = tidied(data)
     if result.aside:
-        plain_files.append(path.with_name(path.name + ASIDE), b"\n".join(result.aside) + b"\n")
+        jsonl.append(path.with_name(path.name + ASIDE), b"\n".join(result.aside) + b"\n")
     return result.data
 
 

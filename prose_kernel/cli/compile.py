@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from prose_kernel.access import plain_files
+from prose_kernel.access import atomic
 from prose_kernel.cli import files, report
 from prose_kernel.errors import CompileError, ImportProgramError, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, Profile, has_errors
@@ -235,7 +235,7 @@ def _rewrite(compiled: Compiled, drop_comments: bool) -> int:
         click.echo("hint: --drop-comments rewrites it without them", err=True)
         return FAULT
     try:
-        plain_files.write_whole(compiled.name, text, in_place=True)
+        atomic.write_whole(compiled.name, text, in_place=True)
     except OSError as problem:
         raise UsageError(f"cannot write {compiled.name}: {problem.strerror}") from None
     return 0

@@ -80,7 +80,7 @@ def notebook(program: str, output: str | None, force: bool) -> int:
 
 
 def _write(name: str, text: str, *, force: bool) -> None:
-    from prose_kernel.access import plain_files
+    from prose_kernel.access import atomic, plain_files
 
     if name == STDOUT:
         click.echo(text, nl=False)
@@ -91,7 +91,7 @@ def _write(name: str, text: str, *, force: bool) -> None:
             if plain_files.read_text(path, errors="replace") == text:
                 return
             raise UsageError(f"{name} exists", hint="--force replaces it")
-        plain_files.write_whole(path, text, in_place=True)
+        atomic.write_whole(path, text, in_place=True)
     except OSError as problem:
         raise UsageError(f"cannot write {name}: {(problem.strerror or 'unknown').lower()}") from None
     click.echo(f"{name} is written")

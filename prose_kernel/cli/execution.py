@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from prose_kernel.access import plain_files
+from prose_kernel.access import atomic
 from prose_kernel.cli import report
 from prose_kernel.cli.examples import is_bundled
 from prose_kernel.cli.narrator import Narrator
@@ -146,7 +146,7 @@ class ProgramRun:
             return ""
         path = directory / "images" / name
         try:
-            plain_files.write_whole(path, data)
+            atomic.write_whole(path, data)
         except OSError:
             return ""
         here = Path.cwd()

@@ -1,21 +1,20 @@
 """What one run of an evaluation gave, and the file in which results are noted as they come.
 
-The file is JSON Lines: each line is written at once, so that an evaluation which was interrupted, or killed, goes on
-where it was. A result is known by what was asked (`key_of`): whatever has changed is run again.
+The file is JSON Lines: each result is added when it is known, so an evaluation that was interrupted or killed resumes
+after the last one. A result is identified by its request (`key_of`): a changed one is run again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
 
-from prose_kernel.access import plain_files
+from prose_kernel.access import atomic, jsonl, plain_files
 from prose_kernel.errors import UsageError
 
 Status = Literal["passed", "failed", "error"]
@@ -73,11 +72,10 @@ def key_of(parts: Sequence[Any]) -> str:
 
 
 class ResultsFile:
-    """The results of one evaluation on disk. One that has ended begins anew."""
+    """The results of one evaluation on disk. An evaluation that has ended starts again."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._descriptor: int | None = None
 
     def read(self) -> dict[str, Result]:
         """The results of an evaluation that has not ended, by their keys; a line that was not written to its end does
@@ -90,21 +88,16 @@ class ResultsFile:
             return {}
         decode = msgspec.json.Decoder(Result).decode
         found = {}
-        for line in data.split(b"\n"):
+        for _, line, _ in jsonl.lines(data):
             with contextlib.suppress(msgspec.DecodeError):
                 result = decode(line)
                 found[result.key] = result
         return found
 
-    def open(self, kept: Mapping[str, Result]) -> None:
-        """Begin to write; `kept` are the results that count. Raises `UsageError`."""
-        from prose_kernel.access import plain_files
-
+    def begin(self, kept: Mapping[str, Result]) -> None:
+        """Write the file again with the results that count, `kept`. Raises `UsageError`."""
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            encode = msgspec.json.Encoder().encode
-            plain_files.write_whole(self.path, *(encode(result).decode() + "\n" for result in kept.values()))
-            self._descriptor = plain_files.descriptor(self.path, os.O_WRONLY | os.O_APPEND)
+            atomic.write_whole(self.path, msgspec.json.Encoder().encode_lines(kept.values()))
         except OSError as problem:
             reason = (problem.strerror or "unknown").lower()
             raise UsageError(f"results cannot be noted in {self.path.name}: {reason}") from None
@@ -113,15 +106,9 @@ class ResultsFile:
         self._write(msgspec.json.encode(result) + b"\n")
 
     def end(self) -> None:
-        """All runs have come to their end."""
+        """All runs have ended."""
         self._write(_ENDED)
 
-    def close(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-
     def _write(self, line: bytes) -> None:
-        if self._descriptor is not None:
-            with contextlib.suppress(OSError):  # a full disk: the evaluation goes on, and could not go on later
-                os.write(self._descriptor, line)
+        with contextlib.suppress(OSError):  # on a full disk the evaluation continues; it cannot be resumed later
+            jsonl.append(self.path, line)

@@ -171,13 +171,10 @@ class Evaluation:
         results = {key: one for key, one in former.items() if key in keys and one.status != "error"}
         if results:
             self.notes.append(f"{len(results):,} of {len(items):,} results were there; --fresh begins anew")
-        file.open(results)
-        try:
-            await self._run_all([item for item in items if item.key not in results], results, file, len(items))
-            if not self._stopped:
-                file.end()
-        finally:
-            file.close()
+        file.begin(results)
+        await self._run_all([item for item in items if item.key not in results], results, file, len(items))
+        if not self._stopped:
+            file.end()
         ordered = [results[item.key] for item in items if item.key in results]
         return self._summed(ordered)
 
@@ -188,7 +185,7 @@ class Evaluation:
             found = against_baseline(summary, self._baseline, self.options.baseline.name)
             summary = replace(summary, against=found)
         if (path := self.options.save_baseline) is not None and not self._stopped:
-            from prose_kernel.access.plain_files import write_whole
+            from prose_kernel.access.atomic import write_whole
 
             try:
                 write_whole(path, baseline_text(summary))

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from prose_kernel.access import plain_files
+from prose_kernel.access import atomic, jsonl, plain_files
 from prose_kernel.access import safe_files as places
 from prose_kernel.access.safe_files import Place, ToolFailed, ToolRefused
 from prose_kernel.errors import MemoryLocked, ProviderError
@@ -125,7 +125,7 @@ class DigestMemories:
     def _make(self, binding: MemoryBinding, directory: str) -> None:
         try:
             if binding.scope == "project":
-                plain_files.keep_out_of_git(os.path.join(os.path.realpath(self._where.cwd), ".vvm"))  # noqa: PTH118
+                atomic.keep_out_of_git(os.path.join(os.path.realpath(self._where.cwd), ".vvm"))  # noqa: PTH118
             os.makedirs(directory, exist_ok=True)  # noqa: PTH103
         except (OSError, RecursionError) as error:
             why = places.reason(error) if isinstance(error, OSError) else "its path is too deep"
@@ -381,31 +381,12 @@ def _apply(directory: str, patch: _Patch, now: str) -> None:
         entry["digest"] = patch.digest
     if patch.retain is not None:
         entry["retain"] = patch.retain
-    with _appended(ledger, json.dumps(entry, ensure_ascii=False)):
+    with jsonl.added(ledger, f"{json.dumps(entry, ensure_ascii=False)}\n".encode("utf-8", "replace")):
         if patch.digest is not None:
             path = Path(directory, DIGEST)
             if path.is_symlink():
                 raise ToolRefused(f"{DIGEST} is a link")
             places.write_whole(Place(path.name, str(path)), patch.digest.encode("utf-8", "replace"))
-
-
-@contextlib.contextmanager
-def _appended(path: Path, line: str) -> Iterator[None]:
-    """The line stands at the end of the file, unless what is done meanwhile fails."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    with os.fdopen(os.open(path, flags, 0o666), "r+b", buffering=0) as file:
-        end = file.seek(0, os.SEEK_END)
-        try:
-            if end:
-                file.seek(end - 1)
-                line = line if file.read(1) == b"\n" else f"\n{line}"  # somebody has left the last line open
-            data = f"{line}\n".encode("utf-8", "replace")
-            if file.write(data) != len(data):
-                raise OSError(28, "disk full")
-            yield
-        except BaseException:
-            file.truncate(end)
-            raise
 
 
 def _note(path: Path, now: str, warning: str | None) -> None:

@@ -19,16 +19,16 @@ from typing import Final
 
 import msgspec
 
-from prose_kernel.access import plain_files
+from prose_kernel.access import atomic, plain_files
 from prose_kernel.access import safe_files as places
 from prose_kernel.access.safe_files import Place, ToolFailed, ToolRefused
 from prose_kernel.runtime import asides
 
 FILE: Final = ".undo"
-_UNFINISHED: Final = ".undo.tmp"
+_UNFINISHED: Final = "..undo.tmp"
 _LARGEST: Final = 64 * 1024 * 1024
-_LEFT_OVER: Final = re.compile(r"\.undo(\.tmp)?|\..+\.[0-9a-f]{8}\.tmp")
-"""What a killed process leaves: this record, and what it was writing (`safe_files.write_whole`)."""
+_LEFT_OVER: Final = re.compile(r"\.undo|\.\.undo\.tmp|\..+\.[0-9a-f]{8}\.tmp")
+"""Left by a killed process: this record, and unfinished files of `atomic` and `safe_files`."""
 
 IsAnswered = Callable[[Path, str], bool]
 """Whether a journal has the answer to a request."""
@@ -57,11 +57,7 @@ def remember(directory: str, names: tuple[str, ...], *, growing: tuple[str, ...]
             record.ends[name] = os.lstat(os.path.join(directory, name)).st_size  # noqa: PTH118
         if name not in record.ends:
             record.files[name] = None
-    unfinished = os.path.join(directory, _UNFINISHED)  # noqa: PTH118
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    with os.fdopen(os.open(unfinished, flags, 0o600), "wb") as file:
-        file.write(msgspec.json.encode(record))
-    os.replace(unfinished, os.path.join(directory, FILE))  # noqa: PTH105, PTH118
+    atomic.write_whole(f"{directory}/{FILE}", msgspec.json.encode(record), private=True)
 
 
 def forget(directory: str) -> None:

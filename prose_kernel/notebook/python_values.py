@@ -17,7 +17,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from prose_kernel.access import plain_files
+from prose_kernel.access import atomic
 from prose_kernel.errors import CompileError, RunError, UsageError
 from prose_kernel.language.given_file import GivenFile
 from prose_kernel.runtime.command_data import parsed
@@ -66,7 +66,7 @@ def _kept(value: object, cells: Cells) -> object:
         return value
     file = Path(cells.workspace.start.cwd, cells.workspace.settings.state_dir, value.path)
     try:
-        plain_files.write_whole(file, value.data)
+        atomic.write_whole(file, value.data)
     except OSError as problem:
         raise UsageError(f"the image cannot be written: {problem.strerror}") from None
     return replace(value, path=str(file))

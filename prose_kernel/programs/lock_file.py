@@ -28,8 +28,8 @@ from typing import Annotated, Final
 from msgspec import DecodeError, Meta, Struct, ValidationError, toml
 
 from prose_kernel.access import plain_files
+from prose_kernel.access.atomic import write_whole
 from prose_kernel.access.created_code import require_agreed
-from prose_kernel.access.plain_files import write_whole
 from prose_kernel.errors import ImportProgramError, UsageError
 from prose_kernel.programs import urls
 from prose_kernel.runtime.text import escaped

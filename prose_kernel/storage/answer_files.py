@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from prose_kernel.access import plain_files
-from prose_kernel.access.plain_files import append, keep_out_of_git, write_whole
+from prose_kernel.access.atomic import keep_out_of_git, write_whole
 from prose_kernel.errors import RunError, StateError
 from prose_kernel.language.shortening import clipped
 from prose_kernel.runtime import events as ev
@@ -25,6 +25,7 @@ from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock, Target
 from prose_kernel.runtime.secret_patterns import secret_in
 from prose_kernel.storage import layout
+from prose_kernel.storage.pending import append
 from prose_kernel.storage.trace import one_line
 
 ROOT: Final = layout.VVM

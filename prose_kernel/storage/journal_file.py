@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import re
@@ -27,7 +26,7 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from prose_kernel.access import plain_files
+from prose_kernel.access import atomic, jsonl, plain_files
 from prose_kernel.errors import UsageError
 from prose_kernel.runtime.journal_codec import dumps, loads
 from prose_kernel.runtime.journal_records import (
@@ -332,16 +331,9 @@ def _record(path: Path, body: bytes, number: int) -> Record:
 def is_written(path: Path) -> bool:
     """Whether some process, this one perhaps, runs the run of this journal now."""
     try:
-        descriptor = plain_files.descriptor(path)
+        return plain_files.is_locked(path)
     except OSError:
         return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def _head(run: str, body: bytes) -> Head:
@@ -470,10 +462,7 @@ class JournalFile:
             body = dumps(record)
             checksum = zlib.crc32(body, checksum)
             data += b"%08x %b\n" % (checksum, body)
-        written = os.write(self._descriptor, data)
-        if written < len(data):
-            os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - written)
-            raise OSError(errno.ENOSPC, "no space left on the disk")
+        jsonl.add(self._descriptor, data)
         self.lines, self._size, self._checksum = self.lines + len(records), self._size + len(data), checksum
         if isinstance(records[-1], Ended) and not os.fstat(self._descriptor).st_nlink:
             raise OSError(errno.ENOENT, "it was removed")
@@ -482,14 +471,11 @@ class JournalFile:
 
     def _open(self) -> None:
         if self._out_of_git is not None:
-            from prose_kernel.access.plain_files import keep_out_of_git
-
-            keep_out_of_git(str(self._out_of_git))
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._descriptor = plain_files.descriptor(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        for attempt in range(_LOCK_ATTEMPTS):  # somebody who only looks holds the lock for a moment
+            atomic.keep_out_of_git(str(self._out_of_git))
+        self._descriptor = jsonl.opened(self.path, private=True)
+        for attempt in range(_LOCK_ATTEMPTS):  # a process that only looks holds the lock for a moment
             try:
-                return fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return plain_files.lock(self._descriptor)
             except BlockingIOError:
                 time.sleep(_LOCK_PAUSE if attempt < _LOCK_ATTEMPTS - 1 else 0)
         self.close()

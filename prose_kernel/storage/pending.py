@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import threading
 from pathlib import Path
 from typing import Final
 
-from prose_kernel.access.plain_files import append, keep_out_of_git, write_whole
+from prose_kernel.access import jsonl
+from prose_kernel.access.atomic import keep_out_of_git, write_whole
 from prose_kernel.errors import StateError, StoreFailed
 from prose_kernel.runtime.ports import Binding
 from prose_kernel.runtime.values import ExecText
@@ -201,6 +203,17 @@ class PendingWrites:
             log = self._logs[path]
             if len(log) > _MOST_UNWRITTEN:
                 log[:] = _LOST
+
+
+def append(path: Path, data: bytes, *, truncate: bool = False) -> int:
+    """Add to a text, or begin it again; returns how many bytes the disk had room for. Raises `OSError` for none."""
+    descriptor = jsonl.opened(path)
+    try:
+        if truncate:
+            os.ftruncate(descriptor, 0)
+        return os.write(descriptor, data)
+    finally:
+        os.close(descriptor)
 
 
 def _write_file(path: str, content: Binding | str) -> None:

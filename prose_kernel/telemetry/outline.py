@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from prose_kernel.access import plain_files
+from prose_kernel.access import atomic, plain_files
 from prose_kernel.errors import RunError
 from prose_kernel.runtime.events import (
     Bound,
@@ -153,7 +153,7 @@ class Outline:
             return
         self._kept = True
         with contextlib.suppress(OSError):  # then a resumed run is not linked
-            plain_files.write_whole(self._directory / TRACE, f"{self._run.traceparent}\n")
+            atomic.write_whole(self._directory / TRACE, f"{self._run.traceparent}\n")
 
     @staticmethod
     def _earlier(file: Path) -> str:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prose_kernel.access.plain_files import write_whole
+from prose_kernel.access.atomic import write_whole
 from prose_kernel.errors import UsageError
 from prose_kernel.run.languages import Language
 from prose_kernel.testing.notebook_run import CellRun, TestedCells

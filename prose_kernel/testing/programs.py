@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from prose_kernel.access.plain_files import write_whole
+from prose_kernel.access.atomic import write_whole
 from prose_kernel.cli import report
 from prose_kernel.cli.execution import Cell, Ended, ProgramRun, Request
 from prose_kernel.cli.terminal import Screen

@@ -14,7 +14,7 @@ _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 def write(path: Path, results: Sequence[Tested], name: str = "prose test") -> None:
     """Raises `OSError`."""
-    from prose_kernel.access.plain_files import write_whole
+    from prose_kernel.access.atomic import write_whole
 
     root = ElementTree.Element("testsuites", name=name)
     for tested in results:

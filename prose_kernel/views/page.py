@@ -105,7 +105,7 @@ def _style(choice: Choice | None) -> str:
 def write_page(path: Path, content: str, *, force: bool) -> None:
     """Write a page, whole or not at all. Raises `UsageError`: what is there stays unless it is such a page itself, or
     `force` is given; a directory stays always."""
-    from prose_kernel.access.plain_files import write_whole
+    from prose_kernel.access.atomic import write_whole
 
     try:
         if path.is_dir():

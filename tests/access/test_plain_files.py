@@ -15,7 +15,7 @@ import pytest
 from published_secrets import PUBLISHED, secret_part
 from stubs.model_server import StubServer
 
-from prose_kernel.access import plain_files
+from prose_kernel.access import atomic, jsonl, plain_files
 from prose_kernel.cli.main import main
 from prose_kernel.runtime import secret_patterns
 
@@ -86,8 +86,8 @@ def test_a36_nothing_but_a_plain_file_is_opened(kind: str, here: Path) -> None:
     put(kind, path)
     for work in (
         lambda: plain_files.read(path),
-        lambda: plain_files.append(path, b"x"),
-        lambda: plain_files.write_whole(path, "x", in_place=True),
+        lambda: jsonl.append(path, b"x"),
+        lambda: atomic.write_whole(path, "x", in_place=True),
         lambda: plain_files.descriptor(path, os.O_RDWR | os.O_CREAT),
     ):
         with pytest.raises(OSError, match=f"it is a {WORDS.get(kind, kind)}"):
@@ -123,7 +123,7 @@ def test_a36_a_link_that_a_person_has_typed_is_followed(here: Path) -> None:
 
 def test_a36_writing_whole_replaces_a_link_and_keeps_its_target(here: Path) -> None:
     put("link", here / "there")
-    plain_files.write_whole(here / "there", "new")
+    atomic.write_whole(here / "there", "new")
     assert not (here / "there").is_symlink()
     assert ((here / "there").read_text(), (here / "there.victim").read_text()) == ("new", VICTIM)
 

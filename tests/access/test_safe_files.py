@@ -7,25 +7,26 @@ from pathlib import Path
 
 import pytest
 
-from prose_kernel.access import plain_files
+from prose_kernel.access import atomic
 
 
 def test_two_processes_may_make_a_directory_of_state_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rename = os.rename
+    replace = os.replace
 
-    def another_one_was_faster(unfinished: str, name: str) -> None:
-        rename(unfinished, name)
-        rename(unfinished, name)
+    def another_one_is_faster(unfinished: str, name: str, **directories: int) -> None:
+        monkeypatch.setattr(os, "replace", replace)
+        atomic.keep_out_of_git(str(tmp_path / ".vvm"))
+        replace(unfinished, name, **directories)
 
-    monkeypatch.setattr(os, "rename", another_one_was_faster)
-    plain_files.keep_out_of_git(str(tmp_path / ".vvm"))
+    monkeypatch.setattr(os, "replace", another_one_is_faster)
+    atomic.keep_out_of_git(str(tmp_path / ".vvm"))
     assert [(path.name, path.read_text()) for path in (tmp_path / ".vvm").iterdir()] == [(".gitignore", "*\n")]
 
 
 def test_a_file_that_was_taken_away_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def take_away(unfinished: str, name: str) -> None:
+    def take_away(unfinished: str, name: str, **_: int) -> None:
         raise FileNotFoundError(unfinished)
 
-    monkeypatch.setattr(os, "rename", take_away)
+    monkeypatch.setattr(os, "replace", take_away)
     with pytest.raises(FileNotFoundError):
-        plain_files.keep_out_of_git(str(tmp_path / ".vvm"))
+        atomic.keep_out_of_git(str(tmp_path / ".vvm"))

@@ -122,11 +122,14 @@ def arrange(told: Told, job: Job) -> None:
             write(self, records)
         elif job.when == "torn":
             whole = os.write
-            os.write = lambda descriptor, data: whole(descriptor, data[: len(data) // 2])  # type: ignore[assignment]
-            with contextlib.suppress(OSError):
-                truncate, os.ftruncate = os.ftruncate, lambda *_: die()  # type: ignore[assignment,return-value]
-                write(self, records)
-            os.ftruncate = truncate
+
+            def half(descriptor: int, data: bytes) -> int:
+                whole(descriptor, data[: len(data) // 2])
+                die()
+                return 0
+
+            os.write = half  # type: ignore[assignment]
+            write(self, records)
         else:
             if job.when == "after":
                 write(self, records)

@@ -313,7 +313,7 @@ async def test_nothing_half_written_stays_when_the_disk_fails(cwd: Path, monkeyp
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "rename", full)
+    monkeypatch.setattr(os, "replace", full)
     assert await Bench(cwd, OPEN)("write", path="a", content="new") == "failed: 'a': the disk is full"
     assert names(cwd) == ["a"] and (cwd / "a").read_text() == "old"
 

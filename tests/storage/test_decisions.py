@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from prose_kernel.access.atomic import write_whole
 from prose_kernel.access.peers import identity
-from prose_kernel.access.plain_files import write_whole
 from prose_kernel.errors import GateRefused, UsageError
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import GateDecision, GateRequest

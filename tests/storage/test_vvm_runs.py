@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from machine.fakes import FakeClock
 
-from prose_kernel.access.plain_files import write_whole
+from prose_kernel.access.atomic import write_whole
 from prose_kernel.errors import RunError, StateError
 from prose_kernel.language.source import Source, Span
 from prose_kernel.runtime.events import Place, RunEnded, RunStarted

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from msgspec import structs
 
-from prose_kernel.access import plain_files
+from prose_kernel.access import atomic
 from prose_kernel.access.policy import PermissionDesk, Policy
 from prose_kernel.errors import ProviderAuth, ProviderBadReply, ProviderError, SessionCancelled
 from prose_kernel.models.attachments import Attachment, attachments
@@ -209,7 +209,7 @@ class AcpSessions:
             )
         file = Path(self._where.cwd, self._where.run_directory, "images", file_name(one.picture, one.data))
         file.parent.mkdir(parents=True, exist_ok=True)
-        plain_files.write_whole(file, one.data)
+        atomic.write_whole(file, one.data)
         return file
 
     async def _turn_of(

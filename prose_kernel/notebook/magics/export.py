@@ -86,7 +86,7 @@ _EXPORTS = re.compile(r"%(?:\w+ )?export\b.*\Z")
 
 def write(call: Call, name: str, text: str, language: Language, *, force: bool) -> None:
     """Raises `UsageError` for a name that does not fit, or that something else has."""
-    from prose_kernel.access import plain_files
+    from prose_kernel.access import atomic, plain_files
 
     if not name.endswith(language.suffixes):
         raise UsageError(f"%export: the name of a program in {language.title} ends with {language.suffixes[0]}")
@@ -94,6 +94,6 @@ def write(call: Call, name: str, text: str, language: Language, *, force: bool) 
     try:
         if path.exists() and not force and plain_files.read_text(path, errors="replace") != text:
             raise UsageError(f"%export: {name} exists", hint=f"to replace it: %export {name} --force")
-        plain_files.write_whole(path, text, in_place=True)
+        atomic.write_whole(path, text, in_place=True)
     except OSError as problem:
         raise UsageError(f"%export: {name} cannot be written: {(problem.strerror or 'unknown').lower()}") from None

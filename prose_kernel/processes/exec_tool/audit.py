@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from prose_kernel.access import plain_files
+from prose_kernel.access import jsonl
 from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.secret_patterns import hidden_in, hidden_of_process
 
@@ -61,19 +61,9 @@ class AuditLog:
                 return
             try:
                 line = json.dumps(hidden_in(entry), ensure_ascii=False, default=repr)
-                self._write(line.encode("utf-8", "replace") + b"\n")
+                jsonl.append(self._path, line.encode("utf-8", "replace") + b"\n", private=True)
             except OSError as problem:
                 self._failed(problem)
-
-    def _write(self, line: bytes) -> None:
-        assert self._path is not None
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = plain_files.descriptor(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            if os.write(descriptor, line) != len(line):
-                raise OSError(28, "short write")
-        finally:
-            os.close(descriptor)
 
     def _failed(self, problem: OSError) -> None:
         if self._mandatory:
@@ -84,14 +74,10 @@ class AuditLog:
 
     @property
     def events(self) -> tuple[Mapping[str, object], ...]:
-        """All events of this log, in order."""
+        """All events of this log that are not damaged, in order."""
         if self._path is None:
             return tuple(self._kept)
-        try:
-            lines = plain_files.read_text(self._path).splitlines()
-        except OSError:
-            return ()
-        return tuple(json.loads(line) for line in lines)
+        return tuple(event for _, event in jsonl.objects(self._path) if event)
 
 
 def hidden(arguments: Mapping[str, object]) -> dict[str, object]:

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from prose_kernel.access import plain_files
+from prose_kernel.access import atomic, plain_files
 
 _POINTERS = "tasks"
 
@@ -27,7 +27,7 @@ class Pointer:
         """Raises nothing: without it a later start says nothing, and loses nothing."""
         with contextlib.suppress(OSError):
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            plain_files.write_whole(self._path, json.dumps({"notebook": self.notebook}))
+            atomic.write_whole(self._path, json.dumps({"notebook": self.notebook}))
 
     def remove(self) -> None:
         with contextlib.suppress(OSError):

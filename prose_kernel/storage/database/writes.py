@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from prose_kernel.access import plain_files
-from prose_kernel.access.plain_files import write_whole
+from prose_kernel.access.atomic import write_whole
 from prose_kernel.errors import StateError
 from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import AgentMemory, Binding, Clock, Key

@@ -27,8 +27,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from prose_kernel.access.jsonl import json_object
 from prose_kernel.access.peers import Insider, PeerRefused, is_marked, peer_of, refuse_insiders
-from prose_kernel.storage.gates.records import json_object
 
 NAME: Final = "decisions.sock"
 _LONGEST: Final = 100

@@ -16,9 +16,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast, get_args
 
-from prose_kernel.access import plain_files
+from prose_kernel.access import jsonl, plain_files
+from prose_kernel.access.atomic import write_whole
+from prose_kernel.access.jsonl import json_object
 from prose_kernel.access.peers import identity
-from prose_kernel.access.plain_files import append, write_whole
 from prose_kernel.errors import StateError
 from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
@@ -33,7 +34,6 @@ from prose_kernel.storage.gates.records import (
     Status,
     attempt_data,
     decision_event,
-    json_object,
     last_event,
     parsed_time,
     record_data,
@@ -151,12 +151,12 @@ class FileRecords:
     def damaged(self) -> list[str]:
         """What cannot be read as a record or as a line of the log, as file names and line numbers."""
         files = sorted(p.name for p in self.directory.glob(f"*{_PENDING}") if record_of(_read(p), self.run_id) is None)
-        lines = [n for n, line in enumerate(self._audit(), 1) if line.strip() and _audit_event(line) is None]
+        lines = [number for number, data in jsonl.objects(self._audit) if _audit_event(data) is None]
         return files + [f"audit.jsonl line {n}" for n in lines]
 
     def events(self) -> list[AuditEvent]:
         """The audit log of the run, oldest first."""
-        return [event for line in self._audit() if (event := _audit_event(line)) is not None]
+        return [event for _, data in jsonl.objects(self._audit) if (event := _audit_event(data)) is not None]
 
     def last_event(self, gate_id: str) -> AuditEvent | None:
         return last_event(self.events(), gate_id)
@@ -169,8 +169,9 @@ class FileRecords:
     def _resolved(self, gate_id: str) -> Path:
         return self.directory / (file_stem(gate_id) + _RESOLVED)
 
-    def _audit(self) -> list[str]:
-        return _text(self.directory / "audit.jsonl").split("\n")
+    @property
+    def _audit(self) -> Path:
+        return self.directory / "audit.jsonl"
 
     def _log(self, event: AuditEvent) -> None:
         data = {
@@ -181,7 +182,7 @@ class FileRecords:
             "comment": event.comment,
             "metadata": dict(event.metadata),
         }
-        append(self.directory / "audit.jsonl", _json(data).encode("utf-8", "replace"), durable=True)
+        jsonl.append(self._audit, _json(data).encode("utf-8", "replace"), durable=True)
 
 
 class MemoryRecords:
@@ -305,8 +306,7 @@ def _file_decision(data: dict[str, Any], record: Record) -> GateDecision | None:
     return None
 
 
-def _audit_event(line: str) -> AuditEvent | None:
-    data = json_object(line)
+def _audit_event(data: dict[str, Any]) -> AuditEvent | None:
     when = parsed_time(data.get("timestamp"))
     metadata = data.get("metadata")
     if when is None or data.get("event_type") not in get_args(EventType):
@@ -326,15 +326,11 @@ def _json(data: object, indent: int | None = None) -> str:
 
 
 def _read(place: Path) -> dict[str, Any]:
-    return json_object(_text(place))
-
-
-def _text(place: Path) -> str:
-    """A file that anybody may have put there: neither a link nor a pipe that never ends; "" if it cannot be read."""
+    """The object in a plain file, whoever has written it; empty if it cannot be read."""
     try:
-        return plain_files.read_text(place, errors="replace")
+        return json_object(plain_files.read_text(place, errors="replace"))
     except OSError:
-        return ""
+        return {}
 
 
 def _unkept(what: str, error: OSError) -> StateError:

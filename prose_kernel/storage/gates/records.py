@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -208,15 +207,6 @@ def record_of(data: Mapping[str, Any], run_id: str) -> Record | None:
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
     return Record(run_id, request, created, deadline, str(data.get("process", "")), bool(data.get("outside", True)))
-
-
-def json_object(text: str | bytes) -> dict[str, Any]:
-    """The JSON object in a text that anybody may have written; empty if there is none."""
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return data if isinstance(data, dict) else {}
 
 
 def parsed_time(text: object) -> datetime | None:

@@ -1,0 +1,97 @@
+"""Files of JSON lines: journals, recordings, audit logs, results, ledgers.
+
+A process that is killed while it writes leaves a torn last line, and a person may edit any line. A torn or damaged line
+costs only itself: readers pass over it, and the next writer begins a new line after it. Lines are added in full or not
+at all. Only `durable` ones wait for the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from prose_kernel.access import plain_files
+
+# ---------------------------------------------------------------- writing
+
+
+def opened(path: Path | str, *, private: bool = False) -> int:
+    """Open a file to add lines, and return its descriptor. The file and its directory are created if they are missing.
+    Raises `OSError`."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
+    return plain_files.descriptor(path, flags, 0o600 if private else 0o666, make=True)
+
+
+def add(descriptor: int, data: bytes) -> None:
+    """Write whole lines at the end of an open file. Raises `OSError`; what a full disk has cut short is removed."""
+    written = 0
+    try:
+        while written < len(data):
+            written += os.write(descriptor, memoryview(data)[written:] if written else data)
+    except OSError:
+        if written:
+            os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
+        raise
+
+
+def is_torn(descriptor: int, size: int) -> bool:
+    """Whether the last line of an open file of this size has no end."""
+    return size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+
+
+@contextlib.contextmanager
+def added(path: Path | str, data: bytes, *, durable: bool = False, private: bool = False) -> Iterator[None]:
+    """Add whole lines to a file, and remove them if the block fails. Raises `OSError`."""
+    descriptor = opened(path, private=private)
+    try:
+        end = os.fstat(descriptor).st_size
+        add(descriptor, b"\n" + data if is_torn(descriptor, end) else data)
+        if durable:
+            os.fsync(descriptor)
+        try:
+            yield
+        except BaseException:
+            os.ftruncate(descriptor, end)
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def append(path: Path | str, data: bytes, *, durable: bool = False, private: bool = False) -> None:
+    """Add whole lines to a file. Raises `OSError`."""
+    with added(path, data, durable=durable, private=private):
+        pass
+
+
+# ---------------------------------------------------------------- reading
+
+
+def lines(data: bytes) -> Iterator[tuple[int, bytes, bool]]:
+    """The lines that are not blank: number, bytes, and whether it is the torn last one."""
+    *whole, torn = data.split(b"\n")
+    for number, line in enumerate(whole, 1):
+        if line and not line.isspace():
+            yield number, line, False
+    if torn and not torn.isspace():
+        yield len(whole) + 1, torn, True
+
+
+def objects(path: Path | str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The lines of a file as JSON objects, with their numbers; an empty object for a damaged line. A file that cannot
+    be read has none."""
+    with contextlib.suppress(OSError):
+        for number, line, _ in lines(plain_files.read(path)):
+            yield number, json_object(line.decode("utf-8", "replace"))
+
+
+def json_object(text: str | bytes) -> dict[str, Any]:
+    """The JSON object in a text of any origin; empty if there is none."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return data if isinstance(data, dict) else {}
