@@ -22,11 +22,6 @@ _run = click.option("--run", "run", metavar="RUN", help="The run, by its id.")
 _as = click.option("--as", "principal", metavar="NAME", default="user", help="Decide as this principal of the gate.")
 _comment = click.option("--comment", metavar="TEXT", default="", help="Kept with the decision.")
 _reason = click.option("--comment", "--reason", "comment", metavar="TEXT", default="", help="Kept with the decision.")
-_OTHERWISE = {
-    "at the run": "answer at the run's own prompt",
-    "unreachable": "the run does not answer on its socket: answer at its own prompt",
-    "gone": "the run has ended; this gate no longer waits",
-}
 _target = click.argument("target", metavar="[RUN] GATE", nargs=-1, required=True)
 
 
@@ -50,7 +45,7 @@ def gates(run: str | None, state_dir: str | None) -> None:
 
 def _pending_text(gate: PendingGate) -> str:
     allow = [] if gate.allow == ("user",) else [f"  allow: {escaped(', '.join(gate.allow)) or 'nobody'}"]
-    how = gate.command if gate.how in ("here", "in the database") else _OTHERWISE[gate.how]
+    how = gate.command if gate.how.by_command else gate.how.value
     lines = [
         f"{escaped(gate.id)}  (run {gate.run})",
         *(f"  {line}" for line in escaped_lines(gate.prompt).split("\n")),

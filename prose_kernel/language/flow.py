@@ -1,6 +1,6 @@
 """What a program is made of, in no language's words: its steps in order, what each reads and binds, who is asked.
 
-Each language makes it of its tree; pictures are drawn of it (`presentation.diagram`). What happened in a run is laid
+Each language makes it of its tree; pictures are drawn of it (`views.diagram`). What happened in a run is laid
 over it by the spans of its steps.
 """
 

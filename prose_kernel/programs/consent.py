@@ -2,7 +2,7 @@
 
 An agreement is about a text, by its digest. It is given at a terminal, in a notebook's input box, or beforehand by
 `--trust` and `%trust`; never by a program: what a run has started is recognized as gates recognize it
-(`state.gates.peers`), and no input, session or file of decisions is asked.
+(`access.peers`), and no input, session or file of decisions is asked.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
 
 
 class Resolver(Protocol):
-    """Provides programs from elsewhere: `state.registry.resolver`. URLs are those of `address`."""
+    """Provides programs from elsewhere: `programs.resolver`. URLs are those of `address`."""
 
     @property
     def registry(self) -> str:

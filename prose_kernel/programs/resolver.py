@@ -1,6 +1,6 @@
 """The resolver of programs from elsewhere: pinned ones from the cache, others from their server, then an agreement.
 
-Nothing here reads a program: what it imports and what it can do is found out by its language (`state.programs`).
+Nothing here reads a program: its language finds what it imports and what it can do (`openprose_imports`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What made each name of a run, and of what: which run of which cell, and what the names were that it used.
 
 A listener of all cells. While cells run it only keeps what they bind; texts are read, and values compared, when
-somebody asks (`cells.freshness`, `%bindings`, the panel).
+somebody asks (`run.freshness`, `%bindings`, the panel).
 """
 
 from __future__ import annotations

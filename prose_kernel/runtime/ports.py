@@ -1,8 +1,8 @@
 """The ports to the outside: everything that the machine cannot decide by itself.
 
 The machine says what the program wants; an implementation answers. Requests and results are frozen, picklable data, so
-that a leaf operation can be executed elsewhere without the machine knowing. Implementations live in `commands`,
-`sessions`, `judge`, `state` and the front ends; the machine imports none of them.
+that a leaf operation can be executed elsewhere without the machine knowing. Implementations live in `processes`,
+`models`, `judging`, `storage` and the front ends; the machine imports none of them.
 
 Every request carries `at`, its deterministic path: `c2/3/b1/i0/s0` is the first session asked by the first iteration in
 the second branch of the third statement of the second cell. It is the same in every run of a program and never given

@@ -1,6 +1,6 @@
-"""Services between the rooms: what sessions ask of commands, and everybody of the person at the front end.
+"""Services between the rooms: those of commands for sessions, and the person at the front end for all.
 
-No machine uses them. Callers get an implementation from the workspace, so that `sessions` and `commands` do not import
+No machine uses them. Callers get an implementation from the workspace, so that `models` and `processes` do not import
 each other.
 """
 

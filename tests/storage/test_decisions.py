@@ -21,6 +21,7 @@ from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import GateDecision, GateRequest
 from prose_kernel.storage.gates.decision_socket import NAME
 from prose_kernel.storage.gates.decisions import (
+    Decidable,
     Resolution,
     Verb,
     damaged_records,
@@ -144,10 +145,10 @@ def test_listing(tmp_path: Path, runs: Runs) -> None:
     runs.wait_at(request("b", id="b__3"), RUNS[1], "ask")
     leave(records(tmp_path, RUNS[1]), request("late", timeout=0.0))
     one, two = pending_gates(tmp_path, CLOCK)
-    assert (one.run, one.id, one.prompt, one.allow, one.how) == (RUNS[0], "a", "Go?", ("ops",), "here")
+    assert (one.run, one.id, one.prompt, one.allow, one.how) == (RUNS[0], "a", "Go?", ("ops",), Decidable.AT_SOCKET)
     assert one.command == f"prose gate approve {RUNS[0]} a --state-dir {tmp_path}"
     assert (one.deadline - one.opened).total_seconds() == 600
-    assert (two.run, two.id, two.name, two.how) == (RUNS[1], "b__3", "b", "at the run")
+    assert (two.run, two.id, two.name, two.how) == (RUNS[1], "b__3", "b", Decidable.AT_PROMPT)
     assert pending_gates(tmp_path, CLOCK, RUNS[1]) == [two]
     with pytest.raises(GateRefused, match="no such run: nope"):
         pending_gates(tmp_path, CLOCK, "nope")
@@ -168,7 +169,7 @@ def test_the_command_is_short_in_the_usual_place(tmp_path: Path, monkeypatch: py
 
 def test_a10_a_gate_without_its_run(tmp_path: Path) -> None:
     leave(records(tmp_path), request())
-    assert [gate.how for gate in pending_gates(tmp_path, CLOCK)] == ["gone"]
+    assert [gate.how for gate in pending_gates(tmp_path, CLOCK)] == [Decidable.ENDED]
     with pytest.raises(GateRefused, match=f"run {RUNS[0]} has ended: nobody waits at gate ok"):
         resolve(tmp_path, "approve", "ok")
 
@@ -288,7 +289,10 @@ def test_a8_a_run_that_cannot_be_asked_costs_itself(
         forged.listen()
         asked = iter([False, True, False, True, True])
         monkeypatch.setattr(look, lambda pid: next(asked))
-        assert [(g.id, g.how) for g in pending_gates(tmp_path, CLOCK)] == [("good", "here"), ("bad", "unreachable")]
+        assert [(g.id, g.how) for g in pending_gates(tmp_path, CLOCK)] == [
+            ("good", Decidable.AT_SOCKET),
+            ("bad", Decidable.UNREACHABLE),
+        ]
         with pytest.raises(GateRefused, match=f"run {RUNS[1]} cannot be asked: what listens in the place"):
             resolve(tmp_path, "approve", "bad")
     monkeypatch.setattr(look, lambda pid: False)

@@ -29,7 +29,15 @@ from prose_kernel.storage.database.schema import Database
 from prose_kernel.storage.database.sqlite import SqliteDatabase
 from prose_kernel.storage.gates.answers import Prior
 from prose_kernel.storage.gates.decision_socket import ask
-from prose_kernel.storage.gates.decisions import PendingGate, Resolution, Verb, gate_log, pending_gates, resolve_gate
+from prose_kernel.storage.gates.decisions import (
+    Decidable,
+    PendingGate,
+    Resolution,
+    Verb,
+    gate_log,
+    pending_gates,
+    resolve_gate,
+)
 from prose_kernel.storage.gates.gatekeeper import Gatekeeper, Mode
 
 
@@ -467,7 +475,7 @@ def on_another_machine(world: World) -> None:
 async def test_a_gate_on_this_machine_is_decided_by_its_run(world: World) -> None:
     task = await world.opened(world.keeper(Person(available=False)))
     (found,) = await asyncio.to_thread(listed, world)
-    assert (found.run, found.id, found.how, found.prompt) == (RUN, "release_ok", "here", "Publish 1.2?")
+    assert (found.run, found.id, found.how, found.prompt) == (RUN, "release_ok", Decidable.AT_SOCKET, "Publish 1.2?")
     assert found.command.startswith(f"prose gate approve {RUN} release_ok")
     assert ("--state-dir" in found.command) == (world.kind == "sqlite")
     done = await asyncio.to_thread(resolve, world, "approve", comment="fine")
@@ -482,7 +490,7 @@ async def test_a_gate_on_this_machine_is_decided_by_its_run(world: World) -> Non
 async def test_a_gate_on_another_machine_is_decided_in_the_database(world: World) -> None:
     task = await world.opened(world.keeper(Person(available=False)), request(allow=("ops",)))
     on_another_machine(world)
-    assert [gate.how for gate in await asyncio.to_thread(listed, world)] == ["in the database"]
+    assert [gate.how for gate in await asyncio.to_thread(listed, world)] == [Decidable.IN_DATABASE]
     for refused, why in (
         ({"environment": {"PROSE_JOB": "1"}}, "called from inside a run"),
         ({}, "gate release_ok: user may not approve, allowed: ops"),
@@ -518,7 +526,7 @@ async def test_a8_what_a_run_has_started_decides_nothing_in_the_database(
 def test_a10_the_gate_of_a_run_that_is_gone(world: World) -> None:
     left_pending(world)
     world.sql("UPDATE x_gates SET process = '1:0.01'")
-    assert [gate.how for gate in listed(world)] == ["gone"]
+    assert [gate.how for gate in listed(world)] == [Decidable.ENDED]
     with pytest.raises(GateRefused, match="has ended: nobody waits at gate release_ok"):
         resolve(world, "approve")
 

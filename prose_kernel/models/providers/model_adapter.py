@@ -1,7 +1,7 @@
 """The one module that knows pydantic-ai and the vendors' clients: a conversation in, a reply out (sessions.md 2).
 
-Loaded at first use, in a thread (`loading.py`). The clients are ours: no retries of their own, explicit timeouts, the
-key from the run's environment, replies bounded. Everything that goes wrong leaves here as a `ProviderError`.
+Loaded at first use, in a thread (`providers.load`). The clients are ours: no retries of their own, explicit timeouts,
+the key from the run's environment, replies bounded. Everything that goes wrong leaves here as a `ProviderError`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tool that gets a page: the rules judge every hop, and `permissions.checked_http` every address.
+"""The tool that gets a page: the rules judge every hop, and `access.checked_http` every address.
 
 Addresses of this machine and of private networks are refused, unless a pattern names the host itself.
 """

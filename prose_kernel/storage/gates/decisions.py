@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum
 from pathlib import Path
 from typing import Final, Literal
 
@@ -31,16 +32,28 @@ from prose_kernel.storage.gates.records import AuditEvent, Record, approval, rec
 Verb = Literal["approve", "reject"]
 _STATUS: Final[Mapping[Verb, Literal["approved", "rejected"]]] = {"approve": "approved", "reject": "rejected"}
 
-How = Literal["here", "in the database", "at the run", "unreachable", "gone"]
-"""How a pending gate can be decided: by `prose gate`, which asks its run or writes to its database, only where its run
-asks, not while its run does not answer, or not any more."""
+
+class Decidable(Enum):
+    """Where a pending gate can be decided."""
+
+    AT_SOCKET = "prose gate asks the run"
+    IN_DATABASE = "prose gate writes to the run's database"
+    AT_PROMPT = "answer at the run's own prompt"
+    UNREACHABLE = "the run does not answer on its socket: answer at its own prompt"
+    ENDED = "the run has ended; this gate no longer waits"
+
+    @property
+    def by_command(self) -> bool:
+        """Whether `prose gate` can decide it."""
+        return self in (Decidable.AT_SOCKET, Decidable.IN_DATABASE)
+
 
 _LONGEST_COMMENT: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class PendingGate:
-    """One line of `prose gates`: times in UTC, `command` approves it, `how` tells whether it can."""
+    """One line of `prose gates`: times in UTC, `command` approves it, `how` tells where that works."""
 
     run: str
     id: str
@@ -50,7 +63,7 @@ class PendingGate:
     opened: datetime
     deadline: datetime
     command: str
-    how: How = "here"
+    how: Decidable = Decidable.AT_SOCKET
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,19 +134,19 @@ def resolve_gate(
     if len(comment) > _LONGEST_COMMENT:
         raise UsageError(f"a comment may have {_LONGEST_COMMENT:,} characters, this one has {len(comment):,}")
     records, record, how = _find_pending(_runs(state_dir, clock, run, postgres, gate), gate)
-    if how == "gone":
+    if how is Decidable.ENDED:
         raise GateRefused(
             f"run {record.run} has ended: nobody waits at gate {record.spelled}", hint="start the program again"
         )
-    if how == "at the run":
+    if how is Decidable.AT_PROMPT:
         raise GateRefused(
             f"gate {record.spelled} of run {record.run} takes no decision from outside",
             hint="this run accepts answers only at its own prompt",
         )
-    if how == "unreachable":
+    if how is Decidable.UNREACHABLE:
         _ask(records, {"ask": "list"})  # says who stands in its place
         raise _silent(records)
-    if how == "in the database" and isinstance(records, DatabaseGates):
+    if how is Decidable.IN_DATABASE and isinstance(records, DatabaseGates):
         return _decide(records, record, _STATUS[verb], principal, comment)
     said = _ask(
         records,
@@ -256,7 +269,7 @@ def _ask(records: FileRecords | DatabaseGates, request: Mapping[str, object]) ->
         raise GateRefused(f"run {records.run_id} cannot be asked: {refused}") from None
 
 
-def _pending(records: FileRecords | DatabaseGates) -> list[tuple[Record, How]]:
+def _pending(records: FileRecords | DatabaseGates) -> list[tuple[Record, Decidable]]:
     """The gates of a run that wait, by the word of the run where it listens, else by its records."""
     kept = records.pending()
     if not kept:
@@ -265,28 +278,29 @@ def _pending(records: FileRecords | DatabaseGates) -> list[tuple[Record, How]]:
     try:
         said = ask(records.directory, {"ask": "list"}) if near else None
     except peers.PeerRefused:
-        return [(record, "unreachable") for record in kept]
+        return [(record, Decidable.UNREACHABLE) for record in kept]
     told = said.get("gates") if said is not None else None
     if isinstance(told, list):
         live = (record_of(data, records.run_id) for data in told if isinstance(data, dict))
-        return [(record, "here" if record.outside else "at the run") for record in live if record is not None]
+        answers = {True: Decidable.AT_SOCKET, False: Decidable.AT_PROMPT}
+        return [(record, answers[record.outside]) for record in live if record is not None]
     return [(record, _how(record, isinstance(records, DatabaseGates))) for record in kept]
 
 
-def _how(record: Record, in_database: bool) -> How:
-    """How a gate can be decided whose run does not listen here."""
+def _how(record: Record, in_database: bool) -> Decidable:
+    """Return where a gate can be decided if its run does not listen here."""
     if record.local and not peers.is_alive(record.process):
-        return "gone"
+        return Decidable.ENDED
     if not record.outside:
-        return "at the run"
-    return "in the database" if in_database else "unreachable"
+        return Decidable.AT_PROMPT
+    return Decidable.IN_DATABASE if in_database else Decidable.UNREACHABLE
 
 
 def _find_pending(
     runs: list[FileRecords | DatabaseGates], gate: str
-) -> tuple[FileRecords | DatabaseGates, Record, How]:
+) -> tuple[FileRecords | DatabaseGates, Record, Decidable]:
     pending = [(records, *pair) for records in runs for pair in _pending(records)]
-    waiting = [entry for entry in pending if entry[2] != "gone"]
+    waiting = [entry for entry in pending if entry[2] != Decidable.ENDED]
     pending = waiting if any(gate in (r.spelled, r.request.name) for _, r, _ in waiting) else pending
     found = [p for p in pending if p[1].spelled == gate] or [p for p in pending if p[1].request.name == gate]
     if not found:
