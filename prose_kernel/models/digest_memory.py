@@ -13,31 +13,37 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from prose_kernel.access import atomic, jsonl, plain_files
+from prose_kernel.access import atomic, jsonl
 from prose_kernel.access import safe_files as places
-from prose_kernel.access.safe_files import Place, ToolFailed, ToolRefused
+from prose_kernel.access.safe_files import ToolFailed, ToolRefused
 from prose_kernel.errors import MemoryLocked, ProviderError
-from prose_kernel.models import memory_undo as undo
-from prose_kernel.models.memory import Memories, digest_of, locked
+from prose_kernel.models.memory_directory import (
+    LOCKS,
+    Memories,
+    contents,
+    decoded,
+    digest_of,
+    locked,
+    put_back,
+    recover,
+    remember,
+    settle,
+    write,
+)
 from prose_kernel.models.tools.tool import in_thread
-from prose_kernel.runtime import asides
 from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock, MemoryBinding, MemoryMode, OpenMemory
 from prose_kernel.runtime.secret_patterns import secret_in
 from prose_kernel.runtime.session_options import MemoryLimits, Surroundings
 from prose_kernel.runtime.text import one_line
 
-if TYPE_CHECKING:
-    from filelock import BaseFileLock
-
 DIGEST: Final = "digest.md"
 LEDGER: Final = "ledger.jsonl"
 META: Final = "meta.json"
-LOCK: Final = "lock"
+LOCK: Final = LOCKS[1]
 _TAIL: Final = 256 * 1024
 """Bytes at the end of a ledger in which facts are looked for."""
 _META_LIMIT: Final = 64 * 1024
@@ -80,8 +86,8 @@ class DigestMemories:
                 await in_thread(lambda _stop: self._make(binding, directory))
             if os.path.isdir(directory):  # noqa: PTH112, ASYNC240 - one call of the system
                 await self._lock(binding, directory, held)
-                recover = partial(undo.recover, directory, (DIGEST, LEDGER).__contains__, self._queues.is_answered)
-                await in_thread(lambda _stop: recover())
+                own, is_answered = (DIGEST, LEDGER).__contains__, self._queues.is_answered
+                await in_thread(lambda _stop: recover(directory, own, is_answered))
                 self._queues.compare(directory, _state(directory), f"the memory '{one_line(binding.key)}'")
             told = await in_thread(lambda _stop: self._told(binding, directory, mode))
             memory = _Open(self, binding, directory, told, held.pop_all())
@@ -134,19 +140,20 @@ class DigestMemories:
     # ------------------------------------------------------------ one at a time
 
     async def _lock(self, binding: MemoryBinding, directory: str, held: contextlib.ExitStack) -> None:
-        """Hold the lock file against other processes. Raises `MemoryLocked` when one of them keeps it."""
-        from filelock import FileLock
-
-        path = Path(directory, LOCK)
-        if path.is_symlink():  # noqa: ASYNC240 - one call of the system
+        """Hold the lock file against other processes. Raises `MemoryLocked` if one of them keeps it."""
+        path = f"{directory}/{LOCK}"
+        if os.path.islink(path):  # noqa: PTH114, ASYNC240 - one call of the system
             raise _unusable(binding, "lock is a link", f"remove it from {_place(binding)}")
-        lock = FileLock(str(path), thread_local=False)
-        if not await locked(self._clock, self._limits.patience, lambda: _taken(lock, binding)):
-            raise MemoryLocked(
-                f"the memory '{one_line(binding.key)}' is in use by another process",
-                hint=f"it was waited for {self._limits.patience:g} seconds: let one program at a time use it",
-            )
-        held.callback(lock.release)
+        try:
+            if await locked(path, self._clock, self._limits.patience, held):
+                return
+        except (OSError, NotImplementedError) as error:
+            why = places.reason(error) if isinstance(error, OSError) else str(error)
+            raise _unusable(binding, f"it cannot be locked: {why}", f"it belongs into {_place(binding)}") from None
+        raise MemoryLocked(
+            f"the memory '{one_line(binding.key)}' is in use by another process",
+            hint=f"it was waited for {self._limits.patience:g} seconds: let one program at a time use it",
+        )
 
     # ------------------------------------------------------------ reading
 
@@ -175,13 +182,13 @@ class DigestMemories:
         try:
             patch = _patch(patches, self._limits)
             if patch.digest is not None or patch.retain is not None:
-                undo.remember(directory, (DIGEST,), growing=(LEDGER,))
+                remember(directory, (DIGEST,), growing=(LEDGER,))
                 _apply(directory, patch, now)
             why = "unknown keys" if patch.unknown else None
         except _Discarded as discarded:
             why = str(discarded)
         except (OSError, ValueError, ToolFailed, ToolRefused) as error:
-            undo.put_back(directory)
+            put_back(directory)
             why = f"not written: {places.reason(error) if isinstance(error, OSError) else error}"
         with contextlib.suppress(OSError, ValueError, ToolFailed, ToolRefused):
             _note(Path(directory, META), now, why)
@@ -189,7 +196,7 @@ class DigestMemories:
 
 
 class _Open:
-    """A memory that is one call's own."""
+    """A memory while one call has it."""
 
     def __init__(
         self, memories: DigestMemories, binding: MemoryBinding, directory: str, prelude: str, held: contextlib.ExitStack
@@ -202,38 +209,19 @@ class _Open:
     async def keep(self, patches: Sequence[str]) -> str | None:
         if self._held is None:
             return None
-        directory, aside = self._directory, asides.current()
-
-        def settled(kept: bool) -> None:
-            (undo.forget if kept else undo.put_back)(directory)
-
-        if aside is not None:
-            aside.after(settled)
-        why = await in_thread(lambda _stop: self._memories._keep(directory, patches))
-        if aside is None:
-            undo.forget(directory)
-        else:
-            aside.notes["memory"] = {"outside": directory, "digest": _state(directory)}
+        directory = self._directory
+        try:
+            why = await in_thread(lambda _stop: self._memories._keep(directory, patches))
+        except BaseException:
+            put_back(directory)
+            raise
+        settle(directory, {"outside": directory, "digest": _state(directory)})
         return why
 
     def close(self) -> None:
         held, self._held = self._held, None
         if held is not None:
             held.close()
-
-
-def _taken(lock: BaseFileLock, binding: MemoryBinding) -> bool:
-    """Whether the lock is ours now. Raises `ProviderError` where there can be none."""
-    from filelock import Timeout
-
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        return False
-    except (OSError, NotImplementedError) as error:
-        why = places.reason(error) if isinstance(error, OSError) else str(error)
-        raise _unusable(binding, f"it cannot be locked: {why}", f"it belongs into {_place(binding)}") from None
-    return True
 
 
 def _unusable(binding: MemoryBinding, why: str, hint: str) -> ProviderError:
@@ -256,36 +244,19 @@ def _place(binding: MemoryBinding) -> str:
 
 
 def _state(directory: str) -> str | None:
-    """What tells two states of a memory apart; None for an empty one."""
+    """A digest that differs between two states of a memory; None for an empty one."""
     try:
-        digest, _ = _data(Path(directory, DIGEST), _TAIL)
-        size = _data(Path(directory, LEDGER), 0)[1]
+        digest, _ = contents(Path(directory, DIGEST), _TAIL)
+        _, size = contents(Path(directory, LEDGER), 0)
     except ValueError:
         return None
-    return digest_of(b"%d %b" % (size, digest)) if digest or size else None
-
-
-def _data(path: Path, limit: int, *, tail: bool = False) -> tuple[bytes, int]:
-    """The first or the last bytes of a file, and how many it has; none of one that is not there. Raises `ValueError`
-    for what is no plain file, links among them."""
-    with plain_files.reading_if_there(path) as file:
-        if file is None:
-            return b"", 0
-        size = os.fstat(file.fileno()).st_size
-        if tail and size > limit:
-            file.seek(size - limit)
-        return file.read(limit), size
+    return digest_of(b"%d %b" % (size, digest or b"")) if digest or size else None
 
 
 def _digest(path: Path, limit: int) -> str:
-    """The digest; of one that somebody made too long the beginning, with a mark."""
-    data, size = _data(path, limit)
-    if b"\0" in data:
-        raise ValueError(f"{path.name} is a binary file")
-    try:
-        text = data.decode("utf-8", "ignore" if size > limit else "strict")
-    except UnicodeDecodeError:
-        raise ValueError(f"{path.name} is not UTF-8 text") from None
+    """The digest; if it is too long, its beginning, with a mark."""
+    data, size = contents(path, limit)
+    text = decoded(path.name, data or b"", "ignore" if size > limit else "strict")
     if size > limit:
         return f"{text}\n[digest truncated: {size:,} bytes, the first {limit:,} are shown]"
     return text.removesuffix("\n")
@@ -293,8 +264,8 @@ def _digest(path: Path, limit: int) -> str:
 
 def _facts(path: Path, limits: MemoryLimits) -> list[str]:
     """The newest facts that fit, oldest first."""
-    data, size = _data(path, _TAIL, tail=True)
-    lines = data.split(b"\n")[1 if size > _TAIL else 0 :]  # the first line of a tail has lost its beginning
+    data, size = contents(path, _TAIL, tail=True)
+    lines = (data or b"").split(b"\n")[1 if size > _TAIL else 0 :]  # the first line of a tail has lost its beginning
     found: list[str] = []
     left = limits.facts_size
     for fact in _newest(lines):
@@ -310,11 +281,7 @@ def _facts(path: Path, limits: MemoryLimits) -> list[str]:
 def _newest(lines: Sequence[bytes]) -> Iterator[str]:
     """The facts of a ledger, the newest first; lines that make no sense are passed over."""
     for line in reversed(lines):
-        try:
-            entry = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        retained = entry.get("retain") if isinstance(entry, dict) else None
+        retained = jsonl.json_object(line).get("retain")
         for fact in reversed(retained) if isinstance(retained, list) else ():
             if isinstance(fact, str) and (text := " ".join(fact.split())):
                 yield text
@@ -386,22 +353,14 @@ def _apply(directory: str, patch: _Patch, now: str) -> None:
             path = Path(directory, DIGEST)
             if path.is_symlink():
                 raise ToolRefused(f"{DIGEST} is a link")
-            places.write_whole(Place(path.name, str(path)), patch.digest.encode("utf-8", "replace"))
+            write(path, patch.digest)
 
 
 def _note(path: Path, now: str, warning: str | None) -> None:
-    """What is told about the last use: never any text of the patch."""
-    try:
-        data = json.loads(_data(path, _META_LIMIT)[0] or b"{}")
-    except RecursionError:
-        data = None
-    except ValueError:
-        if path.is_symlink():
-            raise
-        data = None
-    meta = data if isinstance(data, dict) else {}
-    meta = {"schema_version": 1, "created_at": now, **meta, "last_used_at": now, "last_mode": "continue"}
+    """Write `meta.json` about the last use; it never has text of the patch."""
+    data, _ = contents(path, _META_LIMIT)
+    meta = {"schema_version": 1, "created_at": now, **jsonl.json_object(data or b"{}")}
+    meta |= {"last_used_at": now, "last_mode": "continue"}
     if warning is not None:
         meta["last_warning"] = {"code": warning, "at": now}
-    text = json.dumps(meta, ensure_ascii=False, indent=2) + "\n"
-    places.write_whole(Place(path.name, str(path)), text.encode("utf-8", "replace"))
+    write(path, json.dumps(meta, ensure_ascii=False, indent=2) + "\n")

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
-import hashlib
 import json
 import os
 import re
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import structs
 
-from prose_kernel.access import plain_files
 from prose_kernel.access import safe_files as places
-from prose_kernel.access.safe_files import Place
 from prose_kernel.errors import ProviderError
 from prose_kernel.language.shortening import clipped
-from prose_kernel.models import memory_undo as undo
+from prose_kernel.models.memory_directory import (
+    LOCKS,
+    Known,
+    Memories,
+    contents,
+    decoded,
+    digest_of,
+    locked,
+    put_back,
+    recover,
+    remember,
+    settle,
+    tidy,
+    write,
+)
 from prose_kernel.models.request import next_segment, summarise
 from prose_kernel.models.tools.tool import ToolFailed, ToolRefused, in_thread
 from prose_kernel.models.usage import discarded
@@ -39,9 +48,6 @@ from prose_kernel.runtime.ports import (
 )
 from prose_kernel.runtime.session_options import Surroundings
 from prose_kernel.runtime.text import one_line
-
-if TYPE_CHECKING:
-    from filelock import BaseFileLock
 
 MEMORY: Final = "memory.md"
 MEMORY_LIMIT: Final = 1024 * 1024
@@ -106,25 +112,19 @@ class MemoryFiles:
             if path.read_bytes() == data:
                 return
         try:
-            places.write_whole(Place(path.name, str(path)), data)
+            write(path, data)
         except (ToolFailed, ToolRefused) as error:
             raise not_kept(self._memory, error) from None
 
 
 def read(path: Path) -> str | None:
-    """The text of a memory file; None when there is none. Raises `ValueError` that says what it is instead."""
-    with plain_files.reading_if_there(path) as file:
-        if file is None:
-            return None
-        data = file.read(MEMORY_LIMIT + 1)
+    """The text of a memory file; None if there is none. Raises `ValueError` with the reason."""
+    data, _ = contents(path, MEMORY_LIMIT + 1)
+    if data is None:
+        return None
     if len(data) > MEMORY_LIMIT:
         raise ValueError(f"{path.name} is larger than {MEMORY_LIMIT:,} bytes")
-    if b"\0" in data:
-        raise ValueError(f"{path.name} is a binary file")
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        raise ValueError(f"{path.name} is not UTF-8 text") from None
+    return decoded(path.name, data)
 
 
 def not_kept(memory: AgentMemory, error: Exception) -> ProviderError:
@@ -195,60 +195,9 @@ def _mark(path: Path) -> tuple[int, int, int] | None:
 PATIENCE: Final = 300.0
 """Seconds to wait for a memory that another process uses."""
 
-LOCK: Final = ".lock"
-_SHORTEST, _LONGEST = 0.05, 1.0
+LOCK: Final = LOCKS[0]
 
 OnProgress = Callable[[SessionProgress], None]
-
-
-class Memories:
-    """What sessions of one run share: whose turn it is at each memory, and memories that live with the run alone.
-
-    It outlives a change of provider. `is_answered` tells whether a journal has the answer to a request, `warn` tells
-    the person something. In a run that is resumed, `known` are the memories as the replayed answers left them, by
-    directory; `go_back` says that the run continues at an earlier point than it had reached.
-    """
-
-    def __init__(
-        self, is_answered: undo.IsAnswered = lambda path, key: False, warn: Callable[[str], object] = lambda text: None
-    ) -> None:
-        self.turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self.of_the_run: dict[str, str] = {}
-        self.is_answered = is_answered
-        self.warn = warn
-        self.known: dict[str, Known] = {}
-        self._went_back = False
-        self._compared: set[str] = set()
-
-    def go_back(self) -> None:
-        """The run continues at an earlier point: warn about memories that hold what came later."""
-        self._went_back = True
-
-    def compare(self, directory: str, digest: str | None, told: str) -> None:
-        """A session is about to use a memory outside of the run. In a run that went back, it is not as it was then."""
-        if not self._went_back or directory in self._compared:
-            return
-        self._compared.add(directory)
-        if digest is not None and digest != self.known.get(directory, Known()).digest:
-            self.warn(f"{told} is not taken back with the run: it holds what came later")
-
-
-@dataclasses.dataclass(slots=True)
-class Known:
-    """A memory as replayed answers left it: the digest of one outside of the run, the texts of one that is the run's
-    own."""
-
-    digest: str | None = None
-    text: str | None = None
-    segments: dict[str, str | None] = dataclasses.field(default_factory=dict)
-
-
-def digest_of(text: str | bytes | None) -> str | None:
-    """What tells two states of a memory apart; None for none."""
-    if text is None:
-        return None
-    data = text.encode("utf-8", "replace") if isinstance(text, str) else text
-    return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 
 class RememberingSessions:
@@ -287,7 +236,7 @@ class RememberingSessions:
         await turn.acquire()
         with contextlib.ExitStack() as held:
             held.callback(turn.release)
-            held.callback((await self._lock(directory, memory, on_progress)).release)
+            await self._lock(directory, memory, on_progress, held)
             result: SessionResult | None = None
             try:
                 files = await in_thread(lambda _stop: self._opened(directory, memory))
@@ -298,7 +247,7 @@ class RememberingSessions:
             except BaseException:
                 if result is not None:
                     discarded(result)
-                undo.put_back(directory)
+                put_back(directory)
                 raise
             _settle(directory, memory, files, held.pop_all())
             return answer
@@ -306,12 +255,10 @@ class RememberingSessions:
     def _opened(self, directory: str, memory: AgentMemory) -> MemoryFiles:
         """The files as no killed process has left them, with a way back. Raises `ProviderError`."""
         segment = re.compile(re.escape(memory.agent) + r"-\d{3,}\.md")
-        undo.recover(
-            directory, lambda name: name == MEMORY or bool(segment.fullmatch(name)), self._memories.is_answered
-        )
+        recover(directory, lambda name: name == MEMORY or segment.fullmatch(name), self._memories.is_answered)
         files = MemoryFiles(directory, memory)
         try:
-            undo.remember(directory, (MEMORY, files.segment_name))
+            remember(directory, (MEMORY, files.segment_name))
         except OSError as error:
             raise not_kept(memory, error) from None
         return files
@@ -321,18 +268,21 @@ class RememberingSessions:
         text = files.former if memory.resume else None
         return structs.replace(request, memory=structs.replace(memory, text=text, segment=segment))
 
-    async def _lock(self, directory: str, memory: AgentMemory, on_progress: OnProgress) -> BaseFileLock:
-        """Hold the directory's lock file, against other processes. Raises `ProviderError` when one keeps it."""
-        from filelock import FileLock
-
-        lock = FileLock(os.path.join(directory, LOCK), thread_local=False)  # noqa: PTH118
+    async def _lock(
+        self, directory: str, memory: AgentMemory, on_progress: OnProgress, held: contextlib.ExitStack
+    ) -> None:
+        """Hold the directory's lock file against other processes. Raises `ProviderError` if one of them keeps it."""
         note = SessionProgress("note", f"waiting: another process uses the memory of '{memory.agent}'")
-        if not await locked(self._clock, PATIENCE, lambda: _taken(lock, directory, memory), lambda: on_progress(note)):
-            raise ProviderError(
-                f"the memory of agent '{memory.agent}' is in use by another process",
-                hint=f"it was waited for {PATIENCE / 60:g} minutes: let one program at a time use this agent",
-            )
-        return lock
+        try:
+            os.makedirs(directory, exist_ok=True)  # noqa: PTH103
+            if await locked(f"{directory}/{LOCK}", self._clock, PATIENCE, held, lambda: on_progress(note)):
+                return
+        except (OSError, NotImplementedError) as error:
+            raise not_kept(memory, error) from None
+        raise ProviderError(
+            f"the memory of agent '{memory.agent}' is in use by another process",
+            hint=f"it was waited for {PATIENCE / 60:g} minutes: let one program at a time use this agent",
+        )
 
     # ------------------------------------------------------------ memory in the run
 
@@ -379,24 +329,12 @@ def _name(request: SessionRequest, memory: AgentMemory) -> str:
 
 def _settle(directory: str, memory: AgentMemory, files: MemoryFiles, held: contextlib.ExitStack) -> None:
     """The memory is written: it counts, and others may use it, when the journal has the answer."""
-
-    def settled(kept: bool) -> None:
-        with held:
-            if kept:
-                undo.forget(directory)
-            else:
-                undo.put_back(directory)
-
-    aside = asides.current()
-    if aside is None:
-        settled(True)
-        return
     text, segment = files.texts()
     if memory.scope == "true":
-        aside.notes["memory"] = {"text": text, "segment": files.segment_name, "of_segment": segment}
+        note = {"text": text, "segment": files.segment_name, "of_segment": segment}
     else:
-        aside.notes["memory"] = {"outside": directory, "digest": digest_of(text)}
-    aside.after(settled)
+        note = {"outside": directory, "digest": digest_of(text)}
+    settle(directory, note, held)
 
 
 # ---------------------------------------------------------------- what a resumed run knows again
@@ -418,60 +356,24 @@ def again(memories: Memories, cwd: str, request: object, note: Mapping[str, Any]
     known.segments[note["segment"]] = note["of_segment"]
 
 
-def forget_answered(memories: Memories) -> None:
-    """Of memories outside of the run: what a killed process had left to do when its answer was in the journal."""
-    for directory in [directory for directory, known in memories.known.items() if known.digest is not None]:
-        undo.forget_answered(directory, (LOCK, "lock"), memories.is_answered)
-
-
 def restore_memories(run_directory: Path, known: Mapping[str, Known]) -> None:
     """Give a run that is resumed the memories of its own (`persist: true`) that the replayed answers left: those, and
     no others. What cannot be written stays as it is."""
     here = run_directory.resolve()
-    known = {place: memory for place, memory in known.items() if Path(place).is_relative_to(here)}
-    for place in (*run_directory.glob("agents/*"), *run_directory.glob("imports/**/agents/*")):
-        known.setdefault(str(place.resolve()), Known())
+    known = {name: memory for name, memory in known.items() if Path(name).is_relative_to(here)}
+    for found in (*run_directory.glob("agents/*"), *run_directory.glob("imports/**/agents/*")):
+        known.setdefault(str(found.resolve()), Known())
     for directory, memory in known.items():
         wanted = {MEMORY: memory.text, **memory.segments}
         there = [entry.name for entry in Path(directory).iterdir()] if Path(directory).is_dir() else []
         gone = [name for name in there if name == MEMORY or _SEGMENT.fullmatch(name)]
-        undo.tidy(directory)
+        tidy(directory)
         for name, text in (dict.fromkeys(gone) | wanted).items():
             with contextlib.suppress(OSError, ToolFailed, ToolRefused):
                 if text is None:
                     Path(directory, name).unlink(missing_ok=True)
                 elif _text(Path(directory, name)) != text:
-                    places.write_whole(Place(name, f"{directory}/{name}"), text.encode("utf-8", "replace"))
-
-
-async def locked(
-    clock: Clock, patience: float, take: Callable[[], bool], waiting: Callable[[], object] | None = None
-) -> bool:
-    """Whether a lock could be taken in time: tried again and again, `waiting` is called when the first try fails."""
-    start, pause = clock.monotonic(), _SHORTEST
-    while not take():
-        left = patience - (clock.monotonic() - start)
-        if left <= 0:
-            return False
-        if pause == _SHORTEST and waiting is not None:
-            waiting()
-        await clock.sleep(min(pause, max(left, _SHORTEST)))
-        pause = min(pause * 2, _LONGEST)
-    return True
-
-
-def _taken(lock: BaseFileLock, directory: str, memory: AgentMemory) -> bool:
-    """Whether the lock is ours now. Raises `ProviderError` where there can be none."""
-    from filelock import Timeout
-
-    try:
-        Path(directory).mkdir(parents=True, exist_ok=True)
-        lock.acquire(blocking=False)
-    except Timeout:
-        return False
-    except (OSError, NotImplementedError) as error:
-        raise not_kept(memory, error) from None
-    return True
+                    write(Path(directory, name), text)
 
 
 def _text(path: Path) -> str | None:

@@ -476,7 +476,7 @@ class CurrentRun:
             self.answers.forget_others()
         known = {}
         if self.started_services is not None:
-            from prose_kernel.models.memory import forget_answered
+            from prose_kernel.models.memory_directory import forget_answered
 
             known = self.started_services.memories.known
             forget_answered(self.started_services.memories)

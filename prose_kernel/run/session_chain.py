@@ -30,8 +30,8 @@ from prose_kernel.cassettes.recorded_sessions import RecordedSessions
 from prose_kernel.errors import UsageError
 from prose_kernel.judging import chain as judging
 from prose_kernel.models.digest_memory import DigestMemories
-from prose_kernel.models.memory import Memories, RememberingSessions
-from prose_kernel.models.memory_undo import IsAnswered
+from prose_kernel.models.memory import RememberingSessions
+from prose_kernel.models.memory_directory import IsAnswered, Memories
 from prose_kernel.models.provider_pool import LiveProviders, LiveSessions, MoreTools, ProviderContext
 from prose_kernel.models.providers import unconfigured, vendors
 from prose_kernel.models.providers.choice import Choice, choice_of, judge_choice, judge_model

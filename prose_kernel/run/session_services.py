@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from prose_kernel.errors import ProviderError, UsageError
-from prose_kernel.models.memory import Memories, again
+from prose_kernel.models.memory import again
+from prose_kernel.models.memory_directory import Memories
 from prose_kernel.models.providers import vendors
 from prose_kernel.models.providers.choice import Choice, judge_choice, judge_model
 from prose_kernel.models.usage import UsageTotals

@@ -16,6 +16,7 @@ from machine.fakes import FakeClock
 from prose_kernel.errors import ProviderError
 from prose_kernel.models import memory
 from prose_kernel.models.memory import RememberingSessions
+from prose_kernel.models.memory_directory import Memories
 from prose_kernel.models.request import REMEMBER, RULE, all_told, assemble, in_message, segment_file
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import AgentMemory, ContextItem, SessionProgress, SessionRequest, SessionResult, Target
@@ -254,7 +255,7 @@ async def test_a_memory_without_the_right_to_read_it(tmp_path: Path, monkeypatch
         raise PermissionError(13, "Permission denied")
 
     with monkeypatch.context() as patched:
-        patched.setattr(memory.os, "open", refused)
+        patched.setattr(os, "open", refused)
         with pytest.raises(ValueError, match=r"memory\.md: permission denied"):
             memory.read(tmp_path / HOME / "memory.md")
 
@@ -431,7 +432,7 @@ async def test_memory_of_a_run_in_memory_is_text_and_touches_no_file(tmp_path: P
 
 
 async def test_memory_of_a_run_outlives_a_change_of_provider(tmp_path: Path) -> None:
-    shared, inner = memory.Memories(), Inner()
+    shared, inner = Memories(), Inner()
     for kind in ("session", "resume"):
         sessions = RememberingSessions(inner, Surroundings(str(tmp_path)), FakeClock(), shared)
         await sessions.run(asked(kind, scope="true", kept=False, directory="agents/captain/"), lambda _: None)

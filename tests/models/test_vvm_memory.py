@@ -16,7 +16,7 @@ from machine.fakes import FakeClock
 
 from prose_kernel.errors import MemoryLocked, ProviderError
 from prose_kernel.models.digest_memory import DigestMemories
-from prose_kernel.models.memory import Memories
+from prose_kernel.models.memory_directory import Memories
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import MemoryBinding, MemoryMode
 from prose_kernel.runtime.session_options import MemoryLimits, Surroundings

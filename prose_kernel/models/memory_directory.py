@@ -1,0 +1,275 @@
+"""A memory's directory: one session at a time uses it, and it can be put back until the journal has the answer
+(docs/durability.md).
+
+A process may be killed while a session writes its memory, or later and before the answer is in the journal. The session
+then runs again, and must find the memory as it was. So `.undo` is written into the directory before anything is
+changed, whole or not at all: the request that changes the memory, its journal, and the former contents of the files. It
+is removed when the journal has the answer, before the lock is released. Any process that takes the lock and finds the
+file therefore knows that its owner was killed: a change stays if its answer is in the journal, and is put back
+otherwise. That holds for whichever run comes first, the resumed one or another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from prose_kernel.access import atomic, plain_files
+from prose_kernel.access import safe_files as places
+from prose_kernel.access.safe_files import Place, ToolFailed, ToolRefused
+from prose_kernel.runtime import asides
+from prose_kernel.runtime.ports import Clock
+
+FILE: Final = ".undo"
+LOCKS: Final = (".lock", "lock")
+"""The names of lock files: of memories as texts, and of memories as digests."""
+
+_LARGEST: Final = 64 * 1024 * 1024
+_UNFINISHED: Final = "..undo.tmp"
+_LEFT_OVER: Final = re.compile(r"\.?\.undo(\.tmp)?|\..+\.[0-9a-f]{8}\.tmp")
+"""Left by a killed process: this record, and unfinished files of `atomic` and `safe_files`."""
+
+_SHORTEST, _LONGEST = 0.05, 1.0
+
+IsAnswered = Callable[[Path, str], bool]
+"""Whether a journal has the answer to a request."""
+
+
+# ---------------------------------------------------------------- one session at a time
+
+
+@dataclass(slots=True)
+class Known:
+    """A memory as the replayed answers left it: the digest of one outside of the run, the texts of one in the run."""
+
+    digest: str | None = None
+    text: str | None = None
+    segments: dict[str, str | None] = field(default_factory=dict)
+
+
+class Memories:
+    """The memories that the sessions of one run share: the queue of each, and those that live only as long as the run.
+
+    It outlives a change of provider. `is_answered` looks into a journal, `warn` shows a warning. In a run that is
+    resumed, `known` has the memories as the replayed answers left them, by directory.
+    """
+
+    def __init__(
+        self, is_answered: IsAnswered = lambda path, key: False, warn: Callable[[str], object] = lambda text: None
+    ) -> None:
+        self.turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self.of_the_run: dict[str, str] = {}
+        self.is_answered = is_answered
+        self.warn = warn
+        self.known: dict[str, Known] = {}
+        self._went_back = False
+        self._compared: set[str] = set()
+
+    def go_back(self) -> None:
+        """The run continues at an earlier point: warn about memories that hold what came later."""
+        self._went_back = True
+
+    def compare(self, directory: str, digest: str | None, told: str) -> None:
+        """Warn before the first use of a memory outside of a run that went back, if it is not as it was then."""
+        if not self._went_back or directory in self._compared:
+            return
+        self._compared.add(directory)
+        if digest is not None and digest != self.known.get(directory, Known()).digest:
+            self.warn(f"{told} is not taken back with the run: it holds what came later")
+
+
+def digest_of(text: str | bytes | None) -> str | None:
+    """A digest that differs between two states of a memory; None for no memory."""
+    if text is None:
+        return None
+    data = text.encode("utf-8", "replace") if isinstance(text, str) else text
+    return hashlib.blake2b(data, digest_size=8).hexdigest()
+
+
+async def locked(
+    path: str,
+    clock: Clock,
+    patience: float,
+    held: contextlib.ExitStack,
+    waiting: Callable[[], object] = lambda: None,
+) -> bool:
+    """Lock a file against other processes until `held` ends; False if one of them keeps it for `patience` seconds.
+    `waiting` is called when the first attempt fails. Raises `OSError` and `NotImplementedError`."""
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(path, thread_local=False)
+    start, pause = clock.monotonic(), _SHORTEST
+    while True:
+        with contextlib.suppress(Timeout):
+            lock.acquire(blocking=False)
+            held.callback(lock.release)
+            return True
+        left = patience - (clock.monotonic() - start)
+        if left <= 0:
+            return False
+        if pause == _SHORTEST:
+            waiting()
+        await clock.sleep(min(pause, max(left, _SHORTEST)))
+        pause = min(pause * 2, _LONGEST)
+
+
+# ---------------------------------------------------------------- files
+
+
+def contents(path: Path, limit: int, *, tail: bool = False) -> tuple[bytes | None, int]:
+    """The first or the last bytes of a file, and its size; None if there is no file. Raises `ValueError` for anything
+    but a plain file, with the reason."""
+    with plain_files.reading_if_there(path) as file:
+        if file is None:
+            return None, 0
+        size = os.fstat(file.fileno()).st_size
+        if tail and size > limit:
+            file.seek(size - limit)
+        return file.read(limit), size
+
+
+def decoded(name: str, data: bytes, errors: str = "strict") -> str:
+    """The text in a file of this name. Raises `ValueError`."""
+    if b"\0" in data:
+        raise ValueError(f"{name} is a binary file")
+    try:
+        return data.decode("utf-8", errors)
+    except UnicodeDecodeError:
+        raise ValueError(f"{name} is not UTF-8 text") from None
+
+
+def write(path: Path, text: str | bytes) -> None:
+    """Create or replace a file of a memory. Raises `ToolFailed` and `ToolRefused`."""
+    places.write_whole(Place(path.name, str(path)), text.encode("utf-8", "replace") if isinstance(text, str) else text)
+
+
+# ---------------------------------------------------------------- the way back
+
+
+class _Record(msgspec.Struct):
+    """`files` maps names to their former contents (None: there was no such file), `ends` to their former sizes."""
+
+    journal: str
+    key: str
+    files: dict[str, bytes | None] = {}
+    ends: dict[str, int] = {}
+
+
+def remember(directory: str, names: tuple[str, ...], *, growing: tuple[str, ...] = ()) -> None:
+    """Record the contents of these files, and the sizes of `growing` ones, to which lines are only added.
+
+    Raises `OSError`, and `ValueError` for anything but a plain file.
+    """
+    aside = asides.current()
+    record = _Record(aside.journal if aside is not None else "", aside.key if aside is not None else "")
+    for name in names:
+        record.files[name], _ = contents(Path(directory, name), _LARGEST)
+    for name in growing:
+        try:
+            record.ends[name] = Path(directory, name).lstat().st_size
+        except FileNotFoundError:
+            record.files[name] = None
+    atomic.write_whole(f"{directory}/{FILE}", msgspec.json.encode(record), private=True)
+
+
+def forget(directory: str) -> None:
+    """Keep the memory as it is now. Never raises."""
+    with contextlib.suppress(OSError):
+        Path(directory, FILE).unlink()
+
+
+def put_back(directory: str) -> None:
+    """Make the memory as it was at the last `remember`. What cannot be put back stays as it is."""
+    record = _read(directory)
+    if record is not None:
+        _put_back(directory, record)
+    forget(directory)
+
+
+def settle(directory: str, note: Mapping[str, object], held: contextlib.ExitStack | None = None) -> None:
+    """The memory is written: it counts, and `held` ends, when the journal has the answer with this note beside it."""
+
+    def settled(kept: bool) -> None:
+        with held or contextlib.nullcontext():
+            (forget if kept else put_back)(directory)
+
+    aside = asides.current()
+    if aside is None:
+        settled(True)
+    else:
+        aside.notes["memory"] = note
+        aside.after(settled)
+
+
+def recover(directory: str, own: Callable[[str], object], is_answered: IsAnswered) -> None:
+    """After taking the lock: put back the changes of a killed process, unless its answer is in the journal.
+
+    `own` recognises the names of files of such a memory; nothing else is touched, whatever the record names.
+    """
+    record = _read(directory)
+    if record is None:
+        with contextlib.suppress(OSError):
+            Path(directory, _UNFINISHED).unlink()
+        return
+    kept = record.journal and record.key and is_answered(Path(record.journal), record.key)
+    if not kept and all(own(name) for name in (*record.files, *record.ends)):
+        _put_back(directory, record)
+    tidy(directory)
+
+
+def forget_answered(memories: Memories) -> None:
+    """Remove the records of killed processes from memories outside of the run, if the answer is in the journal after
+    all. Any other record is left to the next user of the memory; so is a memory that another process has locked."""
+    from filelock import FileLock, Timeout
+
+    for directory, known in memories.known.items():
+        if known.digest is None or not Path(directory, FILE).is_file():
+            continue
+        with contextlib.suppress(OSError, Timeout), contextlib.ExitStack() as held:
+            for path in (Path(directory, name) for name in LOCKS):
+                if path.is_file() and not path.is_symlink():
+                    held.enter_context(FileLock(path, timeout=0, thread_local=False))
+            record = _read(directory)
+            if record is not None and memories.is_answered(Path(record.journal), record.key):
+                tidy(directory)
+
+
+def tidy(directory: str) -> None:
+    """Remove what a killed process has left here. Never raises."""
+    with contextlib.suppress(OSError):
+        left = [path for path in Path(directory).iterdir() if _LEFT_OVER.fullmatch(path.name)]
+        for path in sorted(left, key=lambda path: path.name == FILE):  # the record last: until then it is needed
+            path.unlink()
+
+
+def _read(directory: str) -> _Record | None:
+    try:
+        data, _ = contents(Path(directory, FILE), _LARGEST)
+        return msgspec.json.decode(data, type=_Record) if data is not None else None
+    except (ValueError, OSError):  # damaged, or not written by prose_kernel
+        forget(directory)
+        return None
+
+
+def _put_back(directory: str, record: _Record) -> None:
+    for name, data in record.files.items():
+        path = Path(directory, name)
+        with contextlib.suppress(OSError, ValueError, ToolFailed, ToolRefused):
+            if data is None:
+                path.unlink(missing_ok=True)
+            elif contents(path, _LARGEST)[0] != data:
+                write(path, data)
+    for name, end in record.ends.items():
+        path = Path(directory, name)
+        with contextlib.suppress(OSError), os.fdopen(plain_files.descriptor(path, os.O_RDWR), "r+b") as file:
+            file.truncate(min(end, os.fstat(file.fileno()).st_size))
