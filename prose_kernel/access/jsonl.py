@@ -28,13 +28,12 @@ def opened(path: Path | str, *, private: bool = False) -> int:
 
 def add(descriptor: int, data: bytes) -> None:
     """Write whole lines at the end of an open file. Raises `OSError`; what a full disk has cut short is removed."""
-    written = 0
+    written = os.write(descriptor, data)  # a journal does this for each record: the usual way is short
     try:
         while written < len(data):
-            written += os.write(descriptor, memoryview(data)[written:] if written else data)
+            written += os.write(descriptor, memoryview(data)[written:])
     except OSError:
-        if written:
-            os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
+        os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
         raise
 
 
