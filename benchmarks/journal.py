@@ -37,7 +37,9 @@ LOOP = 'let n = 0\nrepeat {count}:\n  let r = exec "echo said"\n  n = n + 1\nout
 def workspace(place: Path, journal: str = "on", **more: Any) -> Workspace:
     chosen: dict[str, Any] = {"journal": journal, "cassette_mode": "off", "autodetect": False}
     notebook = "resumption" not in more
-    return Workspace(Settings(**chosen), Start(place, "main.prose", notebook=notebook), asker=Unattended(), **more)
+    return Workspace(
+        Settings().changed(**chosen), Start(place, "main.prose", notebook=notebook), asker=Unattended(), **more
+    )
 
 
 async def cells(rounds: int, each: int) -> dict[str, float]:

@@ -93,7 +93,7 @@ async def asked(language: str, text: str, settings: dict[str, Any]) -> float:
     with tempfile.TemporaryDirectory() as directory:
         script = Path(directory, "script.yaml")
         script.write_text('sessions: {"*": "It is done."}\n')
-        chosen = Settings(provider="scripted", script=str(script), **settings)
+        chosen = Settings().changed(provider="scripted", script=str(script), **settings)
         here = Workspace(chosen, Start(Path(directory), language=languages.LANGUAGES[language]), asker=Unattended())
         try:
             await here.execute("pass\n" if language == "vvm" else 'exec "true"\n')  # what is loaded at first use

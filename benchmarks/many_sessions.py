@@ -38,7 +38,7 @@ def program(count: int) -> str:
 
 def workspace(url: str, cwd: str, model: str = "ok-20") -> Workspace:
     server = ModelServer("openai", f"{url}/v1", key="", model=model, aliases={"haiku": "ok-0"})
-    settings = Settings(
+    settings = Settings().changed(
         state="in-context", provider="stub", providers={"stub": server}, max_parallel=PLACES, cassette_mode="off"
     )
     return Workspace(settings, Start(Path(cwd)), asker=Unattended())

@@ -44,7 +44,7 @@ async def once(text: str, how: str) -> float:
     with tempfile.TemporaryDirectory() as place:
         (Path(place) / "script.yaml").write_text("sessions: {'*': answer}\n")
         chosen: dict[str, Any] = {"journal": "off", "cassette_mode": "off", "state": "in-context", **HOW[how]}
-        settings = Settings(provider="scripted", script="script.yaml", **chosen)
+        settings = Settings().changed(provider="scripted", script="script.yaml", **chosen)
         workspace = Workspace(settings, Start(Path(place)), asker=Unattended())
         await workspace.execute('session "first"')  # loads what is loaded once
         began = time.process_time()

@@ -96,7 +96,7 @@ def ours(program: str, model: str, supplied: dict[str, Any], *, tools: bool, dea
             servers["dead"] = ModelServer(
                 "openai", f"{url}/v1", key="", model="sonnet", aliases={"sonnet": "err-503"}, options={"sonnet": broken}
             )
-        settings = Settings(
+        settings = Settings().changed(
             provider="dead" if dead else "stub", providers=servers, cassette_mode="off", journal="off", max_parallel=8
         )
         with tempfile.TemporaryDirectory() as directory:

@@ -281,7 +281,7 @@ def redact(names: Sequence[str], patterns: Sequence[str], check: bool) -> int:
     from prose_kernel.cassettes.tidying import redacted
     from prose_kernel.run import settings
 
-    expressions = (*settings.load(Path.cwd()).cassette_redact, *patterns)
+    expressions = (*settings.load(Path.cwd()).cassette.redact, *patterns)
     redaction = Redaction(os.environ, expressions)
     changed = False
     for path in _chosen(names):

@@ -34,7 +34,7 @@ def check(name: str, strict: bool) -> int:
         click.echo(report.diagnostics_text(compiled.diagnostics), err=True)
         return 1
     texts = list(compiled.language.judged_texts(compiled.program))
-    criteria = any(text.criterion for text in texts) and settings.load(Path.cwd()).vvm_rules
+    criteria = any(text.criterion for text in texts) and settings.load(Path.cwd()).vvm.rules
     found = decidable_conditions(texts, Source.of(compiled.text, name), criteria=criteria)
     for condition in found:
         mark = "rule" if condition.decidable else "ask "

@@ -143,7 +143,7 @@ def _compile_installed(name: str, profile: Profile) -> Compiled:
 def _pipefail() -> bool:
     from prose_kernel.run import settings
 
-    return settings.load(Path.cwd(), problems=[]).exec_pipefail
+    return settings.load(Path.cwd(), problems=[]).exec.pipefail
 
 
 def _resolver(name: str) -> RemotePrograms:

@@ -71,7 +71,7 @@ def _isolation(current: Settings) -> Iterator[Finding]:
     """Whether agents may run programs, and what can confine these here."""
     from prose_kernel.processes.sandbox import probe
 
-    if current.exec_enabled:
+    if current.exec.enabled:
         yield Finding("ok", "Exec", "enabled: agents with `execute:` rules may run programs")
     else:
         yield Finding("ok", "Exec", "disabled: no agent can run programs with it ([exec] enabled = true enables it)")
@@ -99,7 +99,7 @@ def _remote(current: Settings) -> Finding:
         finally:
             await asyncio.to_thread(commands.close)
 
-    commands = RemoteCommands(str(current.remote), Path.cwd(), shell=current.shell)
+    commands = RemoteCommands(str(current.remote.scheduler), Path.cwd(), shell=current.shell)
     try:
         state = asyncio.run(look())
     except UsageError as problem:
@@ -151,16 +151,16 @@ def _database(subject: str, url: str, place: str, wanted: bool) -> Finding:
 
 def watching(current: Settings) -> Finding:
     """Whether runs are watched from outside, and whether that can work. Nothing is sent."""
-    told = ["OpenTelemetry"] * current.telemetry_otel + ["a log"] * bool(current.telemetry_log)
+    told = ["OpenTelemetry"] * current.telemetry.otel + ["a log"] * bool(current.telemetry.log)
     if not told:
         return Finding("ok", "telemetry", "off; docs/watching.md says how runs are watched")
-    if current.telemetry_log:
-        file = Path.cwd() / current.telemetry_log
+    if current.telemetry.log:
+        file = Path.cwd() / current.telemetry.log
         if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
             fix = "set [telemetry] log to a file in a directory that you may write to"
-            return Finding("broken", "telemetry", f"the log {current.telemetry_log} cannot be written", fix)
+            return Finding("broken", "telemetry", f"the log {current.telemetry.log} cannot be written", fix)
     text = f"runs are watched through {' and '.join(told)}"
-    if current.telemetry_otel:
+    if current.telemetry.otel:
         try:
             from prose_kernel.telemetry.otel import destination
 
@@ -171,7 +171,7 @@ def watching(current: Settings) -> Finding:
             return Finding("broken", "telemetry", str(problem), problem.hint)
         except ValueError as problem:  # what is imported looks at some variables at once
             return Finding("broken", "telemetry", str(problem))
-    if current.telemetry_content:
+    if current.telemetry.content:
         return Finding("note", "telemetry", f"{text}, with prompts, answers and commands")
     return Finding("ok", "telemetry", f"{text}, without prompts, answers and commands")
 

@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from prose_kernel.cli.doctor_sessions import Finding
 from prose_kernel.errors import ProseError, ProviderError, UsageError
 from prose_kernel.runtime.ports import JudgeRequest, SessionRequest, Usage
@@ -53,7 +55,9 @@ def examine(settings: Settings, cwd: Path, seconds: float) -> Iterator[Finding]:
 def _alone(options: SessionOptions) -> SessionOptions:
     """The options without fallbacks: each model answers for itself."""
     servers = {
-        name: replace(server, options={alias: replace(one, fallback=()) for alias, one in server.options.items()})
+        name: structs.replace(
+            server, options={alias: structs.replace(one, fallback=()) for alias, one in server.options.items()}
+        )
         for name, server in options.servers.items()
     }
     return replace(options, servers=servers)

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import FrameType
@@ -118,7 +118,7 @@ class ProgramRun:
         )
         settings = given.settings
         if not (self.screen.shares_terminal("stdout") and self.screen.shares_terminal("stderr")):
-            settings = replace(settings, display_cap=0)  # a pipe gets everything, and a command waits for a slow reader
+            settings = settings.changed(display_cap=0)  # a pipe gets everything, and a command waits for a slow reader
         return self.plugged(settings, start)
 
     def plugged(self, settings: Settings, start: Start) -> Workspace:

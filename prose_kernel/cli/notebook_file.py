@@ -145,7 +145,7 @@ class NotebookCells(Cells):
             language=run.language,
         )
         chosen = given.settings
-        self.overrides = {name: getattr(chosen, name) for name in chosen.__slots__}
+        self.overrides = chosen.by_name()
         self.overrides["state_dir"] = str(given.cwd / chosen.state_dir)
         if chosen.script:
             self.overrides["script"] = str(given.cwd / chosen.script)

@@ -195,9 +195,9 @@ def run(
         gate_files=gate_files,
         who_answers=run_options.who_answers(ctx.params),
     )
-    if gate_files and chosen.gates != "wait":
+    if gate_files and chosen.gates.mode != "wait":
         raise UsageError("--gate-files needs --gates=wait")
-    if request.settings.gates == "wait" and kept.keys() == {"state"} and request.settings.state == "in-context":
+    if request.settings.gates.mode == "wait" and kept.keys() == {"state"} and request.settings.state == "in-context":
         raise UsageError("--gates wait needs a run on disk; remove --in-context")
     screen = Screen(sys.stdout, sys.stderr, products_to_stderr=request.json)
     return _report(request, run_of(request, screen, language).execute(cells), screen)

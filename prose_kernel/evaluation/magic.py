@@ -35,14 +35,14 @@ async def evaluate(call: Call) -> None:
     if at_once is not None and not (at_once.isdecimal() and int(at_once)):
         raise UsageError("%eval: -n takes a whole number above 0", hint=f"usage: {evaluate.usage}")
     paths = {option: below(call.cells, name) if name is not None else None for option, name in files.items()}
-    default = Settings()
+    default = Settings().who_answers
     chosen = {name: value for name, value in call.cells.overrides.items() if name in WHO_ANSWERS}
     options = Options(
         parallel=int(at_once) if at_once is not None else None,
         fresh=fresh,
         baseline=paths["--baseline"],
         save_baseline=paths["--save-baseline"],
-        overrides={name: value for name, value in chosen.items() if value != getattr(default, name)},
+        overrides={name: value for name, value in chosen.items() if value != default[name]},
     )
     progress = f"prose-eval-{uuid4().hex}"
 

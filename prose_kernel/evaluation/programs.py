@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -12,13 +12,15 @@ from typing import Any, Final
 from prose_kernel.access import plain_files
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.evaluation.dataset import EXPECTED, Case
-from prose_kernel.evaluation.spec import Key, Spec, Variant
+from prose_kernel.evaluation.spec import Spec, Variant
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.fixes import Edit, replaced
 from prose_kernel.language.source import Source
 from prose_kernel.run import languages, settings
 from prose_kernel.run.languages import Compiled, Language
 from prose_kernel.run.settings import Settings
+from prose_kernel.run.settings_file import written
+from prose_kernel.run.toml_file import Key, TomlFile
 from prose_kernel.run.workspace import Workspace
 from prose_kernel.runtime.json_text import json_text
 from prose_kernel.runtime.session_options import ModelServer
@@ -232,40 +234,22 @@ class Preparing:
         """The settings of prose.toml beside the specification, then those of the specification, those of the variant,
         and those of the command line; runs live in memory, keep no journal, and nobody watches them. The recording is
         the evaluation's own: that of prose.toml belongs to ordinary runs."""
-        chosen = replace(settings.load(self._directory), cassette=None)
+        chosen = settings.load(self._directory).changed(cassette=None)
         for table, at in ((self._spec.settings, ("settings",)), (variant.settings, (*key, "settings"))):
             chosen = self._changed(chosen, table, at)
-        chosen = replace(chosen, **self._overrides)
-        chosen = replace(chosen, state="in-context", vvm_state="in-context", journal="off", budget=None)
-        chosen = replace(chosen, telemetry_otel=False, telemetry_log=None)
-        return replace(chosen, cassette=chosen.cassette or self._spec.cassette or self._spec.path.stem)
+        chosen = chosen.changed(**self._overrides)
+        chosen = chosen.changed(state="in-context", vvm_state="in-context", journal="off", budget=None)
+        chosen = chosen.changed(telemetry_otel=False, telemetry_log=None)
+        return chosen.changed(cassette=chosen.cassette.name or self._spec.cassette or self._spec.path.stem)
 
     def _changed(self, chosen: Settings, table: Mapping[str, Any], at: Key) -> Settings:
         """Settings with a table in the shape of prose.toml laid over them."""
-        from typing import get_type_hints
-
-        from prose_kernel.run.settings_file import SettingsFile
-
-        problems: list[UsageError] = []
-        values: dict[str, Any] = SettingsFile("", dict(table), problems).values(
-            get_type_hints(Settings, include_extras=True)
-        )
-        if problems:
-            said = str(problems[0]).partition(": ")[2]
-            raise self._spec.mistake(at, said, problems[0].hint)
+        file = TomlFile("", "", table)
+        values = settings.by_name(written(file, Settings))
+        if file.problems:
+            raise self._spec.mistake(at, str(file.problems[0]).partition(": ")[2], file.problems[0].hint)
         if "providers" in values:
-            values["providers"] = _merged(chosen.providers, values["providers"])
-        return replace(chosen, **values)
-
-
-def _merged(own: Mapping[str, ModelServer], more: Mapping[str, ModelServer]) -> dict[str, ModelServer]:
-    """Servers with what is said of some of them."""
-    found, default = dict(own), ModelServer()
-    for name, server in more.items():
-        base = found.get(name, default)
-        said = {one.name: getattr(server, one.name) for one in fields(server)}
-        changed = {key: value for key, value in said.items() if value != getattr(default, key)}
-        for key in ("aliases", "options"):
-            changed[key] = {**getattr(base, key), **getattr(server, key)}
-        found[name] = replace(base, **changed)
-    return found
+            own, default = chosen.providers, ModelServer()
+            stated = {name: server.over(own.get(name, default)) for name, server in values["providers"].items()}
+            values["providers"] = {**own, **stated}
+        return chosen.changed(**values)

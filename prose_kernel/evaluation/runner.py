@@ -6,9 +6,11 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import structs
 
 from prose_kernel.access import plain_files
 from prose_kernel.cassettes.library import SharedCassettes
@@ -146,7 +148,7 @@ class Evaluation:
         """All runs in the order of the data set, those of a case one after the other: what an evaluation that is
         stopped has by then can be compared."""
         own = [[one.variant.name, *_identity(one)] for one in self.variants]
-        common = [asdict(one) for one in self.spec.assertions], self._assertions_digest(), self.spec.threshold
+        common = [structs.asdict(one) for one in self.spec.assertions], self._assertions_digest(), self.spec.threshold
         heads = [key_of([identity, *common]) for identity in own]
         return [
             Item(case, prepared, number, key_of([head, case.id, dict(case.columns), case.broken, number]))
@@ -283,29 +285,29 @@ class Evaluation:
     def _budget(self) -> Budget | None:
         from prose_kernel.run import settings
 
-        text = self.options.budget or self.spec.budget or settings.load(self._directory).budget or "off"
+        text = self.options.budget or self.spec.budget or settings.load(self._directory).budget.run or "off"
         limits = budget_limits(text)
         return Budget(EVALUATION, "the evaluation", limits, self._clock) if limits is not None else None
 
 
 def _mode(chosen: Settings, overrides: Mapping[str, Any]) -> Settings:
     """Whether providers may be asked: in CI only where the command line says so, else where one is chosen."""
-    mode = chosen.cassette_mode
+    mode = chosen.cassette.mode
     in_ci = os.environ.get("CI", "").strip().casefold() not in ("", "0", "false")
     if mode is None or (in_ci and "cassette_mode" not in overrides):
-        asked = chosen.provider not in ASKS_NOBODY or chosen.judge not in ("off", "auto", None)
+        asked = chosen.provider not in ASKS_NOBODY or chosen.judge.provider not in ("off", "auto", None)
         mode = "auto" if asked and not in_ci else "replay"
-    return replace(chosen, cassette_mode=mode)
+    return chosen.changed(cassette_mode=mode)
 
 
 def _shared(chosen: Settings, runs: int) -> Settings:
     """Runs side by side have no more sessions under way than one alone would, but for one each."""
     most = chosen.max_parallel or (4 if (chosen.provider or "").startswith("acp:") else 8)
-    return replace(chosen, max_parallel=max(1, most // runs))
+    return chosen.changed(max_parallel=max(1, most // runs))
 
 
 def _identity(prepared: Prepared) -> list[object]:
     """What of a variant decides its results."""
-    chosen = {name: getattr(prepared.settings, name) for name in prepared.settings.__slots__ if name != "max_parallel"}
+    chosen = {name: value for name, value in prepared.settings.by_name().items() if name != "max_parallel"}
     texts = [(one.name, one.text) for one in prepared.source]
     return [texts, dict(prepared.given), {name: str(value) for name, value in chosen.items()}]

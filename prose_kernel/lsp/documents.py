@@ -77,7 +77,7 @@ class Document:
             return False
         from prose_kernel.run import settings  # rarely needed
 
-        return settings.load(self.path.parent, problems=[]).exec_pipefail
+        return settings.load(self.path.parent, problems=[]).exec.pipefail
 
     def file_of(self, path: str) -> Path | None:
         """The file that an import of this text leads to, if there is one."""

@@ -160,18 +160,15 @@ class Cells:
 
         Raises `UsageError` for nonsense; then nothing has changed.
         """
-        from prose_kernel.run.settings import WHO_ANSWERS
-
         before, workspace = dict(self.overrides), self.workspace
-        former = {name: getattr(workspace.settings, name) for name in WHO_ANSWERS}
+        former = workspace.settings.who_answers
         self.overrides.update(overrides)
         try:
-            chosen = self.settings
-            workspace.choose(**{name: getattr(chosen, name) for name in WHO_ANSWERS})
+            workspace.choose(**self.settings.who_answers)
             _ = workspace.services  # before the first cell has made them nothing has been checked yet
         except UsageError:
             self.overrides = before
-            if {name: getattr(workspace.settings, name) for name in WHO_ANSWERS} != former:
+            if workspace.settings.who_answers != former:
                 workspace.choose(**former)
             raise
 
@@ -208,7 +205,7 @@ class Cells:
         )
         began = {name: value for name, value in head.settings.items() if name in DECIDES}
         chosen = {**began, "state_dir": how.state_dir or self.settings.state_dir}
-        settings = replace(self.settings, **chosen)  # type: ignore[arg-type]
+        settings = self.settings.changed(**chosen)
         workspace = self._workspace = Workspace(settings, start, asker=self.asker, resumption=how)
         self._hook(workspace)
         self.provenance = Provenance(self.provenance)

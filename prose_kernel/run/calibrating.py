@@ -6,7 +6,8 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
+
+from msgspec import structs
 
 from prose_kernel.cassettes.library import Cassettes
 from prose_kernel.cassettes.recorded_decisions import RecordedJudge
@@ -68,7 +69,9 @@ def _judge_of(services: SessionServices) -> tuple[str, Judge, Cassettes]:
     mode = "replay" if services.choice.kind == "replay" else options.cassette.mode
     file = f"cassettes/calibration/{re.sub(r'[^A-Za-z0-9.]+', '-', name).strip('-.') or 'judge'}.jsonl"
     # the key of a question does not name the judge: each judge has its own recording
-    kept = replace(options.cassette, name=file, alone=True, mode=mode or ("auto" if where.attended else "replay"))
+    kept = structs.replace(
+        options.cassette, name=file, alone=True, mode=mode or ("auto" if where.attended else "replay")
+    )
     cassettes = Cassettes(kept, where, services.means.clock)
     asked = Asked(None, lambda: LimitedJudge(services.live.judge(choice, model)), rules="off")
     return name, CountedJudge(RecordedJudge(asked, cassettes, asker=services.asker), services.usage), cassettes

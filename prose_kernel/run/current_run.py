@@ -117,7 +117,7 @@ class Environment:
         (docs/reference/vvm.md 7.1). A notebook is kept itself, and so is what it has done."""
         start = self.start
         noted = start.notebook or start.program_file.endswith(".ipynb") or start.recordings is not None
-        return self.language.state != "state" and self.settings.vvm_state != "filesystem" and not noted
+        return self.language.state != "state" and self.settings.vvm.state != "filesystem" and not noted
 
     @property
     def project(self) -> Path:
@@ -193,15 +193,15 @@ class CurrentRun:
         self._transcript: InContextTrace | None = None
         if kept is None:
             self._transcript = InContextTrace(around.asker.show) if in_state else MarkedTrace()
-        if settings.vvm_state == "filesystem":
+        if settings.vvm.state == "filesystem":
             run_id = around.resumption.head.run if around.resumption is not None else None
             self.answers = run_parts.answer_files(around.project, start.program_file, self.home, around.clock, run_id)
         self.gates = around.gatekeeper(kept)
         self.commands: ShellCommands = ShellCommands(around.engine, settings.shell, displayed=settings.display_cap)
         self.machines: dict[str, Machine] = {language.name: self._first_machine(language)}
-        self.limit(settings.budget)
+        self.limit(settings.budget.run)
         self.programs: AgentPrograms | None = None
-        if settings.exec_enabled:
+        if settings.exec.enabled:
             self.programs = run_parts.agent_programs(
                 settings, self.home, around.engine, around.clock, around.warnings.append
             )
@@ -246,7 +246,7 @@ class CurrentRun:
     def _phrases(self) -> Phrases | None:
         """Whoever puts questions into words; nothing is loaded where no provider was chosen."""
         settings = self.around.settings
-        return self.services.phrases if settings.judge_phrase and settings.chooses_who_answers else None
+        return self.services.phrases if settings.judge.phrase and settings.chooses_who_answers else None
 
     # ------------------------------------------------------------ what it consists of
 
@@ -302,7 +302,7 @@ class CurrentRun:
     def plug_in(self) -> None:
         """Let the machines use the services and the commands that are there by now."""
         commands: Commands = self.around.remote or self.commands
-        if (spans := self.around.spans) is not None and self.around.settings.telemetry_commands:
+        if (spans := self.around.spans) is not None and self.around.settings.telemetry.commands:
             from prose_kernel.telemetry.commands import TracedCommands
 
             commands = TracedCommands(commands, spans)
@@ -330,7 +330,7 @@ class CurrentRun:
         around, start, tasks, home = self.around, self.around.start, self.tasks, self.home or self.answers
         options = settings.session_options(start.cwd)
         if around.leaves_nothing and not settings.records_by_choice:
-            options = replace(options, cassette=replace(options.cassette, writes=False))
+            options = replace(options, cassette=structs.replace(options.cassette, writes=False))
         directory = home.directory if home is not None else None
         note: Note = unnoted
         if directory is not None:
@@ -442,7 +442,7 @@ class CurrentRun:
     def _head(self, run_id: str) -> Head:
         around, start = self.around, self.around.start
         deciding: dict[str, str | int | bool | None] = {
-            name: getattr(around.settings, name) for name in (*DECIDES, "cassette_mode")
+            name: value for name, value in around.settings.by_name().items() if name in (*DECIDES, "cassette_mode")
         }
         return Head(
             run_id,

@@ -239,7 +239,7 @@ def _inputs(program: Any) -> tuple[str, ...]:
 
 
 def _pipefail(machine: Any, settings: Settings) -> None:
-    machine.pipefail = settings.exec_pipefail
+    machine.pipefail = settings.exec.pipefail
 
 
 OPENPROSE: Final = Language(
@@ -299,7 +299,7 @@ def _modules(base: Path, *, program: Path | None = None, texts: Mapping[str, str
 
 
 def _configure(machine: Any, settings: Settings) -> None:
-    machine.depth, machine.longest_input = settings.vvm_depth, settings.vvm_input
+    machine.depth, machine.longest_input = settings.vvm.depth, settings.vvm.input
 
 
 VVM: Final = Language(

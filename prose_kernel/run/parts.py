@@ -167,9 +167,17 @@ def gatekeeper(
     from prose_kernel.storage.gates.gatekeeper import Gatekeeper
 
     records, prior = _gate_records(kept, clock), Prior(decisions, supplied)
-    believes = settings.gates_resume == "replay"
+    believes = settings.gates.resume == "replay"
     return Gatekeeper(
-        records, asker, settings.gates, clock, prior, notebook=notebook, files=files, believes=believes, started=started
+        records,
+        asker,
+        settings.gates.mode,
+        clock,
+        prior,
+        notebook=notebook,
+        files=files,
+        believes=believes,
+        started=started,
     )
 
 
@@ -194,7 +202,7 @@ def watch(settings: Settings, cwd: Path, run: Path | None, warn: Callable[[str],
     from prose_kernel.telemetry.spans import Recorder
 
     recorders: list[Recorder] = []
-    if settings.telemetry_otel:
+    if settings.telemetry.otel:
         try:
             from prose_kernel.telemetry.otel import Tracer
             from prose_kernel.telemetry.otel_metrics import Meter
@@ -204,12 +212,12 @@ def watch(settings: Settings, cwd: Path, run: Path | None, warn: Callable[[str],
         except ValueError as problem:  # it looks at some variables as soon as it is imported
             raise UsageError(f"a variable of OpenTelemetry cannot be used: {problem}") from None
         recorders += [Tracer(os.environ, warn), Meter(os.environ)]
-    if settings.telemetry_log:
+    if settings.telemetry.log:
         from prose_kernel.telemetry.log import LogFile
 
-        recorders.append(LogFile(cwd / settings.telemetry_log, warn))
+        recorders.append(LogFile(cwd / settings.telemetry.log, warn))
     remote = os.environ.get("TRACEPARENT", "")
-    return Spans(recorders, remote=remote, content=settings.telemetry_content, run=run)
+    return Spans(recorders, remote=remote, content=settings.telemetry.content, run=run)
 
 
 async def remote_commands(settings: Settings, cwd: Path, show: Callable[[str], None]) -> RemoteCommands | None:
@@ -218,11 +226,11 @@ async def remote_commands(settings: Settings, cwd: Path, show: Callable[[str], N
         return None
     from prose_kernel.remote.commands import RemoteCommands
 
-    assert settings.remote is not None
+    assert settings.remote.scheduler is not None
     remote = RemoteCommands(
-        settings.remote,
+        settings.remote.scheduler,
         cwd,
-        environment=settings.remote_environment,
+        environment=settings.remote.environment,
         shell=settings.shell,
         displayed=settings.display_cap,
     )
@@ -253,11 +261,11 @@ def remote_programs(
     from prose_kernel.programs.resolver import Options, RemotePrograms
     from prose_kernel.runtime.asker import serial
 
-    private = tuple(host.lower() for host in settings.programs_private_hosts)
-    limits = Limits(settings.programs_size, settings.programs_seconds, private)
+    private = tuple(host.lower() for host in settings.programs.private_hosts)
+    limits = Limits(settings.programs.size, settings.programs.seconds, private)
     cache = ProgramCache()
     return RemotePrograms(
-        Options(settings.programs_registry, limits, settings.programs_most),
+        Options(settings.programs.registry, limits, settings.programs.most),
         LockFile(place_of(cwd, program_file), cache.directory / "locks"),
         cache,
         asker=serial(asker) if asker is not None else None,
@@ -275,13 +283,13 @@ def task_service(settings: Settings, cwd: Path, home: RunHome | None, engine: En
 
     options = TaskOptions(
         shell=settings.shell,
-        active=settings.tasks_at_once,
-        per_session=settings.tasks_per_session,
-        max_runtime=settings.tasks_seconds,
-        kept=settings.tasks_kept,
-        log_head=settings.tasks_log // 4,
-        log_tail=settings.tasks_log - settings.tasks_log // 4,
-        pass_environment=settings.tasks_environment,
+        active=settings.tasks.at_once,
+        per_session=settings.tasks.per_session,
+        max_runtime=settings.tasks.seconds,
+        kept=settings.tasks.kept,
+        log_head=settings.tasks.log // 4,
+        log_tail=settings.tasks.log - settings.tasks.log // 4,
+        pass_environment=settings.tasks.environment,
     )
     directory = home.directory if home is not None else None
     where = surroundings(cwd, directory, settings.state_dir)
@@ -298,13 +306,13 @@ def agent_programs(
 
     options = ExecOptions(
         enabled=True,
-        memory_bytes=settings.exec_memory,
-        home=settings.exec_home,
-        allow_exec_from_writable=settings.exec_from_writable,
-        network=settings.exec_network,
-        lists=settings.exec_lists,
-        refuse_env=settings.exec_refuse_env,
-        allow_env=settings.exec_allow_env,
+        memory_bytes=settings.exec.memory,
+        home=settings.exec.home,
+        allow_exec_from_writable=settings.exec.from_writable,
+        network=settings.exec.network,
+        lists=settings.exec.lists,
+        refuse_env=settings.exec.refuse_env,
+        allow_env=settings.exec.allow_env,
     )
     audit = audit_log(settings, home.directory if home is not None else None, clock, warn)
     return AgentPrograms(engine, options, audit, warn=warn)
@@ -315,7 +323,7 @@ def audit_log(settings: Settings, directory: Path | None, clock: Clock, warn: Ca
     from prose_kernel.processes.exec_tool.audit import AuditLog
 
     path = directory / "audit.jsonl" if directory is not None else None
-    return AuditLog(path, mandatory=settings.exec_audit_required, warn=warn, now=clock.now)
+    return AuditLog(path, mandatory=settings.exec.audit_required, warn=warn, now=clock.now)
 
 
 def tool_notes(audit: AuditLog) -> Note:

@@ -11,7 +11,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -120,7 +120,7 @@ class _Replaying:
     ) -> None:
         self._found, self._head, self._raced = found, found.head, known.raced
         chosen = {name: value for name, value in found.head.settings.items() if name in DECIDES and value is not None}
-        self._settings = replace(settings, **chosen)  # type: ignore[arg-type]
+        self._settings = settings.changed(**chosen)
         self._listener, self._noted = listener, noted
         self._over = False
         self._machines: dict[str, Machine] = {}
@@ -134,7 +134,7 @@ class _Replaying:
     def _open(self, language: Language) -> RunJournal:
         head = self._head
         by_value = self._running.state != "state"
-        in_files = self._settings.vvm_state == "filesystem"
+        in_files = self._settings.vvm.state == "filesystem"
         nobody = cast("Any", _Nobody())
         ports = Ports(
             commands=nobody,

@@ -349,12 +349,12 @@ class Workspace:
     def choose(self, **changes: object) -> None:
         """Who answers sessions and conditions, and what is recorded, from the next text on, in this run too.
 
-        `changes` are fields of `Settings` (those of `WHO_ANSWERS`). Raises `UsageError` for an unknown provider or a
+        `changes` are settings by name (those of `WHO_ANSWERS`). Raises `UsageError` for an unknown provider or a
         script that makes no sense; then nothing has changed.
         """
         if unknown := sorted(changes.keys() - set(WHO_ANSWERS)):
             raise TypeError(f"a run cannot change its {unknown[0]}")
-        settings = replace(self.settings, **changes)  # type: ignore[arg-type]  # checked by whoever read them
+        settings = self.settings.changed(**changes)
         if self._run is not None:
             self._run.choose(settings)
         self._around.settings = settings
@@ -362,7 +362,7 @@ class Workspace:
     def limit(self, budget: str) -> None:
         """Let the run have this budget from now on, and later ones too; `off`: none. Raises `UsageError`."""
         budget_limits(budget)
-        self._around.settings = replace(self.settings, budget=budget)
+        self._around.settings = self.settings.changed(budget=budget)
         if self._run is not None:
             self._run.limit(budget)
 
@@ -376,7 +376,7 @@ class Workspace:
 
         Raises `UsageError` when no worker there can be used; then nothing has changed.
         """
-        settings, former = replace(self.settings, remote=url), self._around.remote
+        settings, former = self.settings.changed(remote=url), self._around.remote
         self._around.remote = await run_parts.remote_commands(settings, self.start.cwd, self._around.asker.show)
         self._around.settings = settings
         if self._run is not None:
@@ -399,7 +399,7 @@ class Workspace:
             known=self.machine_of(language).known() if self._run is not None else None,
             load=lambda path: self._programs_of(language).load_contract(path),
             cell=self.start.notebook,
-            pipefail=self.settings.exec_pipefail,
+            pipefail=self.settings.exec.pipefail,
         )
         return self._with_models_checked(compiled, language) if "model" in text else compiled
 
@@ -469,7 +469,7 @@ class Workspace:
         """Before anything runs: under a budget of money each model has a price. Raises `UsageError`."""
         budget = run.any_machine.host.budget
         ours = budget is not None and budget.limits.usd is not None
-        if self.settings.unpriced == "allow" or not (ours or "budget" in compiled.source.text):
+        if self.settings.budget.unpriced == "allow" or not (ours or "budget" in compiled.source.text):
             return
         spending = language.spending(compiled.program)
         if ours or spending.money:
@@ -618,8 +618,8 @@ class Workspace:
         found = await asyncio.to_thread(earlier_approvals, how)
         settings = self.settings
         place: Literal["cell", "terminal"] = "cell" if self.start.notebook else "terminal"
-        asks = settings.gates != "deny" and around.asker.available
-        believe = settings.gates_resume == "replay"
+        asks = settings.gates.mode != "deny" and around.asker.available
+        believe = settings.gates.resume == "replay"
         await found.confirm(around.asker, self.start.decisions, place if asks else None, believe=believe)
         around.approvals = found
         around.decisions.update({**found.decisions, **self.start.decisions})

@@ -1,38 +1,36 @@
-"""The options of sessions, judge and recordings: who answers, where recordings are, what is allowed.
+"""The options of sessions, judge and recordings: providers, the place of recordings, permissions.
 
-Plain data that these rooms share, so that none imports another. `settings.py` fills it from `prose.toml` and the
-environment; nothing here reads either.
+Plain data that the rooms share. `run/settings.py` fills it from `prose.toml` and the environment; nothing here reads
+either. The structs are also the declaration of tables of `prose.toml`: a field is a key.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import asdict, replace
 
 RulesMode = Literal["first", "only", "off"]
 BatchMode = Literal["sure", "ahead", "off"]
 CassetteMode = Literal["off", "auto", "record", "replay"]
 Repeats = Literal["strict", "reuse"]
-Stale = Literal["warn", "fail", "ignore"]
 JudgeOutput = Literal["tool", "native", "prompted"]
-Effort = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
+Unpriced = Literal["refuse", "allow"]
 SAMPLING = ("temperature", "top_p", "seed")
-Temperature = Annotated[float, Meta(ge=0, le=2, description="a number from 0 to 2")]
-Share = Annotated[float, Meta(gt=0, le=1, description="a number above 0, at most 1")]
-Seed = Annotated[int, Meta(ge=0, le=2**63 - 1, description="a whole number from 0")]
 Rule = str | tuple[str, ...]
 """A permission: a word (`allow`, `deny`, `prompt`) or patterns."""
-
-
-Unpriced = Literal["refuse", "allow"]
+Address = Annotated[
+    str,
+    Meta(pattern="^https?://[^\\s\\x00-\\x1f\\x7f]+$", description="an address that begins with https:// or http://"),
+]
 Dollars = Annotated[float, Meta(ge=0, le=1_000_000)]
 
 
 class Price(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a model costs: US dollars for a million tokens in (`input`) and out (`output`)."""
+    """The price of a model in US dollars for a million tokens in (`input`) and out (`output`)."""
 
     input: Dollars
     output: Dollars
@@ -41,151 +39,193 @@ class Price(Struct, frozen=True, forbid_unknown_fields=True):
 Prices = Annotated[Price, "a price such as { input = 3.0, output = 15.0 }: US dollars for a million tokens"]
 
 
-@dataclass(frozen=True, slots=True)
-class ModelOptions:
-    """How the model of an alias is asked: one table `[models.NAME.ALIAS]` of prose.toml.
+class _Layer(Struct, frozen=True):
+    def stated(self) -> dict[str, Any]:
+        """Return the values that differ from the defaults."""
+        blank = type(self)()
+        return {name: value for name, value in asdict(self).items() if value != getattr(blank, name)}
 
-    - `model`: the server's name of the model; None: what the alias means there without this table.
-    - `max_tokens`: the limit of one reply; None: the server's.
-    - `temperature`, `top_p`, `seed`: how the next word is chosen; `effort`: how long a model that reasons may think.
-    - `cache`: the server keeps what requests begin with, so that the next ones cost less.
-    - `fallback`: who is asked, in this order, where the model cannot answer for now: an alias of the same server, a
-      server (`ollama`: its default model), or both (`openai:sonnet`).
-    - `price`: what it costs, for models that the price list does not know, or where your price is another one.
+
+class ModelOptions(_Layer, frozen=True):
+    """The request options of an alias: one table `[models.NAME.ALIAS]`.
 
     None is the vendor's default. An option that the model does not take is an error of the session.
     """
 
     model: str | None = None
+    """The server's name of the model; None: the meaning of the alias without this table."""
     max_tokens: int | None = None
-    temperature: Temperature | None = None
-    top_p: Share | None = None
-    seed: Seed | None = None
-    effort: Effort | None = None
+    """The limit of one reply; None: the server's."""
+    temperature: Annotated[float, Meta(ge=0, le=2, description="a number from 0 to 2")] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1, description="a number above 0, at most 1")] | None = None
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description="a whole number from 0")] | None = None
+    effort: Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    """How long a model that reasons may think."""
     cache: bool = False
+    """Whether the server keeps the beginning of requests, so that the next ones cost less."""
     fallback: tuple[str, ...] = ()
+    """The replacements, in this order, while the model cannot answer: an alias of the same server, a server (`ollama`:
+    its default model), or both (`openai:sonnet`)."""
     price: Prices | None = None
+    """For models that the price list does not know, or with another price."""
 
     @property
     def told(self) -> dict[str, object]:
-        """What a recording tells of how its model was asked."""
+        """The options that a recording keeps."""
         names = ("max_tokens", *SAMPLING, "effort", "cache")
-        found = {name: getattr(self, name) for name in names}
-        return {name: value for name, value in found.items() if value is not None and value is not False}
+        return {name: value for name, value in self.stated().items() if name in names}
+
+    def over(self, under: ModelOptions) -> ModelOptions:
+        """Return `under` with the options that are stated here, except the model and its fallbacks."""
+        stated = {name: value for name, value in self.stated().items() if name not in ("model", "fallback")}
+        return replace(under, **stated)
 
 
-@dataclass(frozen=True, slots=True)
-class ModelServer:
-    """A server that models are reached through: one table `[providers.NAME]` of prose.toml (sessions.md 2.2, 2.3).
-
-    - `kind`: the wire format, `anthropic` or `openai` (any OpenAI-compatible server); empty: the prefix of a model
-      string that pydantic-ai knows (`google`, `mistral`, `bedrock` ...), which is then the table's name.
-    - `base_url`: where the server is; None is the vendor's own address.
-    - `key`: the environment variable that holds the key; None is the vendor's usual one; empty: the server takes none.
-    - `model`: the model of sessions that name no alias.
-    - `aliases`: what `sonnet`, `opus` and `haiku` mean here: `[models.NAME]`; `options`: how they are asked, where the
-      alias is a table; `default` is how sessions are asked that name none.
-    - `judge_output`: how verdicts and typed answers are asked for first; None is `native` where the model knows it,
-      then `tool`, then words.
-    - `tools`: whether models here can call tools; without, context is passed by value and replies are the answers.
-    - `timeout`: seconds that the server may stay silent; `max_tokens` the limit of one reply.
-    - `token_timeout`: seconds without a token after which a session without `timeout:` ends; `session_timeout`: seconds
-      that all requests of such a session may take.
-    """
+class ModelServer(_Layer, frozen=True):
+    """A model server: one table `[providers.NAME]` (sessions.md 2.2, 2.3)."""
 
     kind: Literal["anthropic", "openai", ""] = ""
+    """The wire format, `openai` for any compatible server; empty: the table's name is a prefix that pydantic-ai knows
+    (`google`, `mistral`, `bedrock` ...)."""
     base_url: str | None = None
+    """None: the vendor's address."""
     key: str | None = None
+    """The environment variable of the key; None: the vendor's usual one; empty: the server takes no key."""
     model: str | None = None
-    aliases: Mapping[str, str] = field(default_factory=dict)
-    options: Mapping[str, ModelOptions] = field(default_factory=dict)
+    """The model of sessions that name no alias."""
+    aliases: Mapping[str, str] = {}
+    """The meaning of `sonnet`, `opus`, `haiku` here: `[models.NAME]`."""
+    options: Mapping[str, ModelOptions] = {}
+    """The options of aliases that are tables; `default`: of sessions that name no alias."""
     judge_output: JudgeOutput | None = None
+    """The first form of verdicts and typed answers; None: `native` if the model knows it, then `tool`, then words."""
     tools: bool = True
+    """Whether models here can call tools; otherwise context is passed by value and replies are the answers."""
     timeout: float = 300.0
+    """Seconds of silence after which a request fails."""
     token_timeout: float = 600.0
+    """Seconds without a token after which a session without `timeout:` ends."""
     session_timeout: float = 3600.0
+    """Seconds that all requests of such a session may take."""
     max_tokens: int | None = None
+    """The limit of one reply."""
+
+    def over(self, under: ModelServer) -> ModelServer:
+        """Return `under` with the values that are stated here; aliases one by one."""
+        merged = {"aliases": {**under.aliases, **self.aliases}, "options": {**under.options, **self.options}}
+        return replace(under, **{**self.stated(), **merged})
 
 
-@dataclass(frozen=True, slots=True)
-class AgentCommand:
-    """A CLI agent that speaks the Agent Client Protocol: one table `[agents.NAME]` of prose.toml (sessions.md 5).
-
-    `command` is its argument list, `env` what it gets on top of our environment. `aliases` maps model aliases to the
-    agent's own model ids. With `enforcement = "advisory"` a session may run although the agent cannot enforce its read
-    and network rules; `strict` refuses it.
-    """
+class AgentCommand(Struct, frozen=True):
+    """A CLI agent that speaks the Agent Client Protocol: one table `[agents.NAME]` (sessions.md 5)."""
 
     command: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=dict)
-    aliases: Mapping[str, str] = field(default_factory=dict)
+    """The program and its arguments."""
+    env: Mapping[str, str] = {}
+    """Variables in addition to our environment."""
+    aliases: Mapping[str, str] = {}
+    """The agent's model ids by alias."""
     enforcement: Literal["strict", "advisory"] = "strict"
+    """`advisory`: a session may run although the agent cannot enforce its read and network rules."""
     timeout: float = 600.0
 
 
-@dataclass(frozen=True, slots=True)
-class McpServer:
-    """A server of tools that speaks the Model Context Protocol: one table `[mcp.NAME]` of prose.toml (docs/tools.md).
+class McpServer(Struct, frozen=True):
+    """A server of tools that speaks the Model Context Protocol: one table `[mcp.NAME]` (docs/tools.md).
 
-    It is either started (`command`, its argument list, with `env` on top of our environment; the value `$NAME` is that
-    of a variable, which may stand in the state directory's `.env`) or reached at `url`; `key` names the variable of a
-    token that is sent there. `tools` are the only ones that are offered (empty: all), `timeout` the seconds of a call.
+    Either it is started (`command`) or reached (`url`).
     """
 
     command: tuple[str, ...] = ()
-    url: str | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
+    """The program and its arguments."""
+    url: Address | None = None
+    env: Mapping[str, str] = {}
+    """Variables in addition to our environment; `$NAME` is the value of a variable, also of the directory's `.env`."""
     key: str | None = None
+    """The variable of a token that is sent to `url`."""
     tools: tuple[str, ...] = ()
+    """The only tools that are offered; empty: all."""
     timeout: float = 60.0
+    """Seconds of one call."""
 
 
-@dataclass(frozen=True, slots=True)
-class CassetteOptions:
-    """Recordings (sessions.md 4.2).
+class Permissions(Struct, frozen=True):
+    """The kinds of rules in `[permissions]`; the settings keep them as a mapping of those that are given."""
 
-    - `name`: the cassette that is written: a name, or a path below the working directory; None: from the notebook.
-    - `mode`: None means `auto` where somebody can answer, `replay` where nobody can.
-    - `repeats`: `reuse` lets the last record of a key answer any number of further requests.
-    - `redact`: regular expressions whose matches are not written, on top of the built-in ones.
-    - `private`: new cassette files are readable by their owner alone.
-    - `realtime`: recorded latencies are waited for on replay.
-    - `stale`: what a replay does where a file that the session read has changed; None: `fail` in CI, else `warn`.
-    - `alone`: no other cassette is read.
-    - `writes`: whether answers are written down; recorded ones are used all the same.
-    """
+    read: PatternRule = "allow"
+    write: PatternRule = "allow"
+    execute: PatternRule = "allow"
+    bash: Annotated[Literal["allow", "deny", "prompt"], "'allow', 'deny', 'prompt'"] = "allow"
+    network: PatternRule = "allow"
+    tools: PatternRule = "allow"
+
+
+PatternRule = Annotated[
+    Literal["allow", "deny", "prompt"] | tuple[str, ...], "'allow', 'deny', 'prompt' or a list of patterns"
+]
+
+
+class CassetteSettings(Struct, frozen=True):
+    """Recordings: the table `[cassette]` (sessions.md 4.2)."""
 
     name: str | None = None
+    """The recording to write: a name below `cassettes/`, or a path; None means the notebook's name."""
     mode: CassetteMode | None = None
+    """`auto` (use recorded answers; get missing ones from the provider and record them), `record` (always call the
+    provider), `replay` (never call it) or `off`; None means `auto` if a provider or a person can answer, else
+    `replay`."""
     repeats: Repeats = "strict"
+    """Whether each record answers once (`strict`), or the last record of a request also answers all further ones
+    (`reuse`)."""
     redact: tuple[str, ...] = ()
+    """Regular expressions for text to remove from recordings, in addition to the built-in ones."""
     private: bool = False
+    """Whether only their owner can read new recordings."""
     realtime: bool = False
-    stale: Stale | None = None
+    """Whether a replay takes as long as the recorded session did."""
+    stale: Literal["warn", "fail", "ignore"] | None = None
+    """What a replay does if a file that a session read has changed: `warn`, `fail` or `ignore`; None means `fail` if
+    `CI` is set, else `warn`."""
+
+
+class CassetteOptions(CassetteSettings, frozen=True):
+    """The recordings of one run."""
+
     alone: bool = False
+    """Whether no other cassette is read."""
     writes: bool = True
+    """Whether answers are recorded; recorded ones are used in any case."""
 
 
-@dataclass(frozen=True, slots=True)
-class JudgeOptions:
-    """Conditions (sessions.md 3.2): `rules` decide first, alone or not at all; `provider` is the live judge (None: the
-    provider of sessions, when it is a model or an agent; `off`: none), `model` its alias or model id. With `criteria`
-    the rules decide criteria of VVM too. `batch` says which conditions about the same values a model gets in one
-    request: those that are certainly asked (`sure`), also those that may be (`ahead`), or none (`off`). With `phrase`
-    the live judge puts inputs with a marker into words."""
+class JudgeSettings(Struct, frozen=True):
+    """Conditions: the table `[judge]` (sessions.md 3.2)."""
 
-    rules: RulesMode = "first"
     provider: str | None = None
+    """The judge of conditions that no rule decides: a model server or a CLI agent, as in `provider`; None means the
+    provider of sessions if it is one of these; `off` means no model, only the person."""
     model: str | None = None
-    criteria: bool = False
+    """The alias or id of the judge's model, if `judge` names none; None means the provider's default."""
+    rules: RulesMode = "first"
+    """Whether rules decide conditions before the judge (`first`), without it (`only`) or never (`off`)."""
     batch: BatchMode = "sure"
+    """Which conditions about the same values a model is asked in one request: those that are asked in any case
+    (`sure`), also those that may be (`ahead`: an `elif`), or never two (`off`)."""
     phrase: bool = True
+    """Whether the judge puts the text of an `input` with `**...**` into plain words for the person, with buttons for
+    its options; needs a model or an agent as judge."""
+
+
+class JudgeOptions(JudgeSettings, frozen=True):
+    """The judge of one run."""
+
+    criteria: bool = False
+    """Whether the rules decide criteria of VVM too."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimits:
     """Memories of digest and ledger (docs/reference/vvm.md 6.6), in bytes: a digest, the items of one `retain` and how
-    many there may be, the facts that a call is told and how many. `patience` are the seconds to wait for another
+    many there may be, the facts that a call gets and how many. `patience` is in seconds: the wait for another
     process."""
 
     digest: int = 16 * 1024
@@ -198,22 +238,17 @@ class MemoryLimits:
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """Everything that decides who answers, and what an answer may do.
+    """The providers of sessions and the limits of their answers; the fields are settings, explained there.
 
-    `provider` is a name: `human`, `scripted`, `dry-run`, `replay`, a model server (`anthropic`, `ollama:llama3.3`: the
-    part behind the colon is the model) or a CLI agent (`acp:opencode`). `script` is the file of `scripted`.
-    `permissions` are the host's rules where a program states none (exec-and-tasks.md 3.12). `max_parallel` caps live
-    sessions (None: 8 for models, 4 for agents). `memory` bounds the memories of agents. `autodetect` lets a key in the
-    environment be used where a person is there to be told. `tool_rounds` bounds the requests of one session. `offline`:
-    no model server and no CLI agent is ever called. `tools` are the names of the tools that sessions of models get
-    without naming them (None: all). `mcp` are servers of tools by name; a call of a Python function may take
-    `function_seconds`, and its process gets the variables `function_env` although they look like secrets.
+    `script` is absolute. `permissions` apply if a program states none (exec-and-tasks.md 3.12). `tools` are the names
+    of the tools of sessions that name none (None: all); `function_env` are variables for the process of Python
+    functions although they look like secrets.
     """
 
     provider: str | None = None
     script: str | None = None
-    judge: JudgeOptions = JudgeOptions()
-    cassette: CassetteOptions = CassetteOptions()
+    judge: JudgeOptions = field(default_factory=JudgeOptions)
+    cassette: CassetteOptions = field(default_factory=CassetteOptions)
     servers: Mapping[str, ModelServer] = field(default_factory=dict)
     agents: Mapping[str, AgentCommand] = field(default_factory=dict)
     permissions: Mapping[str, Rule] = field(default_factory=dict)
@@ -231,12 +266,12 @@ class SessionOptions:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Where a run happens: what the room needs to know of it, and nothing it could change.
+    """The place of a run.
 
     `cwd` is the workspace (absolute); `run_directory` that of the run, None while it lives in memory; `notebook` the
-    notebook's path as the server tells it (`JPY_SESSION_NAME`), None elsewhere; `environment` where keys are looked up.
-    `attended` is a hint for defaults alone: False where nobody will ever answer (`CI=true`). `state_dir` is the state
-    directory, relative to `cwd`.
+    notebook's path from the server (`JPY_SESSION_NAME`), None elsewhere; keys are looked up in `environment`.
+    `attended` is a hint for defaults: False for a non-interactive run (`CI=true`). `state_dir` is the state directory,
+    relative to `cwd`.
     """
 
     cwd: str
@@ -249,8 +284,8 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class PostgresUrls:
-    """Where PostgreSQL is: the URL for runs, that for memory of scope `user` (None: the same), and where the first one
-    was found. URLs hold passwords and are never shown."""
+    """The URL of PostgreSQL for runs, that for memory of scope `user` (None: the same), and the place of the first one.
+    URLs hold passwords and are never shown."""
 
     url: str | None = field(default=None, repr=False)
     user_url: str | None = field(default=None, repr=False)

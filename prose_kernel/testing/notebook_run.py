@@ -169,7 +169,7 @@ class TestedCells(Cells):
         self._notebook = notebook
         self._statements = Statements()
         self.overrides = dict(overrides)
-        if "offline" not in overrides and self.settings.cassette is None:
+        if "offline" not in overrides and self.settings.cassette.name is None:
             self.overrides["cassette"] = notebook.stem  # what a live test records is named after the notebook
         self._runs: list[Path] = []  # directories of runs that have ended
         self._prompts = itertools.count(1)  # as in a notebook that was run from its beginning

@@ -201,7 +201,7 @@ async def _run(path: Path, text: str, case: CaseOptions, options: Options) -> _C
         profile="strict" if case.strict else None,
     )
     if not options.live:
-        chosen = replace(chosen, cassette_mode="off" if chosen.cassette_mode == "off" else "replay")
+        chosen = chosen.changed(cassette_mode="off" if chosen.cassette.mode == "off" else "replay")
     name = str(path) if cwd not in path.parents else path.relative_to(cwd).as_posix()
     decisions = {**dict.fromkeys(case.yes, True), **dict.fromkeys(case.no, False)}
     request = Request(name, case.input, decisions, chosen, cwd)

@@ -23,16 +23,18 @@ A text ends with a line end or not: that makes no difference. Control characters
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Struct
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
+from prose_kernel.run.toml_file import TomlFile
 from prose_kernel.views.safety import visible
 
 SUFFIX = ".expected.md"
@@ -40,30 +42,29 @@ _FENCE = re.compile(r"(`{3,}|~{3,})(.*)$")
 _STATUS = "Exit status: "
 
 
-@dataclass(frozen=True, slots=True)
-class CaseOptions:
-    """The options of a case.
+class CaseOptions(Struct, frozen=True):
+    """The options of a case."""
 
-    - `input`: values of inputs by name. `yes`, `no`: gates decided in advance.
-    - `directory`: where the program is started, relative to it.
-    - `provider`, `script`: who answers sessions: `replay` (recordings, the default), or `scripted` with a file.
-    - `cassette`: the recording of this case alone: a record that it never uses is an error.
-    - `bindings`: names whose values are part of the snapshot, or true for all.
-    - `ignore`: sections that are not compared, such as `stderr`.
-    - `seconds`: the limit of time. `strict`: the language reference is applied literally.
-    """
-
-    input: Mapping[str, str] = field(default_factory=dict)
+    input: Mapping[str, str] = {}
+    """Values of inputs by name."""
     yes: tuple[str, ...] = ()
     no: tuple[str, ...] = ()
+    """Gates decided in advance."""
     directory: str = "."
+    """The working directory, relative to that of the program."""
     provider: str = ""
+    """`replay` (recordings, the default), or `scripted` with a file."""
     script: str = ""
     cassette: str = ""
-    bindings: bool | tuple[str, ...] = False
+    """The recording of this case; a record that it never uses is an error."""
+    bindings: Annotated[bool | tuple[str, ...], "true or a list of names"] = False
+    """Names whose values are part of the snapshot, or true for all."""
     ignore: tuple[str, ...] = ()
+    """Sections that are not compared, such as `stderr`."""
     seconds: float | None = None
+    """The limit of time."""
     strict: bool = False
+    """Whether the language reference is applied literally."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,23 +164,15 @@ def _number(file: str, case: str, line: str) -> int:
 def _options(file: str, case: str, text: str) -> CaseOptions:
     if not text.strip():
         return CaseOptions()
-    import msgspec
-
     place = f"{file}, {case}"
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
         raise UsageError(f"{place}: its options are not TOML: {problem}") from None
-    known = [one.name for one in fields(CaseOptions)]
-    for name in data:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(known)}"
-            raise UsageError(f"{place}: there is no option `{name}`", hint=hint)
-    try:
-        return msgspec.convert(data, CaseOptions)
-    except msgspec.ValidationError as problem:
-        raise UsageError(f"{place}: {str(problem)[0].lower()}{str(problem)[1:]}") from None
+    options = TomlFile(place, "", data, noun="option")
+    found = options.values(CaseOptions)
+    options.require()
+    return CaseOptions(**found)
 
 
 # ---------------------------------------------------------------- writing

@@ -473,4 +473,4 @@ def secrets_out(settings: Settings, cwd: Path) -> Callable[[str], str]:
     from prose_kernel.run.settings import surroundings
 
     environment = surroundings(cwd, None, settings.state_dir).environment
-    return Redaction(environment, settings.cassette_redact).text
+    return Redaction(environment, settings.cassette.redact).text

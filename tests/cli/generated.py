@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import functools
+import itertools
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import MISSING, fields
 from pathlib import Path
 
 import click
+from msgspec import NODEFAULT
 
 from prose_kernel.cli.main import cli
 from prose_kernel.language.openprose import keywords, properties
 from prose_kernel.language.openprose.tables import GRAMMAR
 from prose_kernel.run import reference
-from prose_kernel.run.settings import FILE_ONLY, Settings
-from prose_kernel.run.settings_file import TABLES
+from prose_kernel.run.settings import Setting, Settings, every
 
 DOCS = Path(__file__).parents[2] / "docs"
+PACKAGE = DOCS.parent / "prose_kernel"
 NOTE = "<!-- Written by `make generated`; change the source of it instead. -->"
 
 
@@ -45,14 +47,15 @@ def _help(command: click.Command, name: str, parent: click.Context | None) -> st
 
 
 def settings() -> str:
-    """docs/settings.md: every setting from its line in the docstring of `Settings`, and a whole `prose.toml`."""
-    about = dict(re.findall(r"- `(\w+)`: (.*?)(?=\n\s*- `|\Z)", Settings.__doc__ or "", re.S))
+    """docs/settings.md: every setting with the text below its declaration, and a whole `prose.toml`."""
+    meanings = {**_meanings("run/settings.py"), **_meanings("runtime/session_options.py")}
     rows = []
-    for field in fields(Settings):
-        text = " ".join(about[field.name].split()).replace("|", "\\|")
-        default = "none" if field.default is MISSING or field.default in (None, ()) else f"`{field.default}`"
-        variable = "" if field.name in FILE_ONLY else f"`PROSE_{field.name.upper()}`"
-        rows.append(f"| `{field.name}` | {_key(field.name)} | {variable} | {default} | {text[0].upper()}{text[1:]} |")
+    for name, one in every().items():
+        kind = type(getattr(Settings(), one.table, None) or Settings()).__name__
+        text = " ".join(meanings[kind, one.key].split()).replace("|", "\\|")
+        default = "none" if one.default in (None, (), NODEFAULT) else f"`{one.default}`"
+        variable = "" if one.in_file_only else f"`PROSE_{name.upper()}`"
+        rows.append(f"| `{name}` | {_key(one)} | {variable} | {default} | {text} |")
     heads = ["| Setting | In `prose.toml` | Variable | Default | Meaning |", "| --- | --- | --- | --- | --- |"]
     table = "\n".join([*heads, *rows])
     example = (DOCS / "prose.toml").read_text(encoding="utf-8").rstrip()
@@ -79,13 +82,21 @@ The whole of it, [as a file](prose.toml):
 """
 
 
-def _key(name: str) -> str:
-    """Where a setting stands in `prose.toml`."""
-    for table, keys in TABLES.items():
-        for key, setting in keys.items():
-            if setting == name:
-                return f"`[{table}]` `{key}`"
-    return {"providers": "`[providers.NAME]`, `[models.NAME]`", "agents": "`[agents.NAME]`"}.get(name, f"`{name}`")
+def _meanings(module: str) -> dict[tuple[str, str], str]:
+    """The text below each field of the classes of a module, by class and field."""
+    found: dict[tuple[str, str], str] = {}
+    for kind in ast.parse((PACKAGE / module).read_text(encoding="utf-8")).body:
+        for field, text in itertools.pairwise(kind.body if isinstance(kind, ast.ClassDef) else ()):
+            match field, text:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(meaning))):
+                    found[kind.name, name] = meaning  # type: ignore[attr-defined]  # it has a body: it is a class
+    return found
+
+
+def _key(one: Setting) -> str:
+    """The place of a setting in `prose.toml`."""
+    named = {"providers": "`[providers.NAME]`, `[models.NAME]`", "agents": "`[agents.NAME]`"}
+    return f"`[{one.table}]` `{one.key}`" if one.table else named.get(one.key, f"`{one.key}`")
 
 
 # ---------------------------------------------------------------- parts of pages that are otherwise written by hand

@@ -7,7 +7,6 @@ import re
 import shlex
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import forked
@@ -15,6 +14,7 @@ import nbformat
 import pytest
 from cli.generated import DOCS
 from models.people import ScriptedPerson
+from msgspec import structs
 from nbformat.v4 import new_code_cell, new_notebook
 from stubs.model_server import ANSWER, StubServer
 
@@ -23,7 +23,7 @@ from prose_kernel.language.openprose.properties import ALLOWED
 from prose_kernel.language.source import Source
 from prose_kernel.models.providers import vendors
 from prose_kernel.notebook.magics.registry import all_magics
-from prose_kernel.run import languages, settings, settings_file
+from prose_kernel.run import languages, settings
 from prose_kernel.run.workspace import Start, Workspace
 from prose_kernel.runtime.values import full_text
 
@@ -66,16 +66,18 @@ def test_a_settings_file_leads_to_an_answer(
         return  # it is about something else, and it is a settings file
     options = written.session_options(tmp_path)
     servers = {}
-    for name in {written.provider, written.judge} & set(vendors.names(options)):
+    for name in {written.provider, written.judge.provider} & set(vendors.names(options)):
         server = vendors.find(name, options)
         url = stub.url if server.kind == "anthropic" else stub.openai_url
         assert set(server.aliases) >= set(vendors.ALIASES) or name != written.provider
-        servers[name] = replace(server, base_url=url, model="ok-0", aliases=dict.fromkeys(server.aliases, "ok-0"))
+        servers[name] = structs.replace(
+            server, base_url=url, model="ok-0", aliases=dict.fromkeys(server.aliases, "ok-0")
+        )
     agents = {
-        name: replace(agent, command=(sys.executable, "-m", "stubs.acp_agent"), aliases={})
+        name: structs.replace(agent, command=(sys.executable, "-m", "stubs.acp_agent"), aliases={})
         for name, agent in written.agents.items()
     }
-    chosen = replace(written, providers={**written.providers, **servers}, agents=agents, cassette_mode="off")
+    chosen = written.changed(providers={**written.providers, **servers}, agents=agents, cassette_mode="off")
 
     async def run() -> str:
         workspace = Workspace(chosen, Start(tmp_path), asker=ScriptedPerson(available=False))
@@ -235,7 +237,8 @@ def inline(page: str) -> list[str]:
 @pytest.mark.parametrize("page", REFERENCE)
 def test_settings_that_the_reference_names_exist(page: str) -> None:
     named = [match for span in inline(page) for match in re.findall(r"^\[(\w+)\] (\w+)", span)]
-    assert [pair for pair in named if pair[1] not in settings_file.TABLES.get(pair[0], {})] == []
+    known = {(one.table, one.key) for one in settings.every().values()}
+    assert [pair for pair in named if pair not in known] == []
 
 
 @pytest.mark.parametrize("page", REFERENCE)

@@ -106,7 +106,7 @@ class Killed:
         person = self.person = Somebody(*answers, when_asked=self.when_asked)
         start = Start(Path.cwd(), "p.prose", notebook=False, decisions={"go": True} if yes else {})
         again = Workspace(
-            Settings(state=self.kind, **settings),  # type: ignore[arg-type]
+            Settings().changed(state=self.kind, **settings),  # type: ignore[arg-type]
             start,
             asker=person,
             resumption=resumption(self.directory / "journal.jsonl"),

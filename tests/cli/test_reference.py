@@ -175,7 +175,7 @@ ANSWERED = [shown for shown in EXAMPLES if shown.runs == "answered"]
 @pytest.mark.parametrize("shown", RUN, ids=lambda e: e.id)
 async def test_an_example_fails_as_its_fence_says(shown: Example, directory: Path) -> None:
     start = Start(directory, program_file=shown.program)
-    workspace = Workspace(Settings(cassette_mode="off"), start, asker=ScriptedPerson(available=False))
+    workspace = Workspace(Settings().changed(cassette_mode="off"), start, asker=ScriptedPerson(available=False))
     try:
         with pytest.raises(RunError) as failed:
             await workspace.execute(shown.text)

@@ -163,7 +163,7 @@ def settings_of(case: Case, job: Job) -> Settings:
     scripted_by = {"provider": "scripted", "script": "script.json"} if case.script is not None else {}
     more: dict[str, Any] = {**scripted_by, **case.settings}
     more["gates_resume"] = "replay"  # a run that is brought back without a person is the unbroken one
-    return Settings(state=job.backend, cassette_mode="off", autodetect=False, **more)  # type: ignore[arg-type]
+    return Settings().changed(state=job.backend, cassette_mode="off", autodetect=False, **more)  # type: ignore[arg-type]
 
 
 def journal_of(place: Path) -> Path | None:
@@ -319,7 +319,7 @@ def _warm() -> None:
 
         async def one() -> None:
             workspace = Workspace(
-                Settings(provider="scripted", script="script.json", cassette_mode="off", state="in-context"),
+                Settings().changed(provider="scripted", script="script.json", cassette_mode="off", state="in-context"),
                 Start(Path(place)),
                 asker=Person({}, Told()),
             )

@@ -258,7 +258,7 @@ async def test_a_run_goes_on_without_its_directory(tmp_path: Path) -> None:
 
 def workspace(place: Path, **more: Any) -> Workspace:
     return Workspace(
-        Settings(cassette_mode="off", autodetect=False),
+        Settings().changed(cassette_mode="off", autodetect=False),
         Start(place, "main.prose", notebook=False),
         asker=ScriptedPerson(available=False),
         **more,

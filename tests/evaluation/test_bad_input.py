@@ -104,8 +104,8 @@ def test_a_program_with_errors_runs_nothing(tmp_path: Path, model: Model) -> Non
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("repeat = 0\n" + RIGHT, "line 3, column 1: repeat: a number above 0, not 0"),
-        ('repeat = "3"\n' + RIGHT, "repeat: expected `int`, got `str`"),
+        ("repeat = 0\n" + RIGHT, "line 3, column 1: repeat: a whole number above 0, not 0"),
+        ('repeat = "3"\n' + RIGHT, "repeat: a whole number above 0, not '3'"),
         ("", r"there is no \[\[assert\]\]"),
         ("assert = 3\n", r"tables \[\[assert\]\]"),
         ('[[assert]]\nname = "x"\n', r"line 3, column 3: assert\[1\]: an assertion is one of expression, rule"),
@@ -126,6 +126,21 @@ def test_a_program_with_errors_runs_nothing(tmp_path: Path, model: Model) -> Non
 def test_a_specification_that_makes_no_sense(tmp_path: Path, model: Model, spec: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         evaluate(write(tmp_path, spec, CASES))
+    assert model.asked == 0
+
+
+def test_all_mistakes_of_a_specification_are_reported(tmp_path: Path, model: Model) -> None:
+    spec = 'repeat = 0\nseconds = "x"\n[[assert]]\nrul = "x"\n[[assert]]\nrule = "a > 1"\nweight = -1\n[[variant]]\n'
+    with pytest.raises(UsageError) as refused:
+        evaluate(write(tmp_path, spec, CASES))
+    lines = str(refused.value).splitlines()[1:]
+    assert [line.split(": ")[1] for line in lines] == [
+        "repeat",
+        "seconds",
+        "assert[1].rul",
+        "assert[2].weight",
+        "variant[1]",
+    ]
     assert model.asked == 0
 
 

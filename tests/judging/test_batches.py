@@ -71,7 +71,7 @@ class World:
 
     async def run(self, text: str, language: Any, model: str, **more: Any) -> Any:
         self.judged.clear()
-        settings = Settings(
+        settings = Settings().changed(
             judge=f"stub:{model}", providers={"stub": ModelServer("openai", self.stub.openai_url, key="")}, **more
         )
         person = ScriptedPerson(available=False)

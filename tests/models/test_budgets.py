@@ -126,7 +126,7 @@ class Ran:
 
 async def ran(text: str, budget: str = "off", name: str = "p.prose", **more: Any) -> Ran:
     found = Ran()
-    settings = Settings(provider="scripted", script="script.yaml", budget=budget, **more)
+    settings = Settings().changed(provider="scripted", script="script.yaml", budget=budget, **more)
     start = Start(Path.cwd(), name, notebook=False)
     here = Workspace(settings, start, asker=ScriptedPerson(available=False), clock=FakeClock(), listeners=(found.hear,))
     try:
@@ -343,7 +343,7 @@ async def test_the_time_that_a_person_thinks_does_not_count() -> None:
             return await super().ask(*args, **more)
 
     clock = FakeClock()
-    settings = Settings(provider="scripted", script="script.yaml", budget="1 h")
+    settings = Settings().changed(provider="scripted", script="script.yaml", budget="1 h")
     start = Start(Path.cwd(), "p.prose", notebook=False)
     here = Workspace(settings, start, asker=Slow("bees"), clock=clock)
     text = 'input topic: "What about?"\noutput said = session "About {topic}"\n'
@@ -523,7 +523,7 @@ async def real(text: str, budget: str = "off") -> Ran:
     """A program whose commands run in real time."""
     found = Ran()
     here = Workspace(
-        Settings(provider="scripted", script="script.yaml", budget=budget),
+        Settings().changed(provider="scripted", script="script.yaml", budget=budget),
         Start(Path.cwd(), "p.prose", notebook=False),
         asker=ScriptedPerson(available=False),
         listeners=(found.hear,),
@@ -542,7 +542,7 @@ async def real(text: str, budget: str = "off") -> Ran:
 
 def test_settings_and_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("prose.toml").write_text('[budget]\nrun = "1 session"\n')
-    assert load(tmp_path, {}).budget == "1 session"
+    assert load(tmp_path, {}).budget.run == "1 session"
     Path("p.prose").write_text('session "One"\nsession "Two"\n')
     assert main(["run", "p.prose", "--provider", "scripted", "--script", "script.yaml"]) == 1
     assert "the budget of the run is spent (1 session)" in capsys.readouterr().err

@@ -208,7 +208,7 @@ async def test_the_order_of_judges(tmp_path: Path, options: SessionOptions, stub
     assert by == ["rules", "scripted", "model"]
     await services.close()
     requests = stub.stats.requests
-    again = connect(person, replace(judging, judge=JudgeOptions("off")), somewhere(tmp_path))
+    again = connect(person, replace(judging, judge=JudgeOptions(rules="off")), somewhere(tmp_path))
     assert (await again.judge.decide(JudgeRequest("the draft sings", "c1/j2"))).by == "model"
     assert stub.stats.requests == requests
     assert person.transcript == []
@@ -364,7 +364,7 @@ def asked_for() -> SessionRequest:
 async def test_a_session_is_described_without_running_it(
     tmp_path: Path, options: SessionOptions, stub: StubServer
 ) -> None:
-    servers = {"stub": replace(options.servers["stub"], aliases={"sonnet": "ok-7"})}
+    servers = {"stub": structs.replace(options.servers["stub"], aliases={"sonnet": "ok-7"})}
     where = somewhere(tmp_path, run_directory=f"{tmp_path}/.prose/runs/20260101-000000-abcdef")
     services = connect(ScriptedPerson(), replace(options, provider="stub", servers=servers), where)
     told = services.describe(asked_for())

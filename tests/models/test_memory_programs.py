@@ -25,7 +25,7 @@ def step(kind: str, task: str) -> str:
 
 
 def workspace(cwd: Path, person: ScriptedPerson, state: str = "filesystem") -> Workspace:
-    settings = Settings(provider="human", cassette_mode="off", state=state)  # type: ignore[arg-type]
+    settings = Settings().changed(provider="human", cassette_mode="off", state=state)  # type: ignore[arg-type]
     return Workspace(settings, Start(cwd), asker=person)
 
 
@@ -110,7 +110,7 @@ async def test_a_memory_that_is_no_text_stops_the_statement_and_the_next_cell_ru
 
 async def test_a_recorded_program_replays_with_its_memory(tmp_path: Path) -> None:
     async def run(mode: str, person: ScriptedPerson) -> tuple[str, str]:
-        settings = Settings(provider="human" if mode == "record" else "replay", cassette_mode=mode)  # type: ignore[arg-type]
+        settings = Settings().changed(provider="human" if mode == "record" else "replay", cassette_mode=mode)  # type: ignore[arg-type]
         at_work = Workspace(settings, Start(tmp_path), asker=person)
         await at_work.execute(program("project", "session", "Plan it"))
         await at_work.execute(step("resume", "Go on"))

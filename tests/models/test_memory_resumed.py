@@ -107,7 +107,7 @@ def run(cwd: Path, text: str | list[str], name: str, **chosen: Any) -> Callable[
         how = how_to_resume(cwd)
         start = Start(cwd, name, notebook=not isinstance(text, str), language=languages.of_file(name))
         here = Workspace(
-            Settings(provider="scripted", script="script.yaml", **chosen),
+            Settings().changed(provider="scripted", script="script.yaml", **chosen),
             start,
             asker=ScriptedPerson(available=False),
             clock=FakeClock(),

@@ -926,7 +926,7 @@ async def test_a_program_names_the_tools_of_its_agent_and_session(tmp_path: Path
     )
     with StubServer() as stub:
         servers = {"stub": ModelServer("openai", stub.openai_url, key="", model="tool-0-motto")}
-        settings = Settings(provider="stub", providers=servers, cassette_mode="off", state="in-context")
+        settings = Settings().changed(provider="stub", providers=servers, cassette_mode="off", state="in-context")
         here = Workspace(settings, Start(tmp_path), asker=ScriptedPerson(available=False))
         try:
             await here.execute(program)

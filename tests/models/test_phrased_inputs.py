@@ -44,7 +44,7 @@ def _here(tmp_path: Path, stub: StubServer, monkeypatch: pytest.MonkeyPatch) -> 
 
 def workspace(stub: StubServer, person: Any, *, model: str = "script-words", how: Any = None, **more: Any) -> Workspace:
     server = ModelServer("openai", stub.openai_url, key="", judge_output="native")
-    settings = Settings(**{"providers": {"stub": server}, "provider": f"stub:{model}", **more})
+    settings = Settings().changed(**{"providers": {"stub": server}, "provider": f"stub:{model}", **more})
     start = Start(Path.cwd(), "p.prose", notebook=False, language=languages.of_file("p.prose"))
     return Workspace(settings, start, asker=person, resumption=how)
 

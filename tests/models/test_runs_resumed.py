@@ -45,7 +45,9 @@ def workspace(cwd: Path, name: str = "p.prose", **more: Any) -> Workspace:
     start = Start(cwd, name, notebook=more.pop("notebook", False), language=languages.of_file(name))
     how = more.pop("how", None) or how_to_resume(cwd)
     clock = more.pop("clock", None) or FakeClock()
-    settings = Settings(**{"provider": "scripted", "script": "script.yaml", "vvm_state": "filesystem", **more})
+    settings = Settings().changed(
+        **{"provider": "scripted", "script": "script.yaml", "vvm_state": "filesystem", **more}
+    )
     return Workspace(settings, start, asker=person, clock=clock, resumption=how)
 
 

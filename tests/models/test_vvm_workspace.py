@@ -31,7 +31,7 @@ def workspace(cwd: Path, *, person: ScriptedPerson | None = None, **more: Any) -
     (cwd / "script.yaml").write_text(yaml.safe_dump({"sessions": SCRIPT}))
     start = more.pop("start", None) or Start(cwd, language=more.pop("language", VVM))
     listeners = more.pop("listeners", ())
-    settings = Settings(**{"provider": "scripted", "script": "script.yaml", **more})
+    settings = Settings().changed(**{"provider": "scripted", "script": "script.yaml", **more})
     return Workspace(settings, start, asker=person or ScriptedPerson(available=False), listeners=listeners)
 
 

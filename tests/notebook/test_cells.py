@@ -283,7 +283,9 @@ async def test_who_answers_can_change_within_a_run(cells: Cells, tmp_path: Path)
 async def test_a_choice_that_makes_no_sense_is_told_at_once_and_changes_nothing(cells: Cells, code: str) -> None:
     for _ in range(2):  # before there is a run, and again
         assert (await wrong(cells, code))[0] == "UsageError"
-        assert cells.settings.provider is None and cells.settings.judge is None and cells.settings.script is None
+        assert (
+            cells.settings.provider is None and cells.settings.judge.provider is None and cells.settings.script is None
+        )
         assert (await fine(cells, "let n = 1")).texts == ["n: number = 1"]
 
 

@@ -29,6 +29,7 @@ from prose_kernel.errors import ExecError
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.processes.process_table import carries_prefix, members
 from prose_kernel.run import settings
+from prose_kernel.run.settings import RemoteSettings
 from prose_kernel.run.workspace import Start, Workspace
 from prose_kernel.runtime.values import ExecText
 
@@ -145,7 +146,7 @@ def test_the_settings_of_the_page_are_settings(tmp_path: Path) -> None:
     [table] = blocks("many-machines", "toml")
     (tmp_path / "prose.toml").write_text(table)
     found = settings.load(tmp_path)
-    assert (found.remote, found.remote_environment) == ("tls://scheduler.example.org:8786", ("DATABASE_URL", "BUILD_*"))
+    assert found.remote == RemoteSettings("tls://scheduler.example.org:8786", ("DATABASE_URL", "BUILD_*"))
     assert found.on_other_machines
 
 
@@ -247,7 +248,7 @@ SUICIDE = 'exec "echo half; kill -KILL $(ps -o ppid= -p $$); sleep 60"'
 async def test_a_lost_command_is_an_error_that_a_program_can_catch(two: Cluster, tmp_path: Path) -> None:
     for _ in range(2):
         two.worker(8)
-    workspace = Workspace(settings.Settings(remote=two.address), Start(tmp_path.resolve()), asker=Person())
+    workspace = Workspace(settings.Settings().changed(remote=two.address), Start(tmp_path.resolve()), asker=Person())
     try:
         await workspace.execute(f'let caught = ""\ntry:\n  {SUICIDE}\ncatch as problem:\n  caught = problem.message')
         message = "exec was lost with the worker that ran it; it may have run in part, and is not run again"
@@ -265,7 +266,7 @@ async def test_a_lost_command_is_an_error_that_a_program_can_catch(two: Cluster,
 
 
 async def test_an_interrupt_while_a_cluster_is_started_leaves_nothing(tmp_path: Path) -> None:
-    workspace = Workspace(settings.Settings(remote="local"), Start(tmp_path.resolve()), asker=Person())
+    workspace = Workspace(settings.Settings().changed(remote="local"), Start(tmp_path.resolve()), asker=Person())
     running = asyncio.ensure_future(workspace.execute('exec "touch started"'))
     await eventually(lambda: processes("prose_kernel.remote.local_cluster"))
     workspace.interrupt()

@@ -10,13 +10,13 @@ import pytest
 from prose_kernel.errors import UsageError
 from prose_kernel.run import settings
 from prose_kernel.run.settings import Settings
-from prose_kernel.run.settings_file import KINDS, NAMED, TABLES
 from prose_kernel.runtime.session_options import (
     AgentCommand,
     CassetteOptions,
     JudgeOptions,
     ModelOptions,
     ModelServer,
+    Permissions,
 )
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -37,7 +37,7 @@ def test_the_order_of_strength(tmp_path: Path) -> None:
     (tmp_path / ".prose" / ".env").write_text("PROSE_PROVIDER=dotenv\nPROSE_GATES=wait\nPROSE_PROFILE=strict\n")
     text = 'provider = "file"\ngates = "deny"\nprofile = "default"\nshell = "/bin/sh"\n'
     found = load(tmp_path, text, {"PROSE_PROVIDER": "environment", "PROSE_GATES": "ask"}, provider="argument")
-    assert (found.provider, found.gates, found.profile, found.shell) == ("argument", "ask", "strict", "/bin/sh")
+    assert (found.provider, found.gates.mode, found.profile, found.shell) == ("argument", "ask", "strict", "/bin/sh")
     assert found.state == "filesystem"
 
 
@@ -115,7 +115,7 @@ def test_the_whole_file(tmp_path: Path) -> None:
         False,
         5,
     )
-    assert options.judge == JudgeOptions("only", "anthropic", "opus")
+    assert options.judge == JudgeOptions("anthropic", "opus", "only")
     assert options.cassette == CassetteOptions("mine", "replay", "reuse", ("[0-9]{16}",), True, True)
     assert options.permissions == {"read": ("src/**",), "network": ("api.example.org",), "bash": "deny"}
     assert options.servers == {
@@ -151,7 +151,24 @@ def test_the_whole_file(tmp_path: Path) -> None:
     ],
 )
 def test_variables(tmp_path: Path, variable: str, text: str, field: str, value: object) -> None:
-    assert getattr(load(tmp_path, "", {variable: text}), field) == value
+    assert load(tmp_path, "", {variable: text}).by_name()[field] == value
+
+
+def test_settings_have_the_shape_of_the_file_and_single_names(tmp_path: Path) -> None:
+    found = load(tmp_path, '[exec]\nmemory = 7\n[judge]\nprovider = "x"\n').changed(
+        exec_home="private", judge_model="m"
+    )
+    assert (found.exec.memory, found.exec.home) == (7, "private")
+    assert (found.judge.provider, found.judge.model) == ("x", "m")
+    assert Settings().changed(**found.by_name()) == found
+    assert found.by_name()["judge"] == "x"
+    with pytest.raises(TypeError, match="exec_mem"):
+        found.changed(exec_mem=1)
+
+
+def test_variables_keep_their_names() -> None:
+    own = {name for name, one in settings.every().items() if one.table and name != f"{one.table}_{one.key}"}
+    assert own == {"gates", "judge", "budget", "unpriced", "cassette", "remote"}
 
 
 def test_auto_is_nobody_in_particular_even_above_a_stronger_word(tmp_path: Path) -> None:
@@ -327,13 +344,13 @@ def test_the_documented_file_has_every_key(tmp_path: Path) -> None:
     text = (DOCS / "prose.toml").read_text()
     found = load(tmp_path, text)
     data = tomllib.loads(text)
-    single = set(Settings.__slots__) - {name for names in TABLES.values() for name in names.values()}
-    assert set(data) == (single | {*TABLES, *NAMED})
-    assert {table: set(keys) for table, keys in TABLES.items()} == {table: set(data[table]) for table in TABLES}
-    assert set(data["permissions"]) == set(KINDS)
-    assert set(data["providers"]["gateway"]) | {"aliases", "options", "model"} == set(ModelServer.__slots__)
-    assert set(data["models"]["gateway"]["opus"]) == set(ModelOptions.__slots__)
-    assert set(data["agents"]["opencode"]) | {"aliases"} == set(AgentCommand.__slots__)
+    assert set(data) == {*Settings.__struct_fields__, "models"}
+    for table in {one.table for one in settings.every().values()} - {""}:
+        assert set(data[table]) == set(getattr(found, table).__struct_fields__)
+    assert set(data["permissions"]) == set(Permissions.__struct_fields__)
+    assert set(data["providers"]["gateway"]) | {"aliases", "options", "model"} == set(ModelServer.__struct_fields__)
+    assert set(data["models"]["gateway"]["opus"]) == set(ModelOptions.__struct_fields__)
+    assert set(data["agents"]["opencode"]) | {"aliases"} == set(AgentCommand.__struct_fields__)
     assert found.providers["gateway"].model == data["models"]["gateway"]["default"]
 
 
@@ -381,9 +398,9 @@ def test_a19_a_wrong_setting_costs_itself(tmp_path: Path) -> None:
     (tmp_path / "prose.toml").write_text(MANY)
     problems: list[UsageError] = []
     found = settings.load(tmp_path, {"PROSE_MAX_PARALLEL": "many", "PROSE_TOOL_ROUNDS": "3"}, problems=problems)
-    assert (found.provider, found.tasks_kept, found.tool_rounds) == ("human", 7, 3)
+    assert (found.provider, found.tasks.kept, found.tool_rounds) == ("human", 7, 3)
     assert found.permissions == {"bash": "deny"}
-    assert (found.gates, found.tasks_at_once, found.max_parallel, found.providers) == ("auto", 32, None, {})
+    assert (found.gates.mode, found.tasks.at_once, found.max_parallel, found.providers) == ("auto", 32, None, {})
     assert len(problems) == 6
 
 

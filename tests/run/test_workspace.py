@@ -91,7 +91,7 @@ async def test_what_one_language_cannot_compile_changes_nothing(tmp_path: Path) 
 async def test_the_depth_of_calls_is_a_setting(tmp_path: Path) -> None:
     down = "def down(n):\n  if n == 0:\n    return 0\n  return down(n - 1)\n"
     for first in (VVM, languages.default()):
-        workspace = Workspace(Settings(vvm_depth=7), Start(tmp_path, language=first), asker=Unattended())
+        workspace = Workspace(Settings().changed(vvm_depth=7), Start(tmp_path, language=first), asker=Unattended())
         try:
             assert await workspace.execute(down + "down(6)", language=VVM) == 0
             with pytest.raises(RunError, match="recursion limit"):

@@ -65,7 +65,7 @@ only = pytest.mark.parametrize("backend", ["sqlite", "postgres"], indirect=True)
 def workspace(
     backend: Backend, person: Unattended | None = None, resumption: Resumption | None = None, **options: Any
 ) -> Workspace:
-    settings = Settings(state=backend.kind, **options)  # type: ignore[arg-type]
+    settings = Settings().changed(state=backend.kind, **options)  # type: ignore[arg-type]
     start = Start(backend.cwd, program_file="p.prose", notebook=False)
     return Workspace(settings, start, asker=person or Unattended(), resumption=resumption)
 

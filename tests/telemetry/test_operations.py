@@ -47,7 +47,7 @@ async def run(stub: StubServer, cwd: Path, model: str, text: str, **more: Any) -
         options={"it": ModelOptions(price=Price(input=1.0, output=2.0))},
     )
     chosen = {"provider": "stub", "providers": {"stub": server}, "cassette_mode": "off", "journal": "off", **more}
-    here = Workspace(Settings(**chosen), Start(cwd), asker=ScriptedPerson(available=False))
+    here = Workspace(Settings().changed(**chosen), Start(cwd), asker=ScriptedPerson(available=False))
     try:
         with contextlib.suppress(RunError):
             await here.execute(text)

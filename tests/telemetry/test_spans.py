@@ -56,7 +56,7 @@ class Person:
 async def run(cwd: Path, *texts: str, vvm: bool = False, **settings: Any) -> Person:
     """Run texts one after the other; errors of the program are part of it."""
     person = Person()
-    workspace = Workspace(Settings(journal="off", **settings), Start(cwd), asker=person)
+    workspace = Workspace(Settings().changed(journal="off", **settings), Start(cwd), asker=person)
     try:
         for text in texts:
             with contextlib.suppress(RunError):
@@ -365,7 +365,7 @@ async def test_what_is_off_is_not_there(tmp_path: Path, monkeypatch: pytest.Monk
 def test_settings(tmp_path: Path) -> None:
     (tmp_path / "prose.toml").write_text('[telemetry]\notel = true\nlog = "a"\ncontent = true\ncommands = false\n')
     found = load(tmp_path, {"PROSE_TELEMETRY_LOG": "b"})
-    assert (found.telemetry_otel, found.telemetry_log, found.telemetry_content, found.telemetry_commands) == (
+    assert (found.telemetry.otel, found.telemetry.log, found.telemetry.content, found.telemetry.commands) == (
         True,
         "b",
         True,

@@ -143,8 +143,8 @@ def test_several_cases_and_their_options(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(
     ("head", "said"),
     [
-        ("# a\n\n```toml\ninputs = 1\n```\n", "there is no option `inputs` (hint: did you mean `input`?)"),
-        ("# a\n\n```toml\nyes = 3\n```\n", "expected `array`, got `int`"),
+        ("# a\n\n```toml\ninputs = 1\n```\n", "inputs: there is no such option (hint: did you mean `input`?)"),
+        ("# a\n\n```toml\nyes = 3\n```\n", "yes: a list of texts, not 3"),
         ("# a\n\n```toml\n= 3\n```\n", "its options are not TOML"),
         ("nothing\n", "has no case"),
         ("# a\n\n# a\n", "two cases named a"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
+
+from msgspec import structs
 
 from prose_kernel.errors import ProviderError, UsageError
 from prose_kernel.language.nearest import Nearest, did_you_mean
@@ -116,7 +118,7 @@ def find(name: str, options: SessionOptions) -> ModelServer:
     built_in = BUILT_IN.get(name) or (ModelServer("", key=PREFIXES[name]) if name in PREFIXES else None)
     own = options.servers.get(name)
     if built_in is not None and name in MODELS and (own is None or own.base_url is None):
-        built_in = replace(built_in, model="sonnet", aliases=MODELS[name])
+        built_in = structs.replace(built_in, model="sonnet", aliases=MODELS[name])
     if own is None and built_in is None:
         known = names(options)
         raise UsageError(
@@ -126,7 +128,7 @@ def find(name: str, options: SessionOptions) -> ModelServer:
     if own is None:
         assert built_in is not None
         return built_in
-    server = _over(own, built_in) if built_in is not None else own
+    server = own.over(built_in) if built_in is not None else own
     for alias in server.options:
         if alias not in server.aliases and not (alias == DEFAULT and server.model):
             raise UsageError(
@@ -139,15 +141,7 @@ def find(name: str, options: SessionOptions) -> ModelServer:
         )
     if built_in is None and server.base_url is None:
         raise UsageError(f"[providers.{name}] has no base_url", hint='add `base_url = "https://..."`')
-    return server if server.key is not None else replace(server, key="")
-
-
-def _over(own: ModelServer, under: ModelServer) -> ModelServer:
-    """The user's fields where they say something, else the built-in ones; aliases one by one."""
-    blank = ModelServer()
-    stated = {f.name: getattr(own, f.name) for f in fields(own) if getattr(own, f.name) != getattr(blank, f.name)}
-    merged = {"aliases": {**under.aliases, **own.aliases}, "options": {**under.options, **own.options}}
-    return replace(under, **{**stated, **merged})
+    return server if server.key is not None else structs.replace(server, key="")
 
 
 def model_id(name: str, server: ModelServer, alias: str | None, default: str | None = None) -> str:
@@ -183,7 +177,7 @@ def options_of(server: ModelServer, alias: str | None, default: str | None = Non
         model = server.aliases.get(named or server.model or "", named or server.model)
         same = (each for each, one in server.options.items() if one.price and server.aliases.get(each, each) == model)
         if (alias := next(same, None)) is not None:
-            return replace(found, price=server.options[alias].price)
+            return structs.replace(found, price=server.options[alias].price)
     return found
 
 
@@ -239,7 +233,7 @@ def _follow(place: Place, options: SessionOptions, found: list[Meant], above: tu
     else:
         meant = []
         _follow(other, options, meant, (*above, place))
-        meant = [replace(meant[0], options=_laid_over(asked, meant[0].options)), *meant[1:]]
+        meant = [replace(meant[0], options=asked.over(meant[0].options)), *meant[1:]]
     for one in meant:
         if not any((each.name, each.model) == (one.name, one.model) for each in found):
             found.append(one)
@@ -251,12 +245,6 @@ def elsewhere(model: str, options: SessionOptions) -> Place | None:
     """The place that `SERVER:MODEL` names; None for what is a server's own name of a model, colons included."""
     head, _, rest = model.partition(":")
     return (head, rest) if rest and head in names(options) else None
-
-
-def _laid_over(over: ModelOptions, under: ModelOptions) -> ModelOptions:
-    blank = ModelOptions()
-    stated = {one.name: getattr(over, one.name) for one in fields(over) if one.name not in ("model", "fallback")}
-    return replace(under, **{name: value for name, value in stated.items() if value != getattr(blank, name)})
 
 
 def unpriced(meant: Meant) -> tuple[str, str]:

@@ -100,7 +100,7 @@ async def boundaries(call: Call) -> None:
     settings = call.cells.settings
     rows = [
         ("shell", "yes", resolve_shell(settings.shell)),
-        ("Exec", "yes" if settings.exec_enabled else "no", "for agents with `execute:` rules; [exec] enabled"),
+        ("Exec", "yes" if settings.exec.enabled else "no", "for agents with `execute:` rules; [exec] enabled"),
     ]
     for finding in await asyncio.to_thread(probe):
         rows.append((finding.subject, "yes" if finding.state == "ok" else "no", finding.text))
@@ -258,7 +258,7 @@ def _machines(call: Call) -> Display:
     workspace = call.cells.started
     state = workspace.remote if workspace is not None else None
     if state is None:
-        later = f"Commands will run on the workers of {settings.remote}, from the next cell on."
+        later = f"Commands will run on the workers of {settings.remote.scheduler}, from the next cell on."
         here = "Commands run on this machine."
         return Display({"text/plain": later if settings.on_other_machines else here})
     rows = [

@@ -107,15 +107,15 @@ def _judges(call: Call) -> Display:
         live = f"{live}:{choice.model}"
     if choice.live and (model := judge_model(choice, services.means.options)):
         live += f", model {model}"
-    rules = {"first": "rules come first", "only": "rules alone", "off": "no rules"}[settings.judge_rules]
-    chain = [] if settings.judge_rules == "off" else ["rules"]
-    if settings.judge_rules != "only":
+    rules = {"first": "rules come first", "only": "rules alone", "off": "no rules"}[settings.judge.rules]
+    chain = [] if settings.judge.rules == "off" else ["rules"]
+    if settings.judge.rules != "only":
         chain += ["script"] if settings.script else []
         chain += ["recordings"] if services.choice.recorded else []
         chain += [live] if live else []
         chain += ["the person here"] if services.asker.available else []
     rows = [
-        ("rules", f"{settings.judge_rules}: {rules}"),
+        ("rules", f"{settings.judge.rules}: {rules}"),
         ("model or agent", live or "none"),
         ("asked in turn", " → ".join(chain) or "nobody"),
     ]

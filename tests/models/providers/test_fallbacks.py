@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -240,11 +239,11 @@ async def test_a_run_with_a_fallback_is_recorded_and_replayed(
         options={"sonnet": ModelOptions(fallback=("other",))},
     )
     other = ModelServer("anthropic", stub.url, key="", model="ok-0")
-    settings = Settings(provider="first", providers={"first": first, "other": other}, cassette_mode="record")
+    settings = Settings().changed(provider="first", providers={"first": first, "other": other}, cassette_mode="record")
     lines = []
     for mode in ("record", "replay"):
         workspace = Workspace(
-            replace(settings, cassette_mode=mode),
+            settings.changed(cassette_mode=mode),
             Start(tmp_path, language=language),
             asker=ScriptedPerson(available=False),
         )

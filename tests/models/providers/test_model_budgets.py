@@ -113,7 +113,7 @@ def of_stub(stub: StubServer, cwd: Path, **more: Any) -> Workspace:
     )
     chosen = {"provider": "gateway", "providers": {"gateway": server}, "cassette_mode": "off", **more}
     start = Start(cwd, "p.prose", notebook=False)
-    return Workspace(Settings(**chosen), start, asker=ScriptedPerson(available=False))
+    return Workspace(Settings().changed(**chosen), start, asker=ScriptedPerson(available=False))
 
 
 TWENTY = "parallel for i in [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20]:\n"

@@ -39,7 +39,7 @@ async def run(
 ) -> Cost:
     url = stub.openai_url if kind == "openai" else stub.url
     server = ModelServer(kind, url, key="", model=model, judge_output=judge_output)  # type: ignore[arg-type]
-    settings = Settings(provider="stub", providers={"stub": server}, cassette_mode="off", journal="off")
+    settings = Settings().changed(provider="stub", providers={"stub": server}, cassette_mode="off", journal="off")
     here = Workspace(settings, Start(directory, **more), asker=ScriptedPerson(available=person))
     try:
         await here.execute(text)

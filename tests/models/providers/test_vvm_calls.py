@@ -122,7 +122,7 @@ async def test_what_is_shown_beforehand_is_what_the_server_gets(
 ) -> None:
     url = stub.url if wire == "anthropic" else stub.openai_url
     servers = {"stub": ModelServer(wire, url, key="", model="ok-0", tools=tools)}
-    settings = Settings(provider="stub", vvm_state=state, providers=servers, cassette_mode="off")
+    settings = Settings().changed(provider="stub", vvm_state=state, providers=servers, cassette_mode="off")
     here = Workspace(settings, Start(tmp_path, language=LANGUAGES["vvm"]), asker=ScriptedPerson(available=False))
     try:
         await here.execute("pass")
