@@ -14,6 +14,8 @@ import click
 
 from prose_kernel.access import jsonl, plain_files
 from prose_kernel.errors import UsageError
+from prose_kernel.views.document import Table, counted
+from prose_kernel.views.plain_text import plain_text
 from prose_kernel.views.safety import visible
 
 if TYPE_CHECKING:
@@ -102,9 +104,9 @@ def _print(found: CassetteFile, entries: Sequence[Entry], full: bool) -> None:
         for entry in entries:
             click.echo(visible(_whole(entry)))
         return
-    click.echo(f"{visible(found.name)}: {len(entries)} record{'' if len(entries) == 1 else 's'}")
-    for row in cassette_view.table([(entry.line, _plain(entry)) for entry in entries]):
-        click.echo(f"  {visible(row)}")
+    click.echo(f"{visible(found.name)}: {counted(len(entries), 'record')}")
+    if rows := [cassette_view.row(entry.line, _plain(entry)) for entry in entries]:
+        click.echo(plain_text(Table((), rows, indent=2, most=len(rows))))
 
 
 # ---------------------------------------------------------------- tidy
@@ -122,11 +124,11 @@ def tidy(names: Sequence[str], check: bool) -> int:
     changed = False
     for path in _chosen(names):
         result = tidied(_bytes(path))
-        parts = [_counted(result.records, "record")]
+        parts = [counted(result.records, "record")]
         if result.duplicates:
-            parts.append(f"{_counted(result.duplicates, 'replaced or duplicate record')} removed")
+            parts.append(f"{counted(result.duplicates, 'replaced or duplicate record')} removed")
         if result.aside:
-            parts.append(f"{_counted(len(result.aside), 'unreadable line')} moved to {_shown(path)}{ASIDE}")
+            parts.append(f"{counted(len(result.aside), 'unreadable line')} moved to {_shown(path)}{ASIDE}")
         if result.data == _bytes(path):
             click.echo(f"{_shown(path)}: {parts[0]}, in order")
             continue
@@ -201,7 +203,7 @@ def _prune(path: Path, kept: frozenset[bytes], dry_run: bool) -> None:
     if not dry_run and gone:
         _rewrite(path, lambda data: without(data, unwanted)[0])
     verb = "would be removed" if dry_run else "removed"
-    click.echo(f"{_shown(path)}: {_counted(len(gone), 'unused record')} {verb}")
+    click.echo(f"{_shown(path)}: {counted(len(gone), 'unused record')} {verb}")
     for entry in gone:
         click.echo(f"  line {entry.line}: {entry.record.t} {visible(entry.record.at)}")
 
@@ -291,7 +293,7 @@ def redact(names: Sequence[str], patterns: Sequence[str], check: bool) -> int:
             _rewrite(path, lambda data: redacted(data, redaction).data)
         verb = "would be redacted" if check else "redacted"
         lines = f" (line {', '.join(map(str, result.changed))})" if result.changed else ""
-        click.echo(f"{_shown(path)}: {_counted(len(result.changed), 'record')} {verb}{lines}")
+        click.echo(f"{_shown(path)}: {counted(len(result.changed), 'record')} {verb}{lines}")
         if result.lost:
             where = f"{_shown(path)}, line {', '.join(map(str, result.lost))}"
             click.echo(f"Warning: {where}: a long text is known by its beginning alone; record this again", err=True)
@@ -352,7 +354,3 @@ def _rewrite(path: Path, change: Callable[[bytes], bytes]) -> None:
         raise UsageError(
             f"cannot write {_shown(path)}: {problem.strerror or 'another process keeps writing to it'}"
         ) from None
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

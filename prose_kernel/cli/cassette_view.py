@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from prose_kernel.language.shortening import clipped
@@ -11,18 +11,10 @@ from prose_kernel.language.shortening import clipped
 WIDTH = 60
 
 
-def table(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> Iterable[str]:
-    """A line a record: line, type, path, who made it, the first words of what was asked and of the answer."""
-    cells = [_row(line, record) for line, record in rows]
-    widths = [max((len(row[column]) for row in cells), default=0) for column in range(4)]
-    for row in cells:
-        left = "  ".join(cell.ljust(width) for cell, width in zip(row[:4], widths, strict=True))
-        yield f"{left}  {row[4]} → {row[5]}".rstrip()
-
-
-def _row(line: int, record: Mapping[str, Any]) -> tuple[str, ...]:
-    place = (str(line), _kind(record), str(record.get("at", "")), _by(record))
-    return (*place, _words(asked(record)), _words(answer(record)))
+def row(line: int, record: Mapping[str, Any]) -> tuple[str, ...]:
+    """A record on one line: line, type, path, its maker, the first words of its question and of its answer."""
+    said = f"{_words(asked(record))} → {_words(answer(record))}"
+    return (str(line), _kind(record), str(record.get("at", "")), _by(record), said)
 
 
 def whole(record: Mapping[str, Any], line: int) -> str:

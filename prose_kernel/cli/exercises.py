@@ -15,7 +15,8 @@ import click
 
 from prose_kernel.run import languages
 from prose_kernel.runtime.asker import Unattended
-from prose_kernel.views.display import Display, Output, Problem
+from prose_kernel.views.display import Output, Problem
+from prose_kernel.views.plain_text import plain_text
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.exercises import Exercise, Exercises
@@ -132,7 +133,7 @@ class _Trial:
             met = await checking.findings(cells, self._exercise, self._language)
         finally:
             await cells.close()
-        heard.display(checking.feedback(name, self._exercise, met, 0))
+        heard.said.append(plain_text(checking.feedback(name, self._exercise, met, 0)))
         return all(one.passed for one in met), "\n".join(heard.said)
 
 
@@ -141,10 +142,6 @@ class _Heard(Output):
 
     def __init__(self) -> None:
         self.said: list[str] = []
-
-    def display(self, display: Display, display_id: str | None = None) -> None:
-        if "exercise" in display.facts:
-            self.said.append(display.data["text/plain"])
 
     def error(self, problem: Problem) -> None:
         self.said.append(f"{problem.ename}: {problem.evalue}")

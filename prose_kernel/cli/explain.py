@@ -38,6 +38,7 @@ def explain(wanted: tuple[str, ...]) -> int:
 def _program(name: str) -> int:
     from prose_kernel.cli.compile import compile_file
     from prose_kernel.language.source import Source
+    from prose_kernel.views.plain_text import plain_text
     from prose_kernel.views.plain_words import explained
 
     compiled = compile_file(name)
@@ -45,13 +46,14 @@ def _program(name: str) -> int:
         click.echo(report.diagnostics_text(compiled.diagnostics), err=True)
         return 1
     shown = explained(compiled.program, Source.of(compiled.text, name), compiled.language)
-    click.echo(shown.data["text/plain"])
+    click.echo(plain_text(shown))
     return 0
 
 
 def _word(wanted: tuple[str, ...]) -> str | None:
     """The documentation of a word in every language that has it, or in the one that is named before it; None for what
     is a code, a section or a page."""
+    from prose_kernel.views.bundle import markdown
     from prose_kernel.views.words import documentation, entry_of, with_section
 
     *page, word = wanted
@@ -59,7 +61,7 @@ def _word(wanted: tuple[str, ...]) -> str | None:
         return None
     asked = [one for one in languages.LANGUAGES.values() if page in ([], [one.name])]
     found = [
-        with_section(documentation(word, entry, one), word, one).data["text/markdown"]
+        markdown(with_section(documentation(word, entry, one), word, one))
         for one in asked
         if (entry := entry_of(one, word)) is not None
     ]

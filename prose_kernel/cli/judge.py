@@ -93,9 +93,11 @@ async def _calibrate(chosen: Settings, file: str | None, only: str | None) -> Ca
 
 def _print(found: Calibration, form: str) -> None:
     from prose_kernel.views import calibration as shown
+    from prose_kernel.views.document import group
+    from prose_kernel.views.plain_text import plain_text
 
     if form == "json":
         click.echo(json.dumps(shown.as_json(found), ensure_ascii=False))
         return
-    click.echo("\n\n".join(part.data["text/plain"] for part in shown.displays(found)))
+    click.echo(plain_text(group(*shown.parts(found), gap="\n\n")))
     click.echo(f"\n{shown.consumed(found)}")

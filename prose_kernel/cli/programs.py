@@ -13,6 +13,8 @@ import click
 from prose_kernel.cli import files
 from prose_kernel.errors import CompileError, ImportProgramError, UsageError
 from prose_kernel.runtime.text import escaped
+from prose_kernel.views.document import Table
+from prose_kernel.views.plain_text import plain_text
 
 if TYPE_CHECKING:
     from prose_kernel.programs.lock_file import Pin
@@ -81,15 +83,15 @@ def programs(context: click.Context) -> None:
 
 def _list(resolver: RemotePrograms) -> None:
     pins = _pins(resolver)
-    kept = dict(resolver.cache.entries())
+    kept, rows = dict(resolver.cache.entries()), []
     if not pins:
         click.echo("no programs from elsewhere are pinned here; prose install TARGET adds one")
-    width = max((len(resolver.name(url)) for url in pins), default=0)
     for url, pin in pins.items():
         at_hand = "cached" if pin.sha256 in kept else "not cached"
         holds = escaped(", ".join(pin.holds)) or "nothing that acts"
-        size = f"{pin.size:>9,} bytes"
-        click.echo(f"{resolver.name(url):<{width}}  {pin.sha256[:_SHORT]}  {size}  {at_hand:<10}  {holds}")
+        rows.append((resolver.name(url), pin.sha256[:_SHORT], f"{pin.size:>9,} bytes", f"{at_hand:<10}", holds))
+    if rows:
+        click.echo(plain_text(Table((), rows, most=len(rows))))
     if kept:
         click.echo(f"cache: {len(kept):,} programs, {sum(kept.values()):,} bytes in {resolver.cache.directory}")
 

@@ -14,6 +14,7 @@ from prose_kernel.errors import CompileError, RunError, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, caret, has_errors
 from prose_kernel.run import reference
 from prose_kernel.runtime.json_text import json_text
+from prose_kernel.views.document import counted
 
 if TYPE_CHECKING:
     from prose_kernel.cassettes.library import Unused
@@ -238,24 +239,20 @@ def _paid(line: Line, services: SessionServices) -> bool:
 
 def _line(line: Line) -> str:
     who = " ".join(part for part in (line.provider, line.model) if part)
-    parts = [_count(line.sessions, "session"), _count(line.judgements, "judgement")]
-    told = [part for part in parts if part]
+    kinds = ((line.sessions, "session"), (line.judgements, "judgement"))
+    told = [counted(number, kind) for number, kind in kinds if number]
     if line.replayed:
         told.append(f"{line.replayed} replayed")
     if line.requests:
         cost = f"${line.cost:.4f}" if line.cost or not line.unpriced else "cost unknown"
         cached = f" ({line.tokens_cached:,} of them cached)" if line.tokens_cached else ""
         tokens = f"{line.tokens_in:,} tokens in{cached}, {line.tokens_out:,} out"
-        told += [_count(line.requests, "request"), tokens, cost]
+        told += [counted(line.requests, "request"), tokens, cost]
         if line.uncounted:
             told[-2] = (
                 f"{told[-2]} + {line.uncounted:,} unknown" if line.tokens_in or line.tokens_out else "tokens unknown"
             )
     return f"usage of {who}: {', '.join(told)}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' if number != 1 else ''}" if number else ""
 
 
 def _unused(unused: tuple[Unused, ...]) -> str:

@@ -16,6 +16,8 @@ import click
 
 from prose_kernel.cli import files
 from prose_kernel.errors import UsageError
+from prose_kernel.views.document import Table, counted
+from prose_kernel.views.plain_text import plain_text
 from prose_kernel.views.safety import clip, visible
 
 if TYPE_CHECKING:
@@ -142,7 +144,9 @@ def rm(
             else:
                 chosen[run.id] = run
     if stay:
-        click.echo(f"{_counted(stay)} of which it is not known to have ended stay; name one to remove it", err=True)
+        click.echo(
+            f"{counted(stay, 'run')} of which it is not known to have ended stay; name one to remove it", err=True
+        )
     if not chosen:
         click.echo("nothing to remove")
         return 0
@@ -162,14 +166,10 @@ def rm(
 def _agreed(chosen: list[KeptRun]) -> bool:
     """Raises `UsageError` when nobody is there to be asked."""
     if not sys.stdin.isatty():
-        raise UsageError(f"{_counted(len(chosen))} would be removed; nobody is there to agree", hint="add --yes")
+        raise UsageError(f"{counted(len(chosen), 'run')} would be removed; nobody is there to agree", hint="add --yes")
     for run in chosen:
         click.echo(f"{run.id}  {run.state}  {visible(run.program)}")
-    return click.confirm(f"Remove {_counted(len(chosen))}?")
-
-
-def _counted(number: int) -> str:
-    return "1 run" if number == 1 else f"{number:,} runs"
+    return click.confirm(f"Remove {counted(len(chosen), 'run')}?")
 
 
 def _age(text: str) -> timedelta:
@@ -219,23 +219,11 @@ def _list(form: str, state_dir: str | None) -> None:
     if not found:
         return click.echo("no run is kept here")
     rows = [
-        (
-            run.id,
-            run.state,
-            run.program,
-            run.language,
-            _begun(run),
-            _number(run.texts),
-            _number(run.answers),
-            _size(run),
-        )
+        (run.id, run.state, run.program, run.language, _begun(run), *map(_number, (run.texts, run.answers)), _size(run))
         for run in found
     ]
     head = ("run", "state", "program", "language", "begun", "cells", "answers", "size")
-    widths = [max(len(visible(row[at])) for row in [head, *rows]) for at in range(len(head))]
-    for row in [head, *rows]:
-        click.echo("  ".join(visible(cell).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    return None
+    return click.echo(plain_text(Table(head, rows, most=len(rows))))
 
 
 def _number(number: int | None) -> str:

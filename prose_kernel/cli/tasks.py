@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 import click
 
 from prose_kernel.errors import GateRefused
+from prose_kernel.views.document import Table
+from prose_kernel.views.plain_text import plain_text
 from prose_kernel.views.safety import visible
 
 if TYPE_CHECKING:
@@ -59,19 +61,12 @@ def list_(run: str | None, everything: bool, state_dir: str | None) -> int:
         if everything or not found.record.ended
     ]
     if rows:
-        _table(rows)
+        click.echo(plain_text(Table((), rows, most=len(rows))))
     elif not problems:
         click.echo("no tasks" if everything else "no active tasks")
     for problem in problems:
         click.echo(visible(problem), err=True)
     return 1 if problems else 0
-
-
-def _table(rows: list[tuple[str, str, str, str]]) -> None:
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    for row in rows:
-        first = "  ".join(text.ljust(width) for text, width in zip(row[:3], widths, strict=True))
-        click.echo(f"{first}  {visible(row[3])}")
 
 
 @tasks.command()

@@ -139,9 +139,7 @@ def _rich(name: str, value: Value, language: Language) -> dict[str, Any]:
     head = f"{inline_code(name)}: {language.kind_of(value)}"
     if "text/html" in shown.data:
         return {"data": dict(shown.data), "metadata": {}}
-    if "text/markdown" in shown.data:  # an answer of a session, made harmless
-        body = str(shown.data["text/markdown"])
-    else:
-        text, rest = preview(str(shown.data["text/plain"]), lines=500, characters=50_000)
-        body = fenced(text, "") + (f"\n\n… ({rest})" if rest else "")
-    return {"data": {"text/markdown": f"{head}\n\n{body}", "text/plain": shown.data["text/plain"]}, "metadata": {}}
+    plain = shown.data["text/plain"]
+    text, rest = preview(plain, lines=500, characters=50_000)
+    body = shown.data.get("text/markdown", fenced(text) + (f"\n\n… ({rest})" if rest else ""))  # that of a session
+    return {"data": {"text/markdown": f"{head}\n\n{body}", "text/plain": plain}, "metadata": {}}

@@ -61,12 +61,13 @@ def evaluate(
     130 interrupted.
     """
     from prose_kernel.evaluation.notebooks import read_notebook
-    from prose_kernel.evaluation.report import html_page, plain
+    from prose_kernel.evaluation.report import document, html_page
     from prose_kernel.evaluation.runner import Evaluation, Options
     from prose_kernel.evaluation.spec import read
     from prose_kernel.run import settings
     from prose_kernel.run.parts import offer_commands
     from prose_kernel.views.page import write_page
+    from prose_kernel.views.plain_text import plain_text
 
     path = Path(os.path.expanduser(spec)).resolve()  # noqa: PTH111 - a home directory of nobody stays as it is
     overrides = settings.checked(provider=provider, judge=judge, cassette_mode=cassette_mode)
@@ -82,7 +83,7 @@ def evaluate(
         with _interrupts(evaluation.interrupt):
             summary = asyncio.run(evaluation.run())
     _clear()
-    click.echo(_coloured(plain(summary)))
+    click.echo(_coloured(plain_text(document(summary))))
     if page_path is not None:
         write_page(page_path, html_page(summary), force=force)
     if junit_path is not None:

@@ -7,7 +7,8 @@ from uuid import uuid4
 from prose_kernel.errors import UsageError
 from prose_kernel.notebook.magics.registry import Call, below, magic, taken, use
 from prose_kernel.run.settings import WHO_ANSWERS, Settings
-from prose_kernel.views.display import paragraph
+from prose_kernel.views.bundle import bundle
+from prose_kernel.views.document import paragraph
 
 _STEP = 5
 _FILES = ("--baseline", "--save-baseline", "--html")
@@ -19,7 +20,7 @@ _FILES = ("--baseline", "--save-baseline", "--html")
 )
 async def evaluate(call: Call) -> None:
     from prose_kernel.evaluation.notebooks import read_notebook
-    from prose_kernel.evaluation.report import display, html_page
+    from prose_kernel.evaluation.report import document, html_page
     from prose_kernel.evaluation.runner import Evaluation, Options
     from prose_kernel.evaluation.spec import read
     from prose_kernel.views.page import write_page
@@ -48,13 +49,13 @@ async def evaluate(call: Call) -> None:
 
     def count(result: object, done: int, planned: int) -> None:
         if done % _STEP == 0:
-            call.output.update(paragraph(f"{done:,} of {planned:,} runs"), progress)
+            call.output.update(bundle(paragraph(f"{done:,} of {planned:,} runs")), progress)
 
     evaluation = Evaluation(read(below(call.cells, words[0]).resolve()), options, read_notebook, count)
-    call.output.display(paragraph(f"{evaluation.planned:,} runs"), progress)
+    call.output.display(bundle(paragraph(f"{evaluation.planned:,} runs")), progress)
     summary = await evaluation.run()
-    call.output.update(paragraph(f"{evaluation.planned:,} runs"), progress)
-    call.show(display(summary))
+    call.output.update(bundle(paragraph(f"{evaluation.planned:,} runs")), progress)
+    call.show(document(summary))
     if evaluation.used:
         call.cells.workspace.services.cassettes.note_used(evaluation.used)
     if (path := paths["--html"]) is not None:

@@ -11,23 +11,21 @@ from typing import Final
 
 from prose_kernel.evaluation.results import Result
 from prose_kernel.evaluation.summary import INTERRUPTED, Difference, Summary, VariantSummary
-from prose_kernel.views.display import Display, table
+from prose_kernel.views import document as doc
 from prose_kernel.views.page import Choice, Section, page
 from prose_kernel.views.page import table as html_table
 from prose_kernel.views.page import text as html
-from prose_kernel.views.safety import clip, inline_text, visible
+from prose_kernel.views.safety import clip, visible
 
 NOT_PASSED: Final = 20
 """Runs without success that are listed; the page has all of them."""
-
-Rows = tuple[Sequence[str], list[Sequence[str]]]
 
 
 def percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share in (0, 1) or 0.005 <= share < 0.995 else f"{100 * share:.1f} %"
 
 
-def variants(summary: Summary) -> Rows:
+def variants(summary: Summary) -> doc.Table:
     """A row for each variant."""
     measured = [
         (title, shown) for title, shown in _MEASURED.items() if any(shown(one) != "-" for one in summary.variants)
@@ -39,7 +37,8 @@ def variants(summary: Summary) -> Rows:
         rate = f"{percent(one.rate)} ({percent(low)} to {percent(high)})" if one.runs else "no runs"
         rows.append((one.name, rate, *counts, f"{one.score:.2f}", *(shown(one) for _, shown in measured)))
     head = ("variant", "pass rate (95 %)", "passed", "failed", "errors", "score")
-    return (*head, *(title for title, _ in measured)), rows
+    titles = (*head, *(title for title, _ in measured))
+    return doc.Table(titles, rows, numbers=range(1, len(titles)))
 
 
 def _tokens(one: VariantSummary) -> str:
@@ -63,20 +62,21 @@ _MEASURED: Final[Mapping[str, Callable[[VariantSummary], str]]] = {
 }
 
 
-def assertions(summary: Summary) -> Rows:
+def assertions(summary: Summary) -> doc.Table:
     """A row for each assertion: the share of runs in which it held."""
     names = [one.name for one in summary.spec.assertions]
     rows = [(name, *(percent(one.checks[name]) if one.runs else "-" for one in summary.variants)) for name in names]
-    return ("assertion", *(one.name for one in summary.variants)), list(rows)
+    head = ("assertion", *(one.name for one in summary.variants))
+    return doc.Table(head, rows, numbers=range(1, len(head)))
 
 
 def heading(summary: Summary) -> str:
     spec = summary.spec
-    parts = [_count(summary.cases, "case")]
+    parts = [doc.counted(summary.cases, "case")]
     if len(summary.variants) > 1:
-        parts.append(_count(len(summary.variants), "variant"))
+        parts.append(doc.counted(len(summary.variants), "variant"))
     if spec.repeat > 1:
-        parts.append(_count(spec.repeat, "repetition"))
+        parts.append(doc.counted(spec.repeat, "repetition"))
     return f"{spec.name or spec.path.name}: {', '.join(parts)}"
 
 
@@ -101,16 +101,12 @@ def remarks(summary: Summary) -> Iterator[str]:
 
 
 def _cases(one: Difference) -> str:
-    return f"better in {_count(one.better, 'case')}, worse in {one.worse:,}, the same in {one.same:,}"
+    return f"better in {doc.counted(one.better, 'case')}, worse in {one.worse:,}, the same in {one.same:,}"
 
 
 def _named(names: Sequence[str]) -> str:
     more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
     return ", ".join(clip(visible(name), 40) for name in names[:5]) + more
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' if number != 1 else ''}"
 
 
 def not_passed(summary: Summary) -> Iterator[str]:
@@ -141,26 +137,14 @@ def _run(summary: Summary, one: Result) -> str:
 # ---------------------------------------------------------------- text and notebooks
 
 
-def plain(summary: Summary) -> str:
-    """All of it for a terminal, without colours."""
-    blocks = [heading(summary)]
-    blocks += [table(head, rows).data["text/plain"] for head, rows in (variants(summary), assertions(summary))]
+def document(summary: Summary) -> doc.Group:
+    """All of it for a terminal or a notebook."""
+    blocks: list[doc.Block] = [doc.line(doc.Strong(heading(summary))), variants(summary), assertions(summary)]
     if lines := list(remarks(summary)):
-        blocks.append("\n".join(lines))
+        blocks.append(doc.Items([[line] for line in lines], indent=0))
     if lines := list(not_passed(summary)):
-        blocks.append("\n".join(["not passed:", *(f"  {line}" for line in lines)]))
-    return "\n\n".join(blocks)
-
-
-def display(summary: Summary) -> Display:
-    """All of it for a notebook."""
-    tables = [table(head, rows).data["text/markdown"] for head, rows in (variants(summary), assertions(summary))]
-    parts = [f"**{inline_text(heading(summary))}**", *tables]
-    if lines := list(remarks(summary)):
-        parts.append("\n".join(f"- {inline_text(line)}" for line in lines))
-    if lines := list(not_passed(summary)):
-        parts.append("\n".join(["Not passed:\n", *(f"- {inline_text(line)}" for line in lines)]))
-    return Display({"text/markdown": "\n\n".join(parts), "text/plain": plain(summary)})
+        blocks.append(doc.group(doc.paragraph("Not passed:", "not passed:"), doc.Items([[line] for line in lines])))
+    return doc.group(*blocks, gap="\n\n")
 
 
 # ---------------------------------------------------------------- the page
@@ -171,16 +155,14 @@ def html_page(summary: Summary) -> str:
     title = f"Evaluation: {summary.spec.name or summary.spec.path.name}"
     head = f"<h1>{html(title)}</h1><p>{html(heading(summary))}</p>"
     lines = "".join(f"<li>{html(line)}</li>" for line in remarks(summary))
-    tables = "".join(_html_rows(*found) for found in (variants(summary), assertions(summary)))
+    tables = "".join(
+        html_table(one.head, [[html(cell) for cell in row] for row in one.rows], one.numbers)
+        for one in (variants(summary), assertions(summary))
+    )
     results = Section("results", "Results", tables + (f"<ul>{lines}</ul>" if lines else ""))
     runs = Section("runs", "Runs", "".join(_html_run(summary, one) for one in summary.results))
     options = (("all", "All"), ("passed", "Passed"), ("failed", "Failed"), ("error", "Errors"))
     return page(title, head, [results, runs], Choice("show", "Show runs", "run", options))
-
-
-def _html_rows(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    numbers = range(1, len(head))
-    return html_table(head, [[html(cell) for cell in row] for row in rows], numbers)
 
 
 def _html_run(summary: Summary, one: Result) -> str:

@@ -19,6 +19,7 @@ from prose_kernel.lsp.documents import Document, Documents, files_of, uri_of
 from prose_kernel.lsp.names import definition
 from prose_kernel.lsp.positions import Position, Text
 from prose_kernel.run import reference
+from prose_kernel.views.bundle import markdown
 from prose_kernel.views.safety import fenced
 from prose_kernel.views.words import documentation, entry_of, is_property, matching, paths, word_at
 
@@ -196,7 +197,7 @@ def hover(documents: Documents, document: Document, position: types.Position) ->
     entry = entry_of(document.language, word, property_first=is_property(text, start, word))
     if entry is None:
         return None
-    shown = str(documentation(word, entry, document.language).data["text/markdown"])
+    shown = markdown(documentation(word, entry, document.language))
     return _hover(document, shown, Span(start, start + len(word)))
 
 

@@ -21,6 +21,7 @@ from prose_kernel.notebook.scan import Segment, has_statements, looks_ahead, own
 from prose_kernel.run import languages
 from prose_kernel.run.provenance import Cell, Opening, Provenance
 from prose_kernel.runtime.values import Value
+from prose_kernel.views.bundle import bundle
 from prose_kernel.views.display import Display, Output, Problem
 from prose_kernel.views.stage import Stage, announced
 
@@ -591,8 +592,8 @@ class Cells:
         finally:
             workspace.remove_listener(work)
             workspace.remove_hook(work)
-            if (shown := work.display()) is not None:
-                view.aside(shown)
+            if (shown := work.table()) is not None:
+                view.aside(bundle(shown))
 
     def _directory_name(self, path: str) -> str:
         """A directory as outputs may name it: relative to the notebook's, "" for one elsewhere."""
@@ -631,7 +632,8 @@ class Cells:
         """What is known about the word at a cursor position; None for nothing."""
         from prose_kernel.notebook import inspection
 
-        return inspection.inspect(self, code, cursor, detail)
+        found = inspection.inspect(self, code, cursor, detail)
+        return bundle(found) if found is not None else None
 
     def help_page(self, word: str, language: Language | None = None) -> Display:
         """The page of a cell such as `plan?`. Raises `UsageError` when nothing is known about the word."""
@@ -640,7 +642,7 @@ class Cells:
         found = inspection.describe(self, word, language or self.language)
         if found is None:
             raise UsageError(f"there is no help for {word}", hint="%help lists all magics, %bindings all names")
-        return found
+        return bundle(found)
 
 
 def _help_wanted(code: str) -> str | None:

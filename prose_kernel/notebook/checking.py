@@ -16,8 +16,9 @@ import msgspec
 from prose_kernel.errors import CompileError, RunError, UsageError
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.values import ExecText, full_text
+from prose_kernel.views import document as doc
 from prose_kernel.views.display import Display, Output, PassedOn
-from prose_kernel.views.safety import clip, inline_code, inline_text, visible
+from prose_kernel.views.safety import clip
 
 if TYPE_CHECKING:
     from prose_kernel.language.flow import Step
@@ -181,29 +182,22 @@ def _kinds(steps: tuple[Step, ...]) -> set[str]:
 # ---------------------------------------------------------------- feedback
 
 
-def feedback(name: str, exercise: Exercise, found: tuple[Finding, ...], attempt: int) -> Display:
+def feedback(name: str, exercise: Exercise, found: tuple[Finding, ...], attempt: int) -> doc.Group:
     """What the learner reads. `attempt` counts the checks that have failed before: each gives one hint more."""
     wrong = [one for one in found if not one.passed]
     head = f"{name}: done, all requirements are met" if not wrong else f"{name}: not yet, {_met(found)}"
-    markdown, plain = [f"**{inline_text(head)}**", ""], [head]
-    for one in found:
-        mark = "✓" if one.passed else "✗"
-        said = "" if one.passed else f" ({one.found})"
-        markdown.append(f"- {mark} {_with_code(one.check.expects)}{inline_text(said)}")
-        plain.append(visible(f"  {mark} {one.check.expects}{said}"))
-    for number, hint in enumerate(wrong[0].check.hints[:attempt] if wrong else (), 1):
-        markdown += ["", f"Hint {number}: {_with_code(hint)}"]
-        plain.append(visible(f"  hint {number}: {hint}"))
+    checks = [
+        ("✓ " if one.passed else "✗ ", doc.Ticked(one.check.expects), "" if one.passed else f" ({one.found})")
+        for one in found
+    ]
+    hints = [
+        doc.line(doc.Own(f"Hint {number}: ", f"  hint {number}: "), doc.Ticked(hint))
+        for number, hint in enumerate(wrong[0].check.hints[:attempt] if wrong else (), 1)
+    ]
     points = exercise.points if not wrong else 0
     facts = {"exercise": name, "points": points, "of": exercise.points}
-    return Display({"text/markdown": "\n".join(markdown), "text/plain": "\n".join(plain)}, facts)
+    return doc.group(doc.line(doc.Strong(head)), doc.Items(checks), *hints, facts=facts)
 
 
 def _met(found: tuple[Finding, ...]) -> str:
     return f"{sum(one.passed for one in found):,} of {len(found):,} requirements are met"
-
-
-def _with_code(text: str) -> str:
-    """A sentence of a teacher in which code stands between backticks, as Markdown in which nothing else acts."""
-    parts = re.split(r"`([^`]+)`", text)
-    return "".join(inline_code(part) if number % 2 else inline_text(part) for number, part in enumerate(parts))

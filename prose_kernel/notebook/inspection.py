@@ -12,8 +12,8 @@ from prose_kernel.notebook.scan import spoken
 from prose_kernel.run.languages import Language
 from prose_kernel.runtime.values import Reference
 from prose_kernel.views import cards
-from prose_kernel.views.display import Display
-from prose_kernel.views.safety import fenced, preview
+from prose_kernel.views import document as doc
+from prose_kernel.views.safety import preview
 from prose_kernel.views.words import documentation, entry_of, is_property, word_at
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from prose_kernel.run.workspace import Named
 
 
-def inspect(cells: Cells, code: str, cursor: int, detail: int = 0) -> Display | None:
+def inspect(cells: Cells, code: str, cursor: int, detail: int = 0) -> doc.Block | None:
     """What is known about the word that the cursor is in or just behind; None for nothing.
 
     In a text only an interpolated name is looked up; in a comment nothing. `detail` 1 shows a binding whole.
@@ -42,7 +42,7 @@ def _interpolated(code: str, start: int) -> bool:
 
 def describe(
     cells: Cells, word: str, language: Language, *, whole: bool = True, property_first: bool = False
-) -> Display | None:
+) -> doc.Block | None:
     """What is known about a word: bindings, agents, functions and imported programs before the language's own words."""
     if word.startswith("%"):
         return _magic(word[1:])
@@ -52,7 +52,7 @@ def describe(
     return _defined(cells, word, whole) or _word(word, language) or _magic(word)
 
 
-def _defined(cells: Cells, word: str, whole: bool) -> Display | None:
+def _defined(cells: Cells, word: str, whole: bool) -> doc.Block | None:
     workspace = cells.started
     if workspace is None:
         return None
@@ -61,29 +61,26 @@ def _defined(cells: Cells, word: str, whole: bool) -> Display | None:
     found = next((one for one in workspace.definitions() if one.definition.name == word), None)
     if found is None:
         return None
-    kind, text = found.definition.kind, found.definition.text.rstrip()
-    quoted = fenced(text, found.language.magic)
-    return Display({"text/markdown": f"**{kind}**\n\n{quoted}", "text/plain": f"{kind}\n\n{text}"})
+    text = doc.Listing(found.definition.text.rstrip(), found.language.magic)
+    return doc.group(doc.line(doc.Strong(found.definition.kind)), text, gap="\n\n")
 
 
-def _brief(name: str, named: Named) -> Display:
+def _brief(name: str, named: Named) -> doc.Group:
     text, rest = preview(cards.readable(named.info.value, named.language), lines=30, characters=4000)
-    tail = f"\n… ({rest})" if rest else ""
     value, kind = named.info.value, named.kind
     if isinstance(value, Reference) and value.schema is not None:
         kind += f": {words_of(value.schema)}"
-    shown = f"{name}: {kind}\n\n{text}{tail}"
-    return Display({"text/markdown": f"`{name}` {kind}\n\n{fenced(text)}{tail}", "text/plain": shown})
+    return doc.group(doc.paragraph(f"`{name}` {kind}", f"{name}: {kind}"), doc.Listing(text, rest=rest), gap="\n\n")
 
 
-def _word(word: str, language: Language) -> Display | None:
+def _word(word: str, language: Language) -> doc.Block | None:
     entry = entry_of(language, word)
     return documentation(word, entry, language) if entry else None
 
 
-def _magic(word: str) -> Display | None:
+def _magic(word: str) -> doc.Block | None:
     found = all_magics().get(word)
     if found is None:
         return None
-    text = f"{found.usage}\n\n{found.summary}"
-    return Display({"text/markdown": f"`{found.usage}`\n\n{found.summary}", "text/plain": text})
+    usage = doc.paragraph(f"`{found.usage}`", found.usage)
+    return doc.group(usage, doc.paragraph(found.summary), gap="\n\n")

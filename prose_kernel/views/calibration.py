@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from prose_kernel.judging.calibration import NO_ANSWER, WORDS, Calibration, Share
-from prose_kernel.views.display import Display, paragraph, table
+from prose_kernel.views import document as doc
 from prose_kernel.views.safety import clip
 
 WORST = 10
 """Misses that are shown."""
 
 
-def displays(found: Calibration) -> Iterator[Display]:
+def parts(found: Calibration) -> Iterator[doc.Block]:
     """The parts of the report, in order. What was consumed differs from run to run, and is in the metadata alone."""
-    yield paragraph(summary(found))
+    yield doc.paragraph(summary(found))
     answers = [*WORDS.values(), NO_ANSWER]
     rows = [(label, *(f"{said[word]:,}" for word in answers)) for label, said in found.confusion.items()]
-    yield table(("right answer", *(f"said {word}" if word != NO_ANSWER else word for word in answers)), rows, code=())
+    yield doc.Table(("right answer", *(f"said {word}" if word != NO_ANSWER else word for word in answers)), rows, ())
     rows = [(name, *_columns(share)) for name, share in found.categories.items()]
-    yield table(("category", "right", "of", "share", "95 % interval"), rows, code=())
+    yield doc.Table(("category", "right", "of", "share", "95 % interval"), rows, ())
     if misses := found.misses:
-        yield table(("worst misses", "right answer", "said", "condition", "its reason"), _misses(found), code=())
+        yield doc.Table(("worst misses", "right answer", "said", "condition", "its reason"), _misses(found), ())
         if len(misses) > WORST:
-            yield paragraph(f"and {len(misses) - WORST} more misses")
+            yield doc.paragraph(f"and {len(misses) - WORST} more misses")
 
 
 def summary(found: Calibration) -> str:

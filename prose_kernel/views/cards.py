@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -20,7 +21,9 @@ from prose_kernel.runtime.images import Picture, picture
 from prose_kernel.runtime.json_text import json_text
 from prose_kernel.runtime.ports import CommandResult
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, full_text, plain
+from prose_kernel.views.bundle import LEFT, QUIET, QUIET_LEFT, TABLE, card, command_card, data_html, quiet
 from prose_kernel.views.display import Display
+from prose_kernel.views.document import counted
 from prose_kernel.views.files import image_display, image_tag
 from prose_kernel.views.safety import LITERAL, clip, html_text, preview, visible
 from prose_kernel.views.session_cards import text_display
@@ -39,18 +42,8 @@ _LINE = 80
 
 _CODE = re.compile(r"`([^`]+)`")
 _AS_CODE = r"<code>\1</code>"
-QUIET = 'style="opacity: 0.65"'
-CARD = f'{LITERAL} style="border-left: 3px solid rgba(128, 128, 128, 0.5); padding: 2px 10px; margin: 2px 0"'
-_BAD = f'{LITERAL} style="border-left: 3px solid rgba(215, 60, 60, 0.8); padding: 2px 10px; margin: 2px 0"'
-TABLE = 'style="margin: 0"'
-LEFT = 'style="text-align: left"'
-QUIET_LEFT = 'style="text-align: left; opacity: 0.65"'
 _SCROLLED = 'style="max-height: 60em; overflow: auto"'
 _PRE = 'style="margin: 2px 0; white-space: pre-wrap; max-height: 20em; overflow: auto"'
-
-
-def _size(count: int) -> str:
-    return f"{count:,} byte" if count == 1 else f"{count:,} bytes"
 
 
 # ---------------------------------------------------------------- values
@@ -142,19 +135,18 @@ def _single(name: str, value: Value, language: Language) -> Display:
     if isinstance(value, ExecText) and (drawn := picture(value.result.image)) is not None:
         parts.append(_drawn(value.result.image, drawn))
     elif table is not None:
-        parts.append(table.html)
+        parts.append(data_html(table.document))
         rest = table.rest
     elif shown:
         parts.append(f"<pre {_PRE}>{html_text(shown)}</pre>")
-    parts += [f"<div {QUIET}>{html_text(r)}</div>" for r in ([rest] if rest else []) + list(remarks)]
-    frame = _BAD if bad or kind == "error value" else CARD
-    return Display({"text/html": f"<div {frame}>{''.join(parts)}</div>", "text/plain": "\n".join(text)}, facts)
+    parts += map(quiet, [*([rest] if rest else []), *remarks])
+    return card("".join(parts), text, facts, bad=bad or kind == "error value")
 
 
 def _drawn(data: bytes, drawn: Picture) -> str:
     """An image in a card, above the line that says what it is."""
     shown = "" if drawn.broken or not drawn.width else f"<div>{image_tag(data, drawn, drawn.text)}</div>"
-    return f"{shown}<div {QUIET}>{html_text(drawn.text)}</div>"
+    return shown + quiet(drawn.text)
 
 
 def data_display(result: CommandResult, form: str, language: Language) -> tuple[Display | None, str]:
@@ -179,7 +171,7 @@ def _table(recent: Sequence[Recent]) -> Display:
         remarks: Sequence[str] = ()
         if isinstance(one.value, ExecText):
             remarks, facts[one.name], _ = _exec_remarks(one.value)
-        more = "".join(f"<div {QUIET}>{html_text(clip(r))}</div>" for r in remarks)
+        more = "".join(quiet(clip(r)) for r in remarks)
         body += f"<tr><td {LEFT}><code>{html_text(name)}</code></td><td {QUIET_LEFT}>{html_text(kind)}</td>"
         body += f"<td {LEFT}>{html_text(text)}{more}</td></tr>"
         lines.append(f"{name}: {kind}" + (f" = {text}" if text else ""))
@@ -217,9 +209,11 @@ def cuts(result: CommandResult) -> list[str]:
     for name in ("stdout", "stderr"):
         if getattr(result, f"{name}_truncated"):
             total, kept = getattr(result, f"{name}_bytes"), len(getattr(result, name))
-            found.append(f"{name} was {_size(total)}; the value keeps its first {kept:,} characters")
+            found.append(f"{name} was {counted(total, 'byte')}; the value keeps its first {kept:,} characters")
     if result.replaced_bytes:
-        found.append(f"{_size(result.replaced_bytes)} were not UTF-8 and are shown as \N{REPLACEMENT CHARACTER}")
+        found.append(
+            f"{counted(result.replaced_bytes, 'byte')} were not UTF-8 and are shown as \N{REPLACEMENT CHARACTER}"
+        )
     if result.pipes_held:
         found.append("a process that it left behind held its output open")
     elif result.background_left:
@@ -250,11 +244,7 @@ def result_card(event: CommandFinished, directory: str = "") -> Display | None:
         remarks.append(_stderr(result))
     if result.spawn_error:
         remarks.append(result.spawn_error)
-    command = clip(event.command)
-    parts = "".join(f"<div {QUIET}>{html_text(r)}</div>" for r in remarks)
-    markup = f"<div {_BAD if bad else CARD}><code>$ {html_text(command)}</code>{parts}</div>"
-    text = "\n".join([f"$ {command}", *(f"  {visible(r)}" for r in remarks)])
-    return Display({"text/html": markup, "text/plain": text}, command_facts(result))
+    return command_card(event.command, remarks, command_facts(result), bad=bad)
 
 
 # ---------------------------------------------------------------- notes and branches
@@ -282,10 +272,9 @@ def notes_display(notes: Sequence[Note]) -> Display:
     if len(found) > ROWS:
         shown.append(Note(f"and {len(found) - ROWS:,} more of this kind"))
     rows = "".join(f"<div>{_emphasis(note)}{_CODE.sub(_AS_CODE, html_text(note.rest))}</div>" for note in shown)
-    text = "\n".join(visible(f"{note.condition} {note.rest}".lstrip()) for note in shown)
+    lines = [visible(f"{note.condition} {note.rest}".lstrip()) for note in shown]
     facts = [dict(note.facts) for note in notes if note.facts][:ROWS]
-    data = {"text/html": f"<div {CARD}><small>{rows}</small></div>", "text/plain": text}
-    return Display(data, {"decisions": facts} if facts else {})
+    return card(f"<small>{rows}</small>", lines, {"decisions": facts} if facts else {})
 
 
 def _emphasis(note: Note) -> str:
@@ -339,22 +328,18 @@ def shown_branches(rows: Sequence[BranchRow]) -> list[int]:
 def left_out(rows: Sequence[BranchRow], kept: Sequence[int]) -> str:
     """What is not shown of many branches, in a line; "" for nothing."""
     shown = set(kept)
-    counts: dict[str, int] = {}
-    for at, row in enumerate(rows):
-        if at not in shown:
-            counts[row.status] = counts.get(row.status, 0) + 1
-    told = ", ".join(f"{counts[status]:,} {status}" for status in _MARKS if counts.get(status))
-    return f"and {len(rows) - len(kept):,} more: {told}" if told else ""
+    statuses = _statuses([row for at, row in enumerate(rows) if at not in shown])
+    return f"and {len(rows) - len(kept):,} more: {statuses}" if statuses else ""
+
+
+def _statuses(rows: Sequence[BranchRow]) -> str:
+    counts = Counter(row.status for row in rows)
+    return ", ".join(f"{counts[status]:,} {status}" for status in _MARKS if counts[status])
 
 
 def parallel_display(rows: Sequence[BranchRow], names: Sequence[str]) -> Display:
     """The branches of a `parallel` that is over, in source order; exactly the same for every front end."""
-    counts: dict[str, int] = {}
-    for row in rows:
-        counts[row.status] = counts.get(row.status, 0) + 1
-    summary = ", ".join(f"{counts[status]:,} {status}" for status in _MARKS if counts.get(status))
-    total = len(rows)
-    head = f"parallel, {total:,} branch{'es' if total != 1 else ''}: {summary or 'starting'}"
+    head = f"parallel, {counted(len(rows), 'branch')}: {_statuses(rows) or 'starting'}"
     kept = shown_branches(rows)
     shown = [(rows[at], names[at]) for at in kept]
     lines = [head, *(f"  {_MARKS[r.status]} {visible(name)}" + (f": {r.text}" if r.text else "") for r, name in shown)]
@@ -369,8 +354,7 @@ def parallel_display(rows: Sequence[BranchRow], names: Sequence[str]) -> Display
     table = f"<table {TABLE}>{body}</table>"
     if len(shown) > 2 * ENDS:
         table = f"<div {_SCROLLED}>{table}</div>"
-    markup = f"<div {CARD}><span {QUIET}>{html_text(head)}</span>{table}</div>"
-    return Display({"text/html": markup, "text/plain": "\n".join(lines)})
+    return card(f"<span {QUIET}>{html_text(head)}</span>{table}", lines)
 
 
 def branch_text(event: BranchFinished, language: Language) -> str:

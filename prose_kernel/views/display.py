@@ -1,16 +1,12 @@
-"""What a cell can show: MIME bundles, errors, tables, and the `Output` that each front end implements once."""
+"""What a cell can show: MIME bundles, errors, and the `Output` that each front end implements once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from prose_kernel.runtime.ports import Stream
-from prose_kernel.views.safety import inline_code, inline_text, visible
-
-ROWS = 1000
-"""Rows of a table that are shown; the rest is counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,29 +104,3 @@ class PassedOn(Output):
 
     def page(self, display: Display) -> None:
         self._output.page(display)
-
-
-# ---------------------------------------------------------------- simple bundles
-
-
-def paragraph(text: str) -> Display:
-    """Our own words, which need no escaping, as Markdown and as plain text."""
-    return Display({"text/markdown": text, "text/plain": text})
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], code: Iterable[int] = (0,)) -> Display:
-    """A table; the columns in `code` are shown as code. Cells are one line each."""
-    as_code = set(code)
-    shown = rows[:ROWS]
-    lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
-    for row in shown:
-        cells = [inline_code(cell) if at in as_code else inline_text(cell) for at, cell in enumerate(row)]
-        lines.append(f"| {' | '.join(cells)} |")
-    widths = [max(len(visible(cell)) for cell in column) for column in zip(head, *shown, strict=True)]
-    plain = [
-        "  ".join(visible(c).ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in [head, *shown]
-    ]
-    if more := len(rows) - len(shown):
-        lines.append(f"\n… and {more:,} more")
-        plain.append(f"… and {more:,} more")
-    return Display({"text/markdown": "\n".join(lines), "text/plain": "\n".join(plain)})

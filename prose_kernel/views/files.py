@@ -17,8 +17,11 @@ from prose_kernel.runtime.command_data import Sample
 from prose_kernel.runtime.data_formats import NotData, parse
 from prose_kernel.runtime.images import Picture, picture
 from prose_kernel.runtime.ports import ShownFile
+from prose_kernel.views import document as doc
+from prose_kernel.views.bundle import QUIET, bundle, card
 from prose_kernel.views.display import Display
-from prose_kernel.views.safety import LITERAL, clip, fenced, html_text, inline_text, markdown, preview, visible
+from prose_kernel.views.document import counted
+from prose_kernel.views.safety import clip, html_text, inline_text, preview, visible
 from prose_kernel.views.tables_of_values import ValueTable, sample_table, table_of
 
 if TYPE_CHECKING:
@@ -30,8 +33,6 @@ CELLS: Final = 40
 """Cells of a notebook that are shown."""
 _OUTPUT: Final = 20
 """Lines of one output of a cell that are shown."""
-_QUIET: Final = 'style="opacity: 0.65"'
-_BAD: Final = f'{LITERAL} style="border-left: 3px solid rgba(215, 60, 60, 0.8); padding: 2px 10px; margin: 2px 0"'
 _FRAME: Final = "width: 100%; height: 360px; border: 1px solid rgba(128, 128, 128, 0.5); background: white"
 _POLICY: Final = (
     "default-src 'none'; img-src data:; media-src data:; font-src data:; style-src 'unsafe-inline'; form-action 'none'"
@@ -57,9 +58,7 @@ def file_display(file: ShownFile, *, scripts: bool = False) -> Display:
         case "application/json":
             return _json(file)
         case "text/markdown":
-            shown, rest = _text(file)
-            body = markdown(shown) + (f"\n\n… ({inline_text(rest)})" if rest else "")
-            return Display({"text/markdown": body, "text/plain": _with_rest(visible(shown), rest)})
+            return bundle(doc.Foreign(*_text(file)))
         case _:
             return _plain(file)
 
@@ -87,7 +86,7 @@ def image_tag(data: bytes, drawn: Picture, text: str) -> str:
 
 
 def _broken(text: str) -> Display:
-    return Display({"text/html": f"<div {_BAD}>{html_text(text)}</div>", "text/plain": visible(text)})
+    return card(html_text(text), [visible(text)], bad=True)
 
 
 def _svg(file: ShownFile) -> Display:
@@ -97,14 +96,14 @@ def _svg(file: ShownFile) -> Display:
     try:
         drawn = drawing(file.data)
     except NotDrawn as problem:
-        return _broken(f"{head}, {_bytes(file.size)}, broken: {problem}")
+        return _broken(f"{head}, {counted(file.size, 'byte')}, broken: {problem}")
     size = f", {drawn.width:,} × {drawn.height:,}" if drawn.width else ""
-    text = f"{head}{size}, {_bytes(file.size)}"
+    text = f"{head}{size}, {counted(file.size, 'byte')}"
     removed = f"removed: {', '.join(drawn.removed)}" if drawn.removed else ""
     source = f"data:image/svg+xml;base64,{b64encode(drawn.text.encode('utf-8', 'replace')).decode('ascii')}"
     shape = "max-width: 100%" if drawn.width else "width: 100%"
     image = f'<img src="{source}" alt="{html_text(text)}" style="{shape}">'
-    said = f"<div {_QUIET}><small>{html_text(removed)}</small></div>" if removed else ""
+    said = f"<div {QUIET}><small>{html_text(removed)}</small></div>" if removed else ""
     return Display({"text/html": f"{image}{said}", "text/plain": f"{text}; {removed}" if removed else text})
 
 
@@ -114,12 +113,12 @@ def _svg(file: ShownFile) -> Display:
 def _page(file: ShownFile, scripts: bool) -> Display:
     """A page in a frame. Where HTML is sanitised, as in a notebook that is not trusted, the frame is left out and the
     line above it stays."""
-    text = f"{visible(file.name)}: HTML page, {_bytes(file.size)}"
+    text = f"{visible(file.name)}: HTML page, {counted(file.size, 'byte')}"
     policy = "" if scripts else f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
     source = html.escape(f"<!DOCTYPE html>{policy}{_decoded(file.data)}")
     sandbox = "allow-scripts" if scripts else ""
     frame = f'<iframe sandbox="{sandbox}" referrerpolicy="no-referrer" style="{_FRAME}" srcdoc="{source}"></iframe>'
-    return Display({"text/html": f"<div {_QUIET}><small>{html_text(text)}</small></div>{frame}", "text/plain": text})
+    return Display({"text/html": f"<div {QUIET}><small>{html_text(text)}</small></div>{frame}", "text/plain": text})
 
 
 def _decoded(data: bytes) -> str:
@@ -155,7 +154,7 @@ def _json(file: ShownFile) -> Display:
         value = parse(text, "json")
     except NotData as problem:
         where = f"line {problem.line:,}, column {problem.column:,}"
-        return _broken(f"{visible(file.name)}: JSON, {_bytes(file.size)}, broken: {problem.reason} at {where}")
+        return _broken(f"{visible(file.name)}: JSON, {counted(file.size, 'byte')}, broken: {problem.reason} at {where}")
     if (table := table_of(value)) is not None:
         return table.display(file.name)
     with suppress(RecursionError, ValueError):  # nested too deeply, or too many digits: then as it is written
@@ -169,7 +168,11 @@ def _text(file: ShownFile) -> tuple[str, str]:
     text = file.data.decode("utf-8", "replace")
     lines = text[:CHARACTERS].split("\n")
     shown = "\n".join(lines[:LINES]).rstrip("\n")
-    parts = [f"{_bytes(file.size)} in all"] if len(shown) < len(text.rstrip("\n")) or file.size > len(file.data) else []
+    parts = (
+        [f"{counted(file.size, 'byte')} in all"]
+        if len(shown) < len(text.rstrip("\n")) or file.size > len(file.data)
+        else []
+    )
     return shown, "; ".join([*parts, *([file.note] if file.note else [])])
 
 
@@ -180,10 +183,6 @@ def _plain(file: ShownFile) -> Display:
 
 def _with_rest(shown: str, rest: str) -> str:
     return f"{shown}\n… ({rest})" if rest else shown
-
-
-def _bytes(count: int) -> str:
-    return f"{count:,} byte{'s' if count != 1 else ''}"
 
 
 # ---------------------------------------------------------------- notebooks
@@ -201,29 +200,25 @@ def _notebook(file: ShownFile) -> Display:
     except Exception as problem:  # nbformat fails in many ways over what is no notebook; only some of them are words
         said = isinstance(problem, (ValueError, nbformat.ValidationError)) and "object has no" not in str(problem)
         reason = (said and clip(str(problem), 100)) or "its parts are not those of a notebook"
-        return _broken(f"{visible(file.name)}: notebook, {_bytes(file.size)}, broken: {reason}")
-    head = f"{visible(file.name)}: notebook, {len(cells):,} cell{'s' if len(cells) != 1 else ''}"
+        return _broken(f"{visible(file.name)}: notebook, {counted(file.size, 'byte')}, broken: {reason}")
+    head = f"{visible(file.name)}: notebook, {counted(len(cells), 'cell')}"
     rest = f"{len(cells) - CELLS:,} more cells" if len(cells) > CELLS else ""
-    bodies = "\n\n".join(
-        [f"*{inline_text(head)}*", *(styled for styled, _ in shown), *([f"… ({rest})"] if rest else [])]
-    )
-    plain = "\n\n".join([head, *(text for _, text in shown)])
-    return Display({"text/markdown": bodies, "text/plain": _with_rest(plain, rest)})
+    found = doc.group(doc.paragraph(f"*{inline_text(head)}*", head), *shown, gap="\n\n")
+    return bundle(doc.group(found, doc.paragraph(f"… ({rest})") if rest else None))
 
 
-def _cell(cell: NotebookNode, language: str) -> list[tuple[str, str]]:
-    """A cell as Markdown and as text, and each of its outputs."""
+def _cell(cell: NotebookNode, language: str) -> list[doc.Block]:
+    """A cell, and each of its outputs."""
     source, rest = preview(str(cell.source), LINES, CHARACTERS)
     source = _with_rest(source, rest)
     if cell.cell_type == "markdown":
-        return [(markdown(source), source)] if source.strip() else []
+        return [doc.Foreign(source)] if source.strip() else []
     spoken = language if cell.cell_type == "code" and language.isalnum() else ""
-    found = [(fenced(source, spoken), source)] if source.strip() else []
+    found: list[doc.Block] = [doc.Listing(source, spoken)] if source.strip() else []
     for output in cell.get("outputs", ()):
         if text := _output_text(output):
             shown, rest = preview(text, _OUTPUT, 2000)
-            shown = _with_rest(shown, rest)
-            found.append((fenced(shown), "\n".join(f"  {line}" for line in shown.split("\n"))))
+            found.append(doc.Listing(_with_rest(shown, rest), indent=2))
     return found
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from prose_kernel.runtime.events import Event
 from prose_kernel.runtime.open_loops import OpenLoop
 from prose_kernel.runtime.ports import SessionRequest
-from prose_kernel.views.cards import CARD, LEFT, QUIET, QUIET_LEFT, TABLE
+from prose_kernel.views.bundle import LEFT, QUIET, QUIET_LEFT, TABLE, card, quiet
 from prose_kernel.views.display import Display
 from prose_kernel.views.live_run import LiveRun, Work
 from prose_kernel.views.live_words import RUNS, Line
@@ -109,8 +109,7 @@ def live_display(lines: Sequence[Line]) -> Display:
             continue
         markup += _closed(table) + _block(line)
         table = ""
-    html = f"<div {CARD}>{markup}{_closed(table)}</div>"
-    return Display({"text/html": html, "text/plain": "\n".join(map(plain_line, lines))})
+    return card(markup + _closed(table), map(plain_line, lines))
 
 
 def _closed(rows: str) -> str:
@@ -122,14 +121,14 @@ def _block(line: Line) -> str:
     beside = "".join(f" · {html_text(part)}" for part in (*line.about, line.time) if part)
     name = f"<code>{html_text(line.name)}</code>" if line.mark.strip() else html_text(line.name)
     name = name if line.mark in (RUNS, " ") else f"{line.mark} {name}"
-    last = f"<div {QUIET}>{html_text(line.last)}</div>" if line.last else ""
+    last = quiet(line.last) if line.last else ""
     return f"<div><small>{bar}{name}<span {QUIET}>{beside}</span>{last}</small></div>"
 
 
 def _row(line: Line) -> str:
     if not line.mark.strip():
         return f'<tr><td colspan="4" {QUIET_LEFT}>{html_text(line.name)}</td></tr>'
-    last = f"<div {QUIET}>{html_text(line.last)}</div>" if line.last else ""
+    last = quiet(line.last) if line.last else ""
     return (
         f"<tr><td {LEFT}>{line.mark}</td><td {LEFT}><code>{html_text(line.name)}</code></td>"
         f"<td {QUIET_LEFT}>{html_text(line.time)}</td>"

@@ -33,7 +33,7 @@ from prose_kernel.runtime.events import (
     SessionFinished,
     Warned,
 )
-from prose_kernel.views.display import Display, table
+from prose_kernel.views.document import Table, counted
 from prose_kernel.views.safety import clip
 
 if TYPE_CHECKING:
@@ -212,14 +212,14 @@ class MachineAtWork:
 
     # ------------------------------------------------------------ the display
 
-    def display(self) -> Display | None:
+    def table(self) -> Table | None:
         """What the machine has done; None when it came to no statement."""
         rows = list(self._table(self._lanes[()], ""))
         if not rows:
             return None
         if (more := self._count - ROWS) > 0:
-            rows.append(("", f"… and {more:,} more statement{'s' if more > 1 else ''}", "", ""))
-        return table(("line", "statement", "reads", "what happens"), rows, code=(1,))
+            rows.append(("", f"… and {counted(more, 'more statement')}", "", ""))
+        return Table(("line", "statement", "reads", "what happens"), rows, (1,))
 
     def _table(self, lane: _Lane, branch: str) -> Iterator[tuple[str, str, str, str]]:
         for row in lane.rows:

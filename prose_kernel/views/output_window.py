@@ -16,6 +16,7 @@ from typing import Protocol
 from prose_kernel.runtime.ports import NOTHING_OMITTED, CommandResult, Omitted, Stream, utf8_size
 from prose_kernel.views.cards import Note, notes_display
 from prose_kernel.views.display import Display
+from prose_kernel.views.document import counted
 from prose_kernel.views.safety import TerminalText, clip, terminal
 
 LAST_PART = 10
@@ -115,8 +116,8 @@ class OutputWindow:
         size, lines = self._hidden
         if not size:
             return ""
-        counted = f"{lines:,} line{'s' if lines != 1 else ''} ({_bytes(size)})" if lines else _bytes(size)
-        return f"… {counted} not displayed"
+        bytes_ = counted(size, "byte")
+        return f"… {counted(lines, 'line')} ({bytes_}) not displayed" if lines else f"… {bytes_} not displayed"
 
 
 def where_whole(result: CommandResult | None) -> str:
@@ -128,10 +129,6 @@ def where_whole(result: CommandResult | None) -> str:
 
 def _piece(stream: Stream, text: str) -> _Piece:
     return _Piece(stream, text, utf8_size(text), text.count("\n"))
-
-
-def _bytes(count: int) -> str:
-    return f"{count:,} byte{'s' if count != 1 else ''}"
 
 
 def _position(text: str, size: int, lines: int, limits: Limits) -> int:

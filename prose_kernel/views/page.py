@@ -129,14 +129,15 @@ def is_ours(path: Path) -> bool:
     return head.startswith(b"<!doctype html>\n") and f'name="generator" content="{GENERATOR}"'.encode() in head
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: Container[int] = ()) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: Container[int] = (), left_out: int = 0) -> str:
     """A table of cells that are HTML; `head` are texts, `numbers` the columns that are set to the right."""
+    more = f'<p class="quiet">and {left_out:,} more</p>' if left_out > 0 else ""
     kinds = [' class="n"' if at in numbers else "" for at in range(len(head))]
     top = "".join(f"<th{kind}>{text(title)}</th>" for kind, title in zip(kinds, head, strict=True))
     body = "".join(
         f"<tr>{''.join(f'<td{kind}>{cell}</td>' for kind, cell in zip(kinds, row, strict=True))}</tr>\n" for row in rows
     )
-    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>{more}'
 
 
 # ---------------------------------------------------------------- texts

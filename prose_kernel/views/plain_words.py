@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.language.source import Source
-from prose_kernel.views.display import Display
+from prose_kernel.views.document import Paragraph, counted, paragraph
 from prose_kernel.views.safety import inline_code, visible
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _WAYS: Final = {
 }
 
 
-def explained(program: Any, source: Source, language: Language) -> Display:
+def explained(program: Any, source: Source, language: Language) -> Paragraph:
     """The statements of a correct program as a list, each with its line."""
     words = _Words(source, tuple(language.judged_texts(program)))
     lines = list(words.steps(language.flow(program, source), 0))
@@ -39,12 +39,10 @@ def explained(program: Any, source: Source, language: Language) -> Display:
     lines = lines[:LINES] + ([(0, f"… and {more:,} more")] if more > 0 else [])
     if not lines:
         lines = [(0, "Nothing: the program has no statements.")]
-    return Display(
-        {
-            "text/markdown": "\n".join(f"{'  ' * depth}- {_markdown(sentence)}" for depth, sentence in lines),
-            "text/plain": "\n".join(f"{'  ' * depth}- {_plain(sentence)}" for depth, sentence in lines),
-        }
+    markdown, plain = (
+        "\n".join(f"{'  ' * depth}- {form(sentence)}" for depth, sentence in lines) for form in (_markdown, _plain)
     )
+    return paragraph(markdown, plain)
 
 
 def _code(text: str) -> str:
@@ -74,8 +72,7 @@ class _Words:
             line = self._source.location(step.span.start).line
             yield depth, f"line {line}: {self._sentence(step)}"
             if step.inside:
-                several = "s" if step.inside > 1 else ""
-                yield depth + 1, f"… {step.inside:,} statement{several} that nest too deep to be explained"
+                yield depth + 1, f"… {counted(step.inside, 'statement')} that nest too deep to be explained"
             for way in step.ways:
                 yield from self._way(step, way, depth + 1)
 
@@ -150,10 +147,8 @@ class _Words:
             return f"runs {_code(step.text)}: for all items at the same time{_called(step, 'the results')}"
         rule = step.text.removeprefix("parallel").strip()
         waits = f" {_code(rule)}" if rule else " and waits for all of them"
-        count = len(step.ways)
-        return (
-            f"runs {count:,} branch{'es' if count != 1 else ''} at the same time{waits}{_called(step, 'the results')}"
-        )
+        branches = counted(len(step.ways), "branch")
+        return f"runs {branches} at the same time{waits}{_called(step, 'the results')}"
 
     def _loop(self, step: Step) -> str:
         word, text = step.text.split(None, 1)[0], _code(step.text)

@@ -23,6 +23,7 @@ from prose_kernel.storage.journal_file import JournalRead, TextRead
 from prose_kernel.storage.run_history import cells_of
 from prose_kernel.views.cards import readable
 from prose_kernel.views.diagram import Mark, Part
+from prose_kernel.views.document import counted
 from prose_kernel.views.flow_drawing import flow_svg
 from prose_kernel.views.page import Choice, Section, page, table, terminal_text, text
 from prose_kernel.views.problems import problem_of
@@ -265,8 +266,8 @@ class _Report:
             for step in cell.steps:
                 asked = f"<code>{text(clip(self.redact(step.said[:2000]), 120))}</code>"
                 rows.append((text(step.at), text(step.kind), asked, text(step.mark), self.entries.pre("", step.answer)))
-        more = f'<p class="quiet">and {len(rows) - ROWS:,} more</p>' if len(rows) > ROWS else ""
-        return Section("rest", "What the journal holds", table(("at", "", "asked", "", "answer"), rows[:ROWS]) + more)
+        drawn = table(("at", "", "asked", "", "answer"), rows[:ROWS], left_out=len(rows) - ROWS)
+        return Section("rest", "What the journal holds", drawn)
 
     def _decided(self) -> Section | None:
         entries = self.story.decisions
@@ -278,8 +279,8 @@ class _Report:
             link = f'<a href="#e{entry.number}">{line}</a>' if entry.number else line
             shown = (entry.kind, clip(" ".join(entry.words[:500].split()), 120), *self._decision(entry))
             rows.append((link, *(text(self.redact(cell)) for cell in shown)))
-        more = f'<p class="quiet">and {len(entries) - ROWS:,} more</p>' if len(entries) > ROWS else ""
-        return Section("decided", "Who decided", table(("line", "", "asked", "decision", "by", "why"), rows) + more)
+        drawn = table(("line", "", "asked", "decision", "by", "why"), rows, left_out=len(entries) - ROWS)
+        return Section("decided", "Who decided", drawn)
 
     def _decision(self, entry: Entry) -> tuple[str, str, str]:
         """What was decided, by whom and why."""
@@ -305,9 +306,8 @@ class _Report:
             line, made = str(info.location.line), self.made.get(name)
             place = f'<a href="#e{made.number}">{line}</a>' if made is not None else line
             rows.append((f"<code>{text(name)}</code>", text(kind), place, value))
-        more = len(self.told.bound) - ROWS
-        rest = f'<p class="quiet">and {more:,} more</p>' if more > 0 else ""
-        return Section("bindings", "Bindings", table(("name", "kind", "line", "value"), rows, (2,)) + rest)
+        drawn = table(("name", "kind", "line", "value"), rows, (2,), left_out=len(self.told.bound) - ROWS)
+        return Section("bindings", "Bindings", drawn)
 
     def _used(self) -> Section | None:
         lines = self.usage.lines
@@ -358,7 +358,7 @@ class _Report:
             rows.append(row)
         left_out = len(lines) - len(rows)
         self.entries.kept[id(source)] = len(rows)
-        more = f'<p class="cut">… {left_out:,} more line{"s" if left_out > 1 else ""}</p>' if left_out else ""
+        more = f'<p class="cut">… {counted(left_out, "more line")}</p>' if left_out else ""
         head = f'<h3 id="p{number}">{text(self.redact(title))}</h3>' if titled else ""
         long = " long" if len(lines) > 200 else ""  # the browser lays it out when it is looked at
         return f'{head}<ol class="src{long}">{"".join(rows)}</ol>{more}'

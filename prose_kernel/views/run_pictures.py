@@ -12,13 +12,17 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from prose_kernel.language.source import Source, Span
+from prose_kernel.views.bundle import bundle
 from prose_kernel.views.diagram import Mark, Part, fence, mermaid, outline
-from prose_kernel.views.display import Display, paragraph, table
+from prose_kernel.views.display import Display
+from prose_kernel.views.document import Table, paragraph
+from prose_kernel.views.plain_text import plain_text
 from prose_kernel.views.run_record import Activity, CellRecord, Figures, Lane, Lanes, Total, lanes
 from prose_kernel.views.safety import clip, visible
 
 ROWS: Final = 100
 """Rows of a timeline."""
+_NOTHING: Final = "Nothing that takes time has run: no command, session or gate."
 STATEMENTS: Final = 200
 """Rows of a profile."""
 
@@ -116,7 +120,7 @@ def timeline_display(cells: Sequence[CellRecord]) -> Display:
     """Branches one below the other, on one axis: of steps in what is saved, of seconds for a person."""
     shown, rest = _rows(cells, ROWS)
     if not shown:
-        return paragraph("Nothing that takes time has run: no command, session or gate.")
+        return bundle(paragraph(_NOTHING))
     saved, person = (
         {"image/svg+xml": _svg(shown, rest, cells, timed), "text/plain": _timeline_text(shown, rest, timed)}
         for timed in (False, True)
@@ -163,7 +167,7 @@ def _timeline_text(rows: Sequence[_Row], rest: str, timed: bool) -> str:
         for row in rows
     ]
     head = ("branch", "what", "outcome", *(("figures",) if timed else ()))
-    text = table(head, [tuple(clip(cell, 80) for cell in cell_row) for cell_row in cells]).data["text/plain"]
+    text = plain_text(Table(head, [tuple(clip(cell, 80) for cell in cell_row) for cell_row in cells]))
     return f"{text}\n{rest}" if rest else text
 
 
@@ -274,26 +278,21 @@ def profile_display(cells: Sequence[CellRecord]) -> Display:
     """Statements with how often they ran and who answered; for a person with times, tokens and cost, dearest first."""
     totals = merged(cells)
     if not totals:
-        return paragraph("Nothing that takes time has run: no command, session or gate.")
+        return bundle(paragraph(_NOTHING))
     numbers = {id(cell.source): number for number, cell in enumerate(cells, 1)} if len(cells) > 1 else {}
     in_order = sorted(totals, key=lambda total: (numbers.get(id(total.source), 0), total.source.name, total.span))
-    saved = table(
-        ("line", "statement", "times", "failed", "answered by"), [_row(total, numbers) for total in _most(in_order)]
-    )
+    head = ("line", "statement", "times", "failed", "answered by")
+    saved = bundle(Table(head, [_row(total, numbers) for total in in_order[:STATEMENTS]]))
     spent = Figures()
     for total in totals:
         spent.add(total.figures)
     by_time = sorted(in_order, key=lambda total: (-total.figures.seconds, -total.figures.cost))
-    rows = [(*_row(total, numbers), *_spent(total.figures, spent.seconds)) for total in _most(by_time)]
+    rows = [(*_row(total, numbers), *_spent(total.figures, spent.seconds)) for total in by_time[:STATEMENTS]]
     times, failed = (f"{sum(getattr(total, name) for total in totals):,}" for name in ("times", "failed"))
     rows.append(("", "all", times, failed, "", *_spent(spent)))
-    head = ("line", "statement", "times", "failed", "answered by", "time", "share", "tokens in", "tokens out", "cost")
+    person = bundle(Table((*head, "time", "share", "tokens in", "tokens out", "cost"), rows))
     facts: dict[str, object] = {name: getattr(spent, name) for name in Figures.__slots__}
-    return Display(saved.data, {**facts, "seconds": round(spent.seconds, 3)}, table(head, rows).data)
-
-
-def _most(totals: list[Total]) -> list[Total]:
-    return totals[:STATEMENTS]
+    return Display(saved.data, {**facts, "seconds": round(spent.seconds, 3)}, person.data)
 
 
 def merged(cells: Sequence[CellRecord]) -> list[Total]:

@@ -21,6 +21,7 @@ from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.ports import ShownFile
 from prose_kernel.runtime.values import Value, full_text
 from prose_kernel.views.cards import branch_state
+from prose_kernel.views.document import counted
 from prose_kernel.views.run_record import Activity, CellRecord, RunRecord, State
 
 ASKED: Final = 20_000
@@ -388,9 +389,7 @@ class RunStory:
 
     def _pipe(self, event: ev.PipeProgressed) -> None:
         if event.index == 1:
-            self._add(
-                "choice", f"{event.operation} over {event.total:,} item{'s' if event.total != 1 else ''}", event.place
-            )
+            self._add("choice", f"{event.operation} over {counted(event.total, 'item')}", event.place)
 
     def _failed(self, event: ev.Failed) -> None:
         if isinstance(event.error, ResumeMismatch):
@@ -482,7 +481,7 @@ class RunStory:
         if event.reason == "end":
             passes = loop.answered or 0
         loop.answered = passes
-        loop.words = f"{passes:,} pass{'es' if passes != 1 else ''}"
+        loop.words = counted(passes, "pass")
         if event.reason not in ("end", "raised"):
             loop.words += f", left: {event.reason}"
         loop.state = "failed" if event.reason == "raised" else ""

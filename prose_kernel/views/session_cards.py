@@ -9,21 +9,15 @@ clicks, and links keep only harmless targets.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from prose_kernel.language.shortening import clipped
 from prose_kernel.runtime.ports import SessionRequest, SessionResult, ToolUse, Usage
+from prose_kernel.views import document as doc
+from prose_kernel.views.bundle import QUIET, bundle, markdown
 from prose_kernel.views.display import Display
-from prose_kernel.views.safety import (
-    LITERAL,
-    clip,
-    fenced,
-    html_text,
-    inline_code,
-    inline_text,
-    markdown,
-    visible,
-)
+from prose_kernel.views.plain_text import plain_text
+from prose_kernel.views.safety import LITERAL, clip, html_text, visible
 
 SHOWN = 100_000
 """Characters of an answer that a notebook shows; the binding holds all of it."""
@@ -43,7 +37,6 @@ ORIGINS = {
 }
 """Who made an answer, in the words of its header; the same when it is replayed."""
 _MARKS = {"ok": "✓", "refused": "✗", "failed": "✗"}
-_QUIET = 'style="opacity: 0.65"'
 _LEFT = 'style="text-align: left; vertical-align: top"'
 _PRE = 'style="margin: 2px 0; white-space: pre-wrap; max-height: 12em; overflow: auto"'
 
@@ -87,40 +80,33 @@ class Streamed:
 # ---------------------------------------------------------------- the header
 
 
-def _head(request: SessionRequest, name: str | None, origin: str | None) -> tuple[str, str]:
-    """The header as Markdown and as text: the name that takes the answer, who was asked, the model, who answered."""
-    who = request.agent or request.label or "session"
-    parts = [who, request.model or "", ORIGINS.get(origin, origin) if origin else ""]
-    shown = [inline_text(part) for part in parts if part]
-    plain = [visible(part) for part in parts if part]
-    if name:
-        shown, plain = [inline_code(name), *shown], [visible(name), *plain]
-    return " · ".join(shown), " · ".join(plain)
+def _head(request: SessionRequest, name: str | None, *more: str) -> list[doc.Word]:
+    """The header: the name that takes the answer, the agent, the model, and the origin of the answer."""
+    parts: list[doc.Word] = [doc.Code(name)] if name else []
+    parts += [part for part in (request.agent or request.label or "session", request.model, *more) if part]
+    return [word for part in parts for word in (" · ", part)][1:]
 
 
-def _display(head: tuple[str, str], quiet: Sequence[str], body: tuple[str, str], facts: dict[str, object]) -> Display:
+def _display(
+    head: Sequence[doc.Word], quiet: Sequence[str], body: Iterable[doc.Block], facts: dict[str, object]
+) -> Display:
     """The one shape of all that a session shows: header, what happened on the way, text."""
-    small = "<br>".join([head[0], *(inline_text(line) for line in quiet)])
-    plain = "\n".join([head[1], *(f"  {visible(line)}" for line in quiet)])
-    data = {
-        "text/markdown": f"<small>{small}</small>" + (f"\n\n{body[0]}" if body[0] else ""),
-        "text/plain": plain + (f"\n{body[1]}" if body[1] else ""),
-    }
-    return Display(data, facts)
+    lines = [doc.line(*head), *map(doc.line, quiet)]
+    small = f"<small>{'<br>'.join(map(markdown, lines))}</small>"
+    return bundle(doc.group(doc.paragraph(small, "\n  ".join(map(plain_text, lines))), *body, facts=facts))
 
 
 def _attempts(failed: Sequence[str]) -> list[str]:
     return [f"attempt {number} failed: {clip(why, 300)}" for number, why in enumerate(failed, 1)]
 
 
-def _capped(text: str, count: int) -> tuple[str, str]:
-    """A text as Markdown and as it is, cut where a notebook would suffer, with a note that tells so."""
+def _capped(text: str, count: int) -> list[doc.Block]:
+    """A text, cut where a notebook would suffer, with a note about that."""
     shown = text[:SHOWN]
-    note = f"… ({count:,} characters in all; the binding holds all of them)" if count > len(shown) else ""
-    body, plain = markdown(shown).rstrip("\n"), visible(shown)
     if not shown.strip():
-        return "*(empty)*", "(empty)"
-    return (f"{body}\n\n{note}", f"{plain}\n{note}") if note else (body, plain)
+        return [doc.paragraph("*(empty)*", "(empty)")]
+    note = f"… ({count:,} characters in all; the binding holds all of them)"
+    return [doc.Foreign(shown), *([doc.paragraph(note)] if count > len(shown) else [])]
 
 
 # ---------------------------------------------------------------- the display of a session
@@ -128,8 +114,7 @@ def _capped(text: str, count: int) -> tuple[str, str]:
 
 def text_display(text: str) -> Display:
     """An answer that is looked at again, as the value of a cell: text alone."""
-    body, plain = _capped(text, len(text))
-    return Display({"text/markdown": body, "text/plain": plain})
+    return bundle(doc.group(*_capped(text, len(text))))
 
 
 def answer_display(
@@ -146,16 +131,14 @@ def answer_display(
 
     `notes` are what the provider wants to be read beside its answer; they are shown as they are.
     """
-    body, plain = _capped(text, len(text))
-    if request.output is not None and len(text) <= SHOWN and "\\" in text:
-        body = fenced(text, "json")  # Markdown would take away what JSON has escaped
+    body = _capped(text, len(text))
+    if request.output is not None and len(text) <= SHOWN and "\\" in text:  # Markdown would take the escapes away
+        body = [doc.Forms(doc.Listing(text, "json"), doc.group(*body))]
     if result.details.get("cut") is True:
-        body, plain = f"{body}\n\n*{CUT}*", f"{plain}\n{CUT}"
-    noted = [clip_block(note) for note in notes]
-    body = "\n\n".join([*map(fenced, noted), body])
-    plain = "\n".join([*map(visible, noted), plain])
-    facts = session_facts(request, result, seconds)
-    return _display(_head(request, name, result.origin), _attempts(failed), (body, plain), facts)
+        body.append(doc.paragraph(f"*{CUT}*", CUT))
+    noted = [doc.Listing(clip_block(note)) for note in notes]
+    head = _head(request, name, ORIGINS.get(result.origin, result.origin))
+    return _display(head, _attempts(failed), [*noted, *body], session_facts(request, result, seconds))
 
 
 def clip_block(text: str, limit: int = 20_000) -> str:
@@ -170,8 +153,7 @@ def failure_display(
     facts: dict[str, object] = {"at": request.at}
     if streamed is not None and streamed.count:
         facts["partial"] = streamed.beginning[:20_000]
-    head, plain = _head(request, name, None)
-    return _display((f"{head} · no answer", f"{plain} · no answer"), _attempts(failed), ("", ""), facts)
+    return _display(_head(request, name, "no answer"), _attempts(failed), [], facts)
 
 
 def live_display(
@@ -182,11 +164,10 @@ def live_display(
     text = streamed.end
     before = streamed.count - len(text)
     note = f"… {before:,} characters before …\n\n" if before else ""
-    more = f"… {doing}" if doing else "…"
-    said = markdown(text).strip("\n").rstrip()
-    body = f"{note}{said}\n\n{inline_text(more)}" if said else inline_text(more)
-    plain = f"{note}{visible(text)}\n{visible(more)}" if said else visible(more)
-    return _display(_head(request, name, None), _attempts(failed), (body, plain), {})
+    more = doc.line(f"… {doing}" if doing else "…")
+    said = markdown(doc.Foreign(text)).strip("\n").rstrip()
+    body = [doc.paragraph(f"{note}{said}", f"{note}{visible(text)}"), more] if said else [more]
+    return _display(_head(request, name), _attempts(failed), body, {})
 
 
 CUT = "… (the reply ended at the limit of tokens)"
@@ -195,9 +176,9 @@ INTERRUPTED = "interrupted: this answer is not complete"
 
 def partial_display(request: SessionRequest, name: str | None, streamed: Streamed, failed: Sequence[str]) -> Display:
     """A session that was interrupted: what had arrived, and a mark behind it that no text can swallow."""
-    body, plain = _capped(streamed.beginning, streamed.count) if streamed.count else ("", "")
-    body, plain = f"{body}\n\n**■ {INTERRUPTED}**", f"{plain}\n■ {INTERRUPTED}"
-    return _display(_head(request, name, None), _attempts(failed), (body.lstrip("\n"), plain.lstrip("\n")), {})
+    body = _capped(streamed.beginning, streamed.count) if streamed.count else []
+    body.append(doc.paragraph(f"**■ {INTERRUPTED}**", f"■ {INTERRUPTED}"))
+    return _display(_head(request, name), _attempts(failed), body, {})
 
 
 # ---------------------------------------------------------------- facts
@@ -236,7 +217,7 @@ def trace_display(request: SessionRequest, trace: Sequence[ToolUse], name: str |
     """The tool calls of a session in order, folded away: an output of its own, because it is HTML."""
     who = name or request.agent or request.label or "session"
     refused = sum(call.outcome != "ok" for call in trace)
-    title = f"{visible(who)}: {len(trace):,} tool call{'s' if len(trace) != 1 else ''}"
+    title = f"{visible(who)}: {doc.counted(len(trace), 'tool call')}"
     title += f", {refused:,} without success" if refused else ""
     rows, lines = "", [title]
     for call in trace[:CALLS]:
@@ -252,5 +233,5 @@ def trace_display(request: SessionRequest, trace: Sequence[ToolUse], name: str |
         rows += f'<tr><td colspan="3" {_LEFT}>and {more:,} more</td></tr>'
         lines.append(f"  and {more:,} more")
     table = f'<table style="margin: 0">{rows}</table>'
-    markup = f"<details {LITERAL}><summary><span {_QUIET}>{html_text(title)}</span></summary>{table}</details>"
+    markup = f"<details {LITERAL}><summary><span {QUIET}>{html_text(title)}</span></summary>{table}</details>"
     return Display({"text/html": markup, "text/plain": "\n".join(lines)})

@@ -13,8 +13,11 @@ from prose_kernel.language.shortening import fitted, screen_width
 from prose_kernel.runtime.command_data import Sample, parsed, sample
 from prose_kernel.runtime.json_text import json_text
 from prose_kernel.runtime.values import ExecText, Value, full_text, plain
+from prose_kernel.views import document as doc
+from prose_kernel.views.bundle import bundle, data_html, quiet
 from prose_kernel.views.display import Display
-from prose_kernel.views.safety import LITERAL, clip, html_text, inline_text, visible
+from prose_kernel.views.plain_text import plain_text
+from prose_kernel.views.safety import LITERAL, clip, html_text, visible
 
 ROWS: Final = 30
 COLUMNS: Final = 12
@@ -23,7 +26,6 @@ _NARROWEST: Final = 6
 """Columns of a terminal that a cell keeps before columns are left out."""
 _GAP: Final = 2
 _NUMBER: Final = re.compile(r"(?=.*\d)[-+]?(\d{1,3}([ ',]\d{3})+|\d+)?([.,]\d+)?([eE][-+]?\d+)?\s?%?")
-_QUIET: Final = 'style="opacity: 0.65"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,29 +42,27 @@ class ValueTable:
 
     @property
     def rest(self) -> str:
-        found = [(self.more_rows, "row"), (self.more_columns, "column")]
-        counted = [f"{count:,} more {word}{'s' if count > 1 else ''}" for count, word in found if count > 0]
-        return ", ".join([*counted, *([self.remark] if self.remark else [])])
+        found = [(self.more_rows, "more row"), (self.more_columns, "more column")]
+        counts = [doc.counted(count, what) for count, what in found if count > 0]
+        return ", ".join(filter(None, [*counts, self.remark]))
+
+    @property
+    def document(self) -> doc.Table:
+        numbers = [at for at, numeric in enumerate(self.numeric) if numeric]
+        return doc.Table(self.columns, self.rows, (), numbers, data=True, rest=self.rest)
 
     @property
     def text(self) -> str:
-        """Aligned columns under a line; numbers stand on the right."""
-        return self.fitted(0)
+        """Aligned columns under a line; numbers are on the right."""
+        return plain_text(self.document)
 
     def fitted(self, width: int) -> str:
         """The same in lines of at most `width` columns of a terminal (0: as wide as it is): long cells are cut, and the
         last columns left out where that is not enough."""
-        widths = [max(map(screen_width, column)) for column in zip(*self._visible(), strict=True)]
-        table, widths = self._narrowed(widths, width) if width else (self, widths)
-        head, *rows = table._visible()
-        lines = [table._line(head, widths), (" " * _GAP).join("-" * width for width in widths)]
-        lines += [table._line(row, widths) for row in rows]
-        return "\n".join([*lines, f"… ({table.rest})"] if table.rest else lines)
+        cells = ([screen_width(visible(cell)) for cell in row] for row in (self.columns, *self.rows))
+        return (self._narrowed(list(map(max, zip(*cells, strict=True))), width) if width else self).text
 
-    def _visible(self) -> list[tuple[str, ...]]:
-        return [tuple(visible(cell) for cell in row) for row in (self.columns, *self.rows)]
-
-    def _narrowed(self, widths: list[int], most: int) -> tuple[ValueTable, list[int]]:
+    def _narrowed(self, widths: list[int], most: int) -> ValueTable:
         """As many columns as fit, none of them narrower than it has to be."""
         count = len(widths)
         while count > 1 and sum(min(one, _NARROWEST) for one in widths[:count]) + _GAP * (count - 1) > most:
@@ -75,52 +75,21 @@ class ValueTable:
             share = kept.count(widest)
             target = max(second, widest - -(-over // share), 1)
             kept = [target if one == widest else one for one in kept]
-        cut = replace(
+        return replace(
             self,
             columns=tuple(map(fitted, map(visible, self.columns), kept)),
             rows=tuple(tuple(map(fitted, map(visible, row), kept)) for row in self.rows),
             numeric=self.numeric[:count],
             more_columns=self.more_columns + len(widths) - count,
         )
-        return cut, kept
-
-    def _line(self, cells: Sequence[str], widths: Sequence[int]) -> str:
-        padded = [
-            " " * (width - screen_width(cell)) + cell if right else cell + " " * (width - screen_width(cell))
-            for cell, width, right in zip(cells, widths, self.numeric, strict=True)
-        ]
-        return (" " * _GAP).join(padded).rstrip()
-
-    @property
-    def html(self) -> str:
-        """A table without classes or ids, as a sanitiser leaves it."""
-        left, right = 'style="text-align: left"', 'style="text-align: right"'
-        sides = [right if numeric else left for numeric in self.numeric]
-        head = "".join(f"<th {s}>{html_text(c)}</th>" for s, c in zip(sides, self.columns, strict=True))
-        body = "".join(
-            "<tr>" + "".join(f"<td {s}>{html_text(c)}</td>" for s, c in zip(sides, row, strict=True)) + "</tr>"
-            for row in self.rows
-        )
-        return f'<table style="margin: 0"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-
-    @property
-    def markdown(self) -> str:
-        """A table of Markdown, for what shows no HTML."""
-        lines = [f"| {' | '.join(map(inline_text, self.columns))} |"]
-        lines.append(f"|{'|'.join(' ---: ' if right else ' --- ' for right in self.numeric)}|")
-        lines += [f"| {' | '.join(map(inline_text, row))} |" for row in self.rows]
-        return "\n".join([*lines, "", f"… ({inline_text(self.rest)})"] if self.rest else lines)
 
     def display(self, title: str = "") -> Display:
         """The table as a display of its own, below a title."""
         above = f"<div><code>{html_text(title)}</code></div>" if title else ""
-        more = f"<div {_QUIET}>{html_text(self.rest)}</div>" if self.rest else ""
+        more = quiet(self.rest) if self.rest else ""
+        shown = doc.group(doc.line(title) if title else None, self.document)
         return Display(
-            {
-                "text/html": f"<div {LITERAL}>{above}{self.html}{more}</div>",
-                "text/markdown": f"{inline_text(title)}\n\n{self.markdown}" if title else self.markdown,
-                "text/plain": f"{visible(title)}\n{self.text}" if title else self.text,
-            }
+            {"text/html": f"<div {LITERAL}>{above}{data_html(self.document)}{more}</div>", **bundle(shown).data}
         )
 
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from prose_kernel.language.words import Entry, Offer
 from prose_kernel.run import languages, reference
-from prose_kernel.views.display import Display
-from prose_kernel.views.safety import fenced
+from prose_kernel.views import document as doc
 
 if TYPE_CHECKING:
     from prose_kernel.run.languages import Language
@@ -51,27 +50,23 @@ def entry_of(language: Language, word: str, *, property_first: bool = False) -> 
     return keywords.get(word) or properties.get(name)
 
 
-def documentation(word: str, entry: Entry, language: Language) -> Display:
+def documentation(word: str, entry: Entry, language: Language) -> doc.Group:
     """The documentation of a word, with its example."""
     notes = [f"In: {', '.join(entry.owners)}."] if entry.owners else []
     if entry.values:
         notes.append(f"Values: {', '.join(entry.values)}.")
     text = " ".join([entry.summary, *notes])
-    return Display(
-        {
-            "text/markdown": f"**{word}**: {text}\n\n{fenced(entry.example, language.magic)}",
-            "text/plain": f"{word}: {text}\n\n{entry.example}",
-        }
-    )
+    head = doc.paragraph(f"**{word}**: {text}", f"{word}: {text}")
+    return doc.group(head, doc.Listing(entry.example, language.magic), gap="\n\n")
 
 
-def with_section(found: Display, word: str, language: Language) -> Display:
+def with_section(found: doc.Block, word: str, language: Language) -> doc.Block:
     """The documentation of a word, and which section of the reference says more."""
     section = reference.about(word, language.name)
     if section is None:
         return found
-    more = f"Reference: {section.page} {section.key}, {section.title}"
-    return Display({kind: f"{text}\n\n{more}" for kind, text in found.data.items()}, found.facts)
+    more = doc.paragraph(f"Reference: {section.page} {section.key}, {section.title}")
+    return doc.group(found, more, gap="\n\n")
 
 
 def matching(offers: Iterable[Offer], prefix: str) -> list[Offer]:

@@ -12,9 +12,10 @@ from evaluation.evaluations import PROGRAM, Model, evaluate, write
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.evaluation import dataset
 from prose_kernel.evaluation.notebooks import read_notebook
-from prose_kernel.evaluation.report import plain
+from prose_kernel.evaluation.report import document
 from prose_kernel.evaluation.runner import Evaluation, Options
 from prose_kernel.evaluation.spec import read
+from prose_kernel.views.plain_text import plain_text
 
 LIVE = '[settings]\nprovider = "anthropic:m"\n'
 RIGHT = '[[assert]]\nname = "right"\nexpression = "answer == expected"\n'
@@ -200,7 +201,7 @@ def test_the_judge_says_why_and_is_recorded_for_each_run(
     summary = evaluate(spec)
     assert [one.status for one in summary.results] == ["passed", "failed", "passed"]
     assert [one.tokens for one in summary.results] == [16, 16, 16], "the judge counts"
-    assert "q1: the answer is polite: because" in plain(summary)
+    assert "q1: the answer is polite: because" in plain_text(document(summary))
     asked = model.asked
     monkeypatch.setenv("CI", "true")
     again = evaluate(spec, parallel=6)
@@ -231,7 +232,9 @@ def test_an_interrupted_evaluation_goes_on(tmp_path: Path, model: Model) -> None
         evaluation = Evaluation(read(spec), Options(), read_notebook, stop)
         summary = await evaluation.run()
         assert (summary.status, len(summary.results)) == (130, 2)
-        assert "interrupted: 2 of 6 results are there; the same command goes on with the rest" in plain(summary)
+        assert "interrupted: 2 of 6 results are there; the same command goes on with the rest" in plain_text(
+            document(summary)
+        )
 
     asyncio.run(interrupted())
     file = tmp_path / ".prose" / "evaluations" / "t.eval.jsonl"
@@ -241,7 +244,7 @@ def test_an_interrupted_evaluation_goes_on(tmp_path: Path, model: Model) -> None
     summary = evaluate(spec)
     assert model.asked == asked + 4
     assert len(summary.results) == 6
-    assert "2 of 6 results were there; --fresh begins anew" in plain(summary)
+    assert "2 of 6 results were there; --fresh begins anew" in plain_text(document(summary))
     evaluate(spec)
     assert model.asked == asked + 10, "one that has ended begins anew"
 

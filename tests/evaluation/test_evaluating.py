@@ -13,7 +13,8 @@ from evaluation.evaluations import Model, evaluate, write
 from prose_kernel.cli.main import main
 from prose_kernel.errors import UsageError
 from prose_kernel.evaluation.assertions import PythonFunction
-from prose_kernel.evaluation.report import plain
+from prose_kernel.evaluation.report import document
+from prose_kernel.views.plain_text import plain_text
 
 CASES = [
     {"id": "one", "question": "What is 1+1?", "expected": "2"},
@@ -41,7 +42,7 @@ def test_pass_rates_and_what_did_not_pass(tmp_path: Path, monkeypatch: pytest.Mo
     assert [one.status for one in variant.results] == ["failed", "passed", "failed"]
     assert variant.checks == {"right": 2 / 3, "answer >= 3": 2 / 3}
     assert summary.status == 0
-    text = plain(summary)
+    text = plain_text(document(summary))
     assert "default  33 % (6 % to 79 %)  1       2       0       0.67   12            0.0030 usd" in text
     assert 'odd: right: answer is "6", expected is "7"' in text
 

@@ -9,10 +9,11 @@ import pytest
 from evaluation.evaluations import PROGRAM, Model, evaluate, write
 
 from prose_kernel.errors import UsageError
-from prose_kernel.evaluation.report import plain
+from prose_kernel.evaluation.report import document
 from prose_kernel.evaluation.statistics import one_sided, sign_test
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.intervals import wilson
+from prose_kernel.views.plain_text import plain_text
 
 TEN = [{"id": f"q{number}", "question": f"What is {number}?", "expected": f"{number}"} for number in range(10)]
 LIVE = '[settings]\nprovider = "anthropic:m"\n'
@@ -55,7 +56,7 @@ def test_two_prompts_side_by_side_and_whether_the_difference_is_chance(
     assert [one.passed for one in summary.variants] == [2, 10]
     (difference,) = summary.differences
     assert (difference.better, difference.worse, difference.same) == (8, 0, 2)
-    text = plain(summary)
+    text = plain_text(document(summary))
     assert (
         "exact against vague: better in 8 cases, worse in 0, the same in 2; p = 0.008 (sign test), significant" in text
     )
@@ -75,7 +76,7 @@ def test_a_regression_against_a_baseline_is_exit_status_1(tmp_path: Path, monkey
     assert summary.status == 1
     (found,) = summary.regressions
     assert (found.better, found.worse) == (0, 8)
-    assert "default against the baseline base.json: 100 % then, 20 % now" in plain(summary)
+    assert "default against the baseline base.json: 100 % then, 20 % now" in plain_text(document(summary))
     with pytest.raises(UsageError, match="cannot read gone"):
         evaluate(changed, baseline=tmp_path / "gone.json")
     (tmp_path / "bad.json").write_text("[]")
@@ -87,7 +88,7 @@ def test_a_variant_that_changes_nothing_is_said(tmp_path: Path, monkeypatch: pyt
     Model(by_prompt).plug_in(monkeypatch)
     same = '[[variant]]\nname = "a"\n[[variant]]\nname = "b"\nagent.clerk.prompt = "Answer in one word."\n'
     summary = evaluate(write(tmp_path, LIVE + same + RIGHT, TEN[:2]))
-    assert "variant b is the same as a: the difference is nothing but chance" in plain(summary)
+    assert "variant b is the same as a: the difference is nothing but chance" in plain_text(document(summary))
     assert [one.runs for one in summary.variants] == [2, 2], "each has results of its own"
 
 
@@ -165,7 +166,7 @@ def test_vvm_gets_columns_as_constants_and_as_names(tmp_path: Path, monkeypatch:
     cases = [{"id": n, "question": f"What is {n}?", "hint": "please", "expected": "9"} for n in ("8", "9")]
     spec = write(tmp_path, 'program = "clerk.vvm"\n' + LIVE + RIGHT, cases)
     summary = evaluate(spec)
-    assert [one.status for one in summary.results] == ["passed", "passed"], plain(summary)
+    assert [one.status for one in summary.results] == ["passed", "passed"], plain_text(document(summary))
     recorded = (tmp_path / "cassettes" / "t.eval.jsonl").read_text()
     assert "What is 8?" in recorded and "please" in recorded and "What is 1?" not in recorded
 
@@ -179,7 +180,7 @@ def test_a_notebook_of_both_languages(tmp_path: Path, monkeypatch: pytest.Monkey
     assertions = '[[assert]]\nrule = "answer is 1"\n[[assert]]\npython = "checks.py:same"\n'
     (tmp_path / "checks.py").write_text("def same(bindings, expected):\n    return bindings['loud'] == expected, 'x'\n")
     summary = evaluate(write(tmp_path, 'program = "clerk.ipynb"\n' + LIVE + assertions, TEN[1:2]))
-    assert summary.variants[0].passed == 1, plain(summary)
+    assert summary.variants[0].passed == 1, plain_text(document(summary))
 
 
 # ---------------------------------------------------------------- the magic

@@ -363,12 +363,11 @@ async def test_deep_recursion_folds_its_call_stack(cells: Cells) -> None:
 
 async def test_completion_and_inspection_know_the_run(cells: Cells) -> None:
     from prose_kernel.notebook.completion import complete
-    from prose_kernel.notebook.inspection import inspect
 
     await fine(cells, 'let plan = "the plan"\nagent writer:\n  model: opus\nblock greet(who):\n  return who')
     for code, wanted in [("let x = pl", "plan"), ("session: wr", "writer"), ("do gr", "greet"), ("%binding p", "plan")]:
         assert wanted in [m.text for m in complete(cells, code, len(code)).matches]
-    found = inspect(cells, 'exec "echo {plan}"', 14)
+    found = cells.inspect('exec "echo {plan}"', 14)
     assert found is not None and "the plan" in found.data["text/plain"]
 
 

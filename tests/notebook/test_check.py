@@ -16,6 +16,7 @@ from prose_kernel.cli.main import main
 from prose_kernel.notebook import checking, exercises
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.run import languages
+from prose_kernel.views.bundle import bundle
 
 PAGE = (DOCS / "teaching.md").read_text(encoding="utf-8")
 VVM = """\
@@ -182,7 +183,8 @@ async def test_an_expression_of_a_teacher_runs_nothing(cells: Cells, expression:
 
 def test_feedback_is_inert() -> None:
     check = exercises.Check(expects="<img src=x onerror=alert(1)> `<b>` $x$", value="x")
-    shown = checking.feedback("a", exercises.Exercise("t", (check,)), (checking.Finding(check, False, "<script>"),), 0)
+    found = checking.Finding(check, False, "<script>")
+    shown = bundle(checking.feedback("a", exercises.Exercise("t", (check,)), (found,), 0))
     assert "<img" not in shown.data["text/markdown"] and "<script" not in shown.data["text/markdown"]
 
 

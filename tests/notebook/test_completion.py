@@ -12,7 +12,6 @@ from scaling import assert_linear
 from prose_kernel.language.openprose import word_docs as keywords
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.notebook.completion import complete
-from prose_kernel.notebook.inspection import inspect
 from prose_kernel.notebook.magics.registry import all_magics
 from prose_kernel.runtime.asker import Unattended
 
@@ -123,7 +122,7 @@ def test_any_cursor_position_is_fine(cells: Cells) -> None:
     for cursor in [-5, *range(len(code) + 1), len(code) + 10]:
         found = complete(cells, code, cursor)
         assert 0 <= found.start <= found.end <= len(code)
-        inspect(cells, code, cursor)
+        cells.inspect(code, cursor)
 
 
 def test_completion_in_a_large_cell_costs_what_its_size_says(cells: Cells) -> None:
@@ -140,7 +139,7 @@ def test_completion_in_a_large_cell_costs_what_its_size_says(cells: Cells) -> No
 
 @pytest.mark.parametrize("word", sorted({*keywords.KEYWORDS, *keywords.PROPERTIES}))
 def test_every_word_has_documentation_with_an_example(cells: Cells, word: str) -> None:
-    found = inspect(cells, word, len(word))
+    found = cells.inspect(word, len(word))
     assert found is not None
     assert word.split("-")[0] in found.data["text/plain"]
     assert "```prose" in found.data["text/markdown"]
@@ -148,7 +147,7 @@ def test_every_word_has_documentation_with_an_example(cells: Cells, word: str) -
 
 @pytest.mark.parametrize("name", sorted(all_magics()))
 def test_every_magic_has_documentation(cells: Cells, name: str) -> None:
-    found = inspect(cells, f"%{name} x", 1)
+    found = cells.inspect(f"%{name} x", 1)
     assert found is not None
     assert f"%{name}" in found.data["text/plain"]
 
@@ -156,7 +155,7 @@ def test_every_magic_has_documentation(cells: Cells, name: str) -> None:
 @pytest.mark.parametrize("text", ["nothing|", "", "# exec|", '"exec|"', "  |  "])
 def test_nothing_is_known_about_nothing(cells: Cells, text: str) -> None:
     cursor = text.find("|")
-    assert inspect(cells, text.replace("|", ""), max(cursor, 0)) is None
+    assert cells.inspect(text.replace("|", ""), max(cursor, 0)) is None
 
 
 @pytest.mark.parametrize("line", ["%%", "%%v", "%%t", "%%nothing", "%%vvm", "%%task --"])
@@ -205,7 +204,7 @@ def test_a_cell_of_vvm_offers_words_of_vvm(cells: Cells, text: str, wanted: set[
     ],
 )
 def test_a_word_of_vvm_is_described(cells: Cells, text: str, shown: str) -> None:
-    found = inspect(cells, text.replace("¦", ""), text.index("¦"))
+    found = cells.inspect(text.replace("¦", ""), text.index("¦"))
     assert found is not None
     assert shown in found.data["text/plain"] and "```vvm" in found.data["text/markdown"]
 
@@ -219,7 +218,7 @@ async def test_names_of_earlier_cells_are_offered_with_their_fields(cells: Cells
     assert offers(cells, "%%vvm\nx = plan.steps.") == {"first"}
     assert offers(cells, "%%vvm\nx = @shorten `{plan.") == {"title", "steps"}
     assert "text=" in offers(cells, "%%vvm\nx = shorten(")
-    function = inspect(cells, "%%vvm\nx = shorten", len("%%vvm\nx = short"))
+    function = cells.inspect("%%vvm\nx = shorten", len("%%vvm\nx = short"))
     assert function is not None and "def shorten(text):" in function.data["text/plain"]
     await cells.close()
 

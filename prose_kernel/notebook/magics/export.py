@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from prose_kernel.errors import UsageError
 from prose_kernel.notebook.magics.registry import Call, below, magic, read_program, use
-from prose_kernel.views.display import Display, paragraph
-from prose_kernel.views.safety import fenced, inline_code, inline_text, visible
+from prose_kernel.views import document as doc
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
@@ -36,23 +35,15 @@ async def export(call: Call) -> None:
 
     made = as_program(parts(call.cells), call.cells.language, read)
     if not made.text.strip():
-        return call.show(paragraph("No cell of this run has finished yet."))
+        return call.show(doc.paragraph("No cell of this run has finished yet."))
     if not name:
-        text = made.text.rstrip("\n")
-        markdown = "\n\n".join((fenced(text, made.language.magic), *map(inline_text, made.remarks)))
-        return call.show(
-            Display(
-                {"text/markdown": markdown, "text/plain": "\n\n".join((visible(text), *map(visible, made.remarks)))}
-            )
-        )
+        listing = doc.Listing(made.text.rstrip("\n"), made.language.magic)
+        return call.show(doc.group(listing, *map(doc.line, made.remarks), gap="\n\n"))
     text_of_file = made.text.replace(" FILE\n", f" {shlex.quote(name)}\n", 1) if made.options else made.text
     write(call, name, text_of_file, made.language, force="--force" in call.words)
     command = " ".join(("prose run", *made.options, shlex.quote(name)))
-    markdown, plain = (
-        "\n\n".join((f"{code(name)} is written: {code(command)} runs it.", *map(text, made.remarks)))
-        for code, text in ((inline_code, inline_text), (visible, visible))
-    )
-    return call.show(Display({"text/markdown": markdown, "text/plain": plain}))
+    head = doc.line(doc.Code(name), doc.Own(" is written: "), doc.Code(command), " runs it.")
+    return call.show(doc.group(head, *map(doc.line, made.remarks), gap="\n\n"))
 
 
 def parts(cells: Cells) -> list[Part]:

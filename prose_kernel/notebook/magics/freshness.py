@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from prose_kernel.errors import UsageError
 from prose_kernel.notebook.magics import tables
 from prose_kernel.notebook.magics.registry import Call, magic, use
-from prose_kernel.views.display import Display, paragraph, table
-from prose_kernel.views.safety import clip, fenced, inline_code, inline_text, preview, visible
+from prose_kernel.views import document as doc
+from prose_kernel.views.bundle import bundle
+from prose_kernel.views.display import Display
+from prose_kernel.views.safety import clip, inline_code, inline_text, preview
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 PREVIEWS = 200
 """Bindings whose values `%bindings` unfolds: the last ones."""
+_NONE = "No cell is stale."
 _NOT_AGAIN = ("%reset", "%restore", "%back", "%rerun", "!")
 
 
@@ -28,10 +31,10 @@ async def stale(call: Call) -> None:
 
     found = freshness_of(call.cells).stale()
     if not found:
-        return call.show(paragraph("No cell is stale."))
+        return call.show(doc.paragraph(_NONE))
     rows = [(one.cell.label, clip(one.cell.title, 60), "; ".join(map(str, one.reasons))) for one in found]
-    shown = table(("cell", "begins with", "why"), rows, code=(0, 1))
-    return call.show(Display(shown.data, {"stale": stale_facts(found)}))
+    table = doc.Table(("cell", "begins with", "why"), rows, (0, 1))
+    return call.show(doc.group(table, facts={"stale": stale_facts(found)}))
 
 
 @magic("%rerun stale [--here]", "run all stale cells again, in order; --here: from within this cell")
@@ -42,10 +45,10 @@ async def rerun(call: Call) -> None:
     cells = call.cells
     found = freshness_of(cells).stale()
     if not found:
-        return call.show(paragraph("No cell is stale."))
+        return call.show(doc.paragraph(_NONE))
     if "--here" not in call.words and cells.rerun_elsewhere([one.cell for one in found]):
         sure = sum(not one.maybe for one in found)
-        return call.show(paragraph(f"{_count(sure, 'stale cell')} of the notebook will run again, in order."))
+        return call.show(doc.paragraph(f"{doc.counted(sure, 'stale cell')} of the notebook will run again, in order."))
     return await _rerun_here(call)
 
 
@@ -77,25 +80,19 @@ async def _rerun_here(call: Call) -> None:
     if refused:
         labels = ", ".join(cell.label for cell in refused)
         what = "it does" if len(refused) == 1 else "they do"
-        call.show(paragraph(f"Run {labels} yourself: what {what} is not done from here."))
+        call.show(doc.paragraph(f"Run {labels} yourself: what {what} is not done from here."))
 
 
-def _heading(cell: Cell) -> Display:
-    title = clip(cell.title, 80)
-    return Display(
-        {"text/markdown": f"**{cell.label}** {inline_code(title)}", "text/plain": f"{cell.label} {visible(title)}"},
-        {"rerun": cell.key if not cell.key.startswith("text:") else None},
-    )
+def _heading(cell: Cell) -> doc.Group:
+    key = cell.key if not cell.key.startswith("text:") else None
+    label = doc.Own(f"**{cell.label}** ", f"{cell.label} ")
+    return doc.group(doc.line(label, doc.Code(clip(cell.title, 80))), facts={"rerun": key})
 
 
 def freshness_of(cells: Cells) -> Freshness:
     from prose_kernel.run.freshness import Freshness
 
     return Freshness(cells.provenance, cells.outside)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 # ---------------------------------------------------------------- bindings
@@ -120,7 +117,7 @@ async def bindings(call: Call) -> None:
 
 def browsable(cells: Cells) -> Display:
     """The table of `%bindings`. A person with our extension can unfold each value, and sees what made it."""
-    plain = tables.bindings(cells)
+    plain = bundle(tables.bindings(cells))
     names = cells.names()
     if not names:
         return plain
@@ -161,28 +158,20 @@ def _version(cells: Cells, name: str) -> Version:
     return version
 
 
-def _history(cells: Cells, name: str, version: Version) -> Display:
+def _history(cells: Cells, name: str, version: Version) -> doc.Group:
     """What made a name, and what it has been before, the latest first."""
     named = cells.names().get(name)
-    statement = clip(version.statement, 200)
+    statement = doc.Listing(clip(version.statement, 200), version.language.magic, indent=2)
     what = named.kind if named is not None else "definition"
     rows = []
     for one in reversed(cells.provenance.names[name]):
         value = clip(one.text(), 60) if one.known else "(forgotten)"
         rows.append((one.label, f"{len(one.text().encode('utf-8', 'replace')):,}" if one.known else "", value))
-    listed = table(("made by", "bytes", "value"), rows, code=(0,))
-    by = _by(version)
-    language = version.language.magic
-    return Display(
-        {
-            "text/markdown": f"{inline_code(name)} {what}, made by {inline_code(by)}\n\n"
-            f"{fenced(statement, language)}\n\n{listed.data['text/markdown']}",
-            "text/plain": f"{name}: {what}, made by {by}\n  {visible(statement)}\n{listed.data['text/plain']}",
-        }
-    )
+    head = doc.line(doc.Code(name), doc.Own(f" {what}, made by ", f": {what}, made by "), doc.Code(_by(version)))
+    return doc.group(head, statement, doc.Table(("made by", "bytes", "value"), rows))
 
 
-def _difference(cells: Cells, name: str) -> Display:
+def _difference(cells: Cells, name: str) -> doc.Block:
     """What differs between the value of a name and the last other one that it had."""
     from prose_kernel.notebook.differences import difference
 
@@ -192,13 +181,7 @@ def _difference(cells: Cells, name: str) -> Display:
     content = provenance.content(name, now)
     before = next((one for one in reversed(versions[:-1]) if provenance.content(name, one) != content), None)
     if before is None:
-        return paragraph(f"{name} has had no other value." if len(versions) > 1 else f"{name} has had one value.")
+        return doc.paragraph(f"{name} has had no other value." if len(versions) > 1 else f"{name} has had one value.")
     lines = difference(before.value, now.value, before.text(), now.text())
-    head = f"{before.label} → {now.label}"
-    body = "\n".join(lines)
-    return Display(
-        {
-            "text/markdown": f"{inline_code(name)} {head}\n\n{fenced(body, 'diff')}",
-            "text/plain": f"{name} {head}\n{visible(body)}",
-        }
-    )
+    head = doc.line(doc.Code(name), doc.Own(f" {before.label} → {now.label}"))
+    return doc.group(head, doc.Listing("\n".join(lines), "diff"))

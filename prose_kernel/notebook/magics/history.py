@@ -10,8 +10,8 @@ from prose_kernel.errors import UsageError
 from prose_kernel.notebook.magics.registry import Call, magic, taken, use
 from prose_kernel.notebook.magics.tables import short_path
 from prose_kernel.runtime.asker import serial
-from prose_kernel.views.display import Display, paragraph, table
-from prose_kernel.views.safety import clip, fenced, inline_code, visible
+from prose_kernel.views import document as doc
+from prose_kernel.views.safety import clip
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
@@ -51,7 +51,7 @@ async def restore(call: Call) -> None:
     await call.cells.restore(resumption(journal), confirmed)
     last = journal.texts[-1]
     finished = sum(text.ended is not None for text in journal.texts)
-    head = f"{_cells(finished)} of the run {'is' if finished == 1 else 'are'} back."
+    head = f"{doc.counted(finished, 'cell')} of the run {'is' if finished == 1 else 'are'} back."
     unfinished = last.record if last.ended is None or last.ended.status == "interrupted" else None
     call.show(_restored(call.cells, head, kept.id, unfinished, lost))
     return None
@@ -64,7 +64,7 @@ async def history(call: Call) -> None:
     use(call, history, 0, 0)
     journal = journal_of(call)
     if journal is None:
-        return call.show(paragraph("Nothing has happened in the run yet."))
+        return call.show(doc.paragraph("Nothing has happened in the run yet."))
     from prose_kernel.storage.run_history import cells_of
 
     rows: list[tuple[str, str, str, str, str]] = []
@@ -74,7 +74,7 @@ async def history(call: Call) -> None:
         prompt = f"[{cell.prompt}]" if cell.prompt else ""
         rows.append((f"c{cell.number}", prompt, mark, clip(first, 60), clip(cell.message, 60)))
         rows += [(s.at, "", s.mark, clip(f"{s.kind} {s.said}", 60), clip(s.answer, 60)) for s in cell.steps]
-    call.show(table(("where", "cell", "", "asked", "answered"), rows))
+    call.show(doc.Table(("where", "cell", "", "asked", "answered"), rows))
     return None
 
 
@@ -185,14 +185,14 @@ def _instead(cells: Cells) -> str:
     return f"{magic}reset ends it; then {then}"
 
 
-def _nothing(cells: Cells) -> Display:
+def _nothing(cells: Cells) -> doc.Paragraph:
     """That no run of this notebook is kept; it may have been renamed, so the last one beside it is named."""
     words = "There is nothing to restore: no run of this notebook is kept."
     others = restorable(cells)
     if others:
         magic = serial(cells.asker).magic
         words += f" The last run of another notebook in this directory: {magic}restore {others[0]} brings it back."
-    return paragraph(words)
+    return doc.paragraph(words)
 
 
 def restorable(cells: Cells, mine: bool = False) -> list[str]:
@@ -223,34 +223,25 @@ def journal_of(call: Call) -> JournalRead | None:
 # ---------------------------------------------------------------- what came back
 
 
-def _cells(number: int) -> str:
-    return "1 cell" if number == 1 else f"{number} cells"
-
-
 def _restored(
     cells: Cells, head: str, run_id: str, unfinished: Text | None = None, lost: Sequence[Asked] = ()
-) -> Display:
-    """What is back, in names; the id of the run differs from run to run, and is in the metadata."""
-    parts: list[tuple[str, list[str], list[tuple[str, list[str]]]]] = [
-        (head, [], [(f"{what}: ", names) for what, names in _what(cells)])
-    ]
+) -> doc.Group:
+    """The names that are back; the id of the run differs from run to run, and is in the metadata."""
+    blocks: list[doc.Block] = [doc.paragraph(head)]
+    if names := [_named(what, found) for what, found in _what(cells)]:
+        blocks.append(doc.Items(names))
     if unfinished is not None:
-        words = "This cell had not ended. Run it again: it goes on where it was."
-        parts.append((words, unfinished.text.strip("\n").split("\n"), []))
+        text = unfinished.text.strip("\n")
+        blocks.append(doc.paragraph("This cell had not ended. Run it again: it goes on where it was."))
+        blocks.append(doc.Forms(doc.Listing(text, unfinished.language), doc.Items([[row] for row in text.split("\n")])))
     if unfinished is not None and lost:
-        asked = [(f"{one.kind} {one.key}: ", [clip(one.said)]) for one in lost]
-        parts.append(("Under way, and asked again then:", [], asked))
-    markdown, plain = list[str](), list[str]()
-    for words, lines, items in parts:
-        markdown.append(words)
-        markdown += [fenced("\n".join(lines), unfinished.language)] if lines and unfinished is not None else []
-        markdown += ["\n".join(f"- {what}{', '.join(map(inline_code, names))}" for what, names in items)]
-        plain += [words, *(f"  {visible(line)}" for line in lines)]
-        plain += [f"  {what}{', '.join(map(visible, names))}" for what, names in items]
-    return Display(
-        {"text/markdown": "\n\n".join(part for part in markdown if part), "text/plain": "\n".join(plain)},
-        {"run": run_id},
-    )
+        blocks.append(doc.paragraph("Under way, and asked again then:"))
+        blocks.append(doc.Items([_named(f"{one.kind} {one.key}", [clip(one.said)]) for one in lost]))
+    return doc.group(*blocks, facts={"run": run_id})
+
+
+def _named(what: str, names: Sequence[str]) -> Sequence[doc.Word]:
+    return [doc.Own(f"{what}: "), *(word for name in names for word in (doc.Code(name), ", "))][:-1]
 
 
 def _what(cells: Cells) -> Iterator[tuple[str, list[str]]]:

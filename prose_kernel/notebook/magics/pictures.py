@@ -1,13 +1,20 @@
-"""Line magics that draw what a program is, and what it did: `%graph`, `%timeline`, `%profile`."""
+"""Line magics that show a file (`%show`), a program (`%graph`), and a run (`%timeline`, `%profile`, `%report`)."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
-from prose_kernel.errors import CompileError, UsageError
-from prose_kernel.notebook.magics.registry import Call, Magic, magic, read_program
+from prose_kernel.errors import CompileError, ExecError, UsageError
+from prose_kernel.notebook.magics.history import journal_of
+from prose_kernel.notebook.magics.registry import Call, Magic, below, magic, read_program, use
+from prose_kernel.notebook.magics.tables import short_path
+from prose_kernel.views import document as doc
 from prose_kernel.views.display import Display
+from prose_kernel.views.safety import inline_code, visible
 
 if TYPE_CHECKING:
     from prose_kernel.language.source import Source
@@ -19,6 +26,8 @@ CELLS = 40
 """Cells that one diagram draws: the last ones."""
 _NOTHING = "No cell has run a program yet."
 _TIMES = "--times"
+_SCRIPTS = "--scripts"
+_FORCE = "--force"
 
 
 @magic(
@@ -115,3 +124,54 @@ def _cells(call: Call, *, whole: bool) -> list[CellRecord]:
 def _show(call: Call, display: Display, timed: bool) -> None:
     """Figures that differ from run to run are for a person: in the metadata, or with `--times` in the output itself."""
     call.show(Display(display.person, display.facts) if timed and display.person else display)
+
+
+# ---------------------------------------------------------------- files and reports
+
+
+@magic(
+    "%show FILE [--scripts]",
+    "show a file: an image, PDF, HTML page, table (CSV, JSON, JSON Lines), Markdown, notebook or text",
+)
+async def show(call: Call) -> None:
+    from prose_kernel.storage.shown_files import read
+    from prose_kernel.views.files import file_display
+
+    names = [word for word in call.words if word != _SCRIPTS]
+    unknown = next((word for word in names if word.startswith("--")), None)
+    if unknown or len(names) > 1:
+        extra = unknown or names[1]
+        hint = "put a name with spaces in quotes" if not unknown else f"usage: {show.usage}"
+        raise UsageError(f"%show: {extra} is not understood", hint=hint)
+    if not names:
+        use(call, show, 1, 2)
+        raise UsageError("%show: too few words", hint=f"usage: {show.usage}")
+    workspace = call.cells.started
+    directory = workspace.cwd if workspace is not None else call.cells.cwd
+    try:
+        file = await asyncio.to_thread(read, names[0], str(directory))
+    except ExecError as problem:
+        raise UsageError(f"%show: {problem.message}", hint=problem.hint) from None
+    call.show(await asyncio.to_thread(file_display, file, scripts=_SCRIPTS in call.words))
+
+
+@magic("%report [FILE] [--force]", "write what happened in the run so far as one HTML page: report.html, or FILE")
+async def report(call: Call) -> None:
+    words = tuple(word for word in call.words if word != _FORCE)
+    if unknown := [word for word in words if word.startswith("-")]:
+        raise UsageError(f"%report: {unknown[0]} is not understood", hint=f"usage: {report.usage}")
+    use(Call(call.cells, words, call.text, call.output, call.view), report, 0, 1)
+    journal = journal_of(call)
+    if journal is None:
+        return call.show(doc.paragraph("Nothing has happened in the run yet."))
+    from prose_kernel.views.page import write_page
+    from prose_kernel.views.report import run_report, secrets_out
+
+    cells = call.cells
+    file = below(cells, words[0]) if words else cells.cwd / "report.html"
+    page = await run_report(journal, "running", cells.settings, secrets_out(cells.settings, cells.cwd))
+    write_page(file, page, force=_FORCE in call.words)
+    shown, count = short_path(file, cells.cwd), len(journal.texts)
+    link = inline_code(shown) if Path(shown).is_absolute() else f"[{inline_code(shown)}]({quote(shown)})"
+    head = f"{doc.counted(count, 'cell')} of the run so far: "
+    return call.show(doc.paragraph(head + link, head + visible(shown)))

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
 from prose_kernel.run import languages
+from prose_kernel.views.bundle import bundle
 from prose_kernel.views.display import Display, Output
+from prose_kernel.views.document import Block
 
 if TYPE_CHECKING:
     from prose_kernel.language.source import Source
@@ -39,8 +41,8 @@ class Call:
     view: CellView
     below: str = ""
 
-    def show(self, display: Display) -> None:
-        self.output.display(display)
+    def show(self, shown: Block | Display) -> None:
+        self.output.display(bundle(shown))
 
     def say(self, text: str) -> None:
         self.show(Display({"text/plain": text}))
@@ -61,13 +63,11 @@ class Magic:
 
 
 _MODULES = (
-    "prose_kernel.notebook.magics.data",
     "prose_kernel.evaluation.magic",
     "prose_kernel.notebook.magics.export",
     "prose_kernel.notebook.magics.freshness",
     "prose_kernel.notebook.magics.history",
     "prose_kernel.notebook.magics.pictures",
-    "prose_kernel.notebook.magics.reports",
     "prose_kernel.notebook.magics.sessions",
     "prose_kernel.notebook.magics.tasks",
     "prose_kernel.notebook.magics.teaching",

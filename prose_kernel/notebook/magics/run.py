@@ -28,7 +28,8 @@ from prose_kernel.notebook.magics.registry import (
     use,
 )
 from prose_kernel.runtime.values import ExecText
-from prose_kernel.views.display import Display, paragraph, table
+from prose_kernel.views import document as doc
+from prose_kernel.views.display import Display
 from prose_kernel.views.files import image_display
 
 if TYPE_CHECKING:
@@ -68,8 +69,8 @@ async def state(call: Call) -> None:
         return call.show(tables.state(None, workspace.transcript))
     if workspace is None or workspace.run_directory is None:
         lives = "in memory" if call.cells.settings.state == "in-context" else "not on disk yet"
-        count = len(call.cells.values())
-        return call.show(paragraph(f"The run is {lives}: {count} binding{'s' if count != 1 else ''}."))
+        bound = doc.counted(len(call.cells.values()), "binding")
+        return call.show(doc.paragraph(f"The run is {lives}: {bound}."))
     directory = tables.short_path(workspace.run_directory, call.cells.cwd)
     call.show(tables.state(directory, workspace.trace_text, workspace.database))
     return None
@@ -104,7 +105,7 @@ async def boundaries(call: Call) -> None:
     ]
     for finding in await asyncio.to_thread(probe):
         rows.append((finding.subject, "yes" if finding.state == "ok" else "no", finding.text))
-    call.show(table(("what", "here", "what follows"), rows))
+    call.show(doc.Table(("what", "here", "what follows"), rows))
 
 
 # ---------------------------------------------------------------- doing
@@ -142,10 +143,9 @@ async def trust(call: Call) -> None:
         pins = await asyncio.to_thread(resolver.lock.pins)
     except ImportProgramError as problem:
         raise UsageError(problem.message, hint=problem.hint) from None
-    if not pins:
-        return call.show(paragraph("No programs from elsewhere are pinned here."))
     rows = [(resolver.name(url), pin.sha256, f"{pin.size:,}", ", ".join(pin.holds)) for url, pin in pins.items()]
-    return call.show(table(("program", "sha256", "bytes", "holds"), rows))
+    none = "No programs from elsewhere are pinned here."
+    return call.show(doc.Table(("program", "sha256", "bytes", "holds"), rows, empty=none))
 
 
 def _programs_from_elsewhere(cells: Cells) -> RemotePrograms:
@@ -252,7 +252,7 @@ async def remote(call: Call) -> None:
             raise UsageError("%remote: connect ADDRESS, connect local, or disconnect", hint=f"usage: {remote.usage}")
 
 
-def _machines(call: Call) -> Display:
+def _machines(call: Call) -> doc.Block | Display:
     """Addresses and machine names differ from run to run: they are in the metadata."""
     settings = call.cells.settings
     workspace = call.cells.started
@@ -268,9 +268,8 @@ def _machines(call: Call) -> Display:
         ("commands at once", str(state.places)),
         *(("not used", reason) for reason in state.refused),
     ]
-    shown = table(("commands on other machines", ""), rows, code=())
     workers = [f"{worker.host} {worker.address}" for worker in state.workers]
-    return Display(shown.data, {**shown.facts, "workers": workers})
+    return doc.group(doc.Table(("commands on other machines", ""), rows, ()), facts={"workers": workers})
 
 
 @magic("%reset", "end the run and forget all names; the next cell starts a new run")

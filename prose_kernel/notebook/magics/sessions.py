@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.notebook.magics.registry import Call, magic, read_program, taken, use
 from prose_kernel.run import languages
-from prose_kernel.views.display import Display, paragraph, table
+from prose_kernel.views import document as doc
+from prose_kernel.views.bundle import bundle
 from prose_kernel.views.safety import clip
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ async def provider(call: Call) -> None:
     return None
 
 
-def _providers(call: Call) -> Display:
+def _providers(call: Call) -> doc.Table:
     from prose_kernel.models.providers.choice import known_names
     from prose_kernel.run.session_description import who
 
@@ -58,7 +58,7 @@ def _providers(call: Call) -> Display:
     rows.append(("model servers in prose.toml", ", ".join(options.servers) or "none"))
     rows.append(("CLI agents in prose.toml", ", ".join(f"acp:{name}" for name in options.agents) or "none"))
     rows.append(("can be chosen", ", ".join(["auto", *known_names(options)])))
-    return table(("sessions", ""), rows, code=())
+    return doc.Table(("sessions", ""), rows, ())
 
 
 @magic(
@@ -88,16 +88,15 @@ async def judge(call: Call) -> None:
     return None
 
 
-def _reasons(call: Call) -> Display:
+def _reasons(call: Call) -> doc.Table:
     """What was decided in the run, by whom and why; the last ones."""
     activities = [one for cell in call.cells.record.cells for one in cell.activities if one.kind == "judgement"]
-    if not activities:
-        return paragraph("Nothing has been judged in this run.")
     rows = [(clip(one.label, 100), one.said[0], one.by, one.said[1]) for one in activities[-_REASONS:]]
-    return table(("question", "answer", "by", "reason"), rows, code=())
+    head = ("question", "answer", "by", "reason")
+    return doc.Table(head, rows, (), empty="Nothing has been judged in this run.")
 
 
-def _judges(call: Call) -> Display:
+def _judges(call: Call) -> doc.Table:
     from prose_kernel.models.providers.choice import AGENT, judge_choice, judge_model
 
     settings, services = call.cells.settings, call.cells.workspace.services
@@ -119,7 +118,7 @@ def _judges(call: Call) -> Display:
         ("model or agent", live or "none"),
         ("asked in turn", " → ".join(chain) or "nobody"),
     ]
-    return table(("conditions", ""), rows, code=())
+    return doc.Table(("conditions", ""), rows, ())
 
 
 async def _calibrate(call: Call) -> None:
@@ -132,17 +131,17 @@ async def _calibrate(call: Call) -> None:
         raise UsageError("%judge calibrate: one file, --least and --only", hint=f"usage: {judge.usage}")
     least = _percent(given["--least"])
     progress, done = f"prose-calibrate-{uuid4().hex}", 0
-    call.output.display(paragraph("The judge is asked."), progress)
+    call.output.display(bundle(doc.paragraph("The judge is asked.")), progress)
 
     def count(answer: object, of: int) -> None:
         nonlocal done
         done += 1
         if done % _STEP == 0:
-            call.output.update(paragraph(f"{done:,} of {of:,} asked."), progress)
+            call.output.update(bundle(doc.paragraph(f"{done:,} of {of:,} asked.")), progress)
 
     found = await calibrate(call.cells.workspace, words[0] if words else None, given["--only"], count)
-    first, *rest = shown.displays(found)
-    call.output.update(replace(first, facts={"consumed": shown.consumed(found)}), progress)
+    first, *rest = shown.parts(found)
+    call.output.update(bundle(doc.group(first, facts={"consumed": shown.consumed(found)})), progress)
     for part in rest:
         call.show(part)
     if least is not None and 100 * found.accuracy.share < least:
@@ -187,7 +186,7 @@ async def cassette(call: Call) -> None:
     return call.show(_cassette(call))
 
 
-def _cassette(call: Call) -> Display:
+def _cassette(call: Call) -> doc.Table:
     from prose_kernel.cassettes.records import ANSWERS
 
     services = call.cells.workspace.services
@@ -201,12 +200,12 @@ def _cassette(call: Call) -> Display:
     rows = [
         ("is written", shelf.own_name if writes else f"nothing (it would be {shelf.own_name})"),
         ("mode", mode if recorded else f"{mode} (provider {services.choice.kind} is not recorded)"),
-        ("records", f"{len(entries):,} in {len(files):,} file{'s' if len(files) != 1 else ''}"),
+        ("records", f"{len(entries):,} in {doc.counted(len(files), 'file')}"),
         ("used in this run", f"{sum(entry.used for entry in entries):,}"),
         ("not used", f"{len(services.cassettes.unused()):,} of the files in use"),
         *(("left out", problem) for problem in problems[:_PROBLEMS]),
     ]
-    return table(("recording", ""), rows, code=())
+    return doc.Table(("recording", ""), rows, ())
 
 
 # ---------------------------------------------------------------- what was consumed
@@ -217,13 +216,11 @@ async def usage(call: Call) -> None:
     use(call, usage, 0, 0)
     totals = call.cells.workspace.services.usage
     lines = totals.lines
-    if not lines:
-        text = "Nothing has been consumed in this run."
-        return call.show(Display({"text/markdown": text, "text/plain": text}))
     if len(lines) > 1:
         lines = (*lines, totals.total)
     head = ("provider", "model", "sessions", "judgements", "replayed", "requests", "tokens in", "tokens out", "cost")
-    return call.show(table(head, [_usage_row(line) for line in lines], code=()))
+    rows = [_usage_row(line) for line in lines]
+    call.show(doc.Table(head, rows, (), empty="Nothing has been consumed in this run."))
 
 
 @magic(
@@ -237,11 +234,9 @@ async def budget(call: Call) -> None:
         workspace.limit(call.text.strip().strip("\"'"))
     found = workspace.budget
     if found is None:
-        text = "The run has no budget."
-        call.show(Display({"text/markdown": text, "text/plain": text}))
-        return
+        return call.show(doc.paragraph("The run has no budget."))
     rows = [(name, f"{limit:,g}", f"{used:,g}") for name, limit, used in _budget_rows(found)]
-    call.show(table(("budget of the run", "allowed", "consumed"), rows, code=()))
+    return call.show(doc.Table(("budget of the run", "allowed", "consumed"), rows, ()))
 
 
 def _budget_rows(found: Budget) -> list[tuple[str, float, float]]:
@@ -283,13 +278,13 @@ def _and_unknown(known: str, unknown: int) -> str:
     raw=True,
 )
 async def prompt(call: Call) -> None:
-    from prose_kernel.notebook.magics.prompts import prompts_display
+    from prose_kernel.notebook.magics.previews import prompts
 
     text = call.text or call.below
     if not text.strip():
         raise UsageError("%prompt: a statement is needed, behind it or below it", hint=f"usage: {prompt.usage}")
     _, found = await _previewed(call, text, "cell", call.view.language)
-    call.show(prompts_display([one for one in found if one.kind == "session"], call.cells.workspace.services))
+    call.show(prompts([one for one in found if one.kind == "session"], call.cells.workspace.services))
 
 
 @magic(
@@ -300,7 +295,7 @@ async def prompt(call: Call) -> None:
 )
 async def plan(call: Call) -> None:
     from prose_kernel.language.flow import kinds_of
-    from prose_kernel.notebook.magics.plans import plan_display
+    from prose_kernel.notebook.magics import previews
 
     text, name, language = call.text or call.below, "cell", call.view.language
     if call.text.endswith(languages.suffixes()) and "\n" not in call.text:
@@ -312,7 +307,7 @@ async def plan(call: Call) -> None:
     uncounted = ["conditions that a model decides"] if list(language.judged_texts(compiled.program)) else []
     if "loop" in kinds_of(language.flow(compiled.program, compiled.source)):
         uncounted.append("further passes of loops whose length is not known")
-    call.show(plan_display(found, uncounted, call.cells.workspace.services))
+    call.show(previews.plan(found, uncounted, call.cells.workspace.services))
 
 
 async def _previewed(call: Call, text: str, name: str, language: Language) -> tuple[Compiled, tuple[Preview, ...]]:

@@ -1,4 +1,4 @@
-"""The output of `%bindings`, `%agents`, `%state` and similar magics: Markdown tables with a plain-text form."""
+"""The output of `%bindings`, `%agents`, `%state` and similar magics: documents."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from prose_kernel.notebook.magics.registry import Magic, all_magics
 from prose_kernel.run.languages import Language
 from prose_kernel.runtime.values import ExecText, Reference
 from prose_kernel.views import cards
-from prose_kernel.views.display import Display, paragraph, table
-from prose_kernel.views.safety import clip, fenced, inline_code, markdown, visible
+from prose_kernel.views import document as doc
+from prose_kernel.views.safety import clip
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
@@ -35,7 +35,7 @@ def _defined(cells: Cells, *kinds: str) -> list[Defined]:
     return [one for one in found if one.definition.kind in kinds]
 
 
-def bindings(cells: Cells) -> Display:
+def bindings(cells: Cells) -> doc.Table:
     """The table of `%bindings`: name, kind, size, where from, preview."""
     rows = []
     for name, named in cells.names().items():
@@ -43,12 +43,10 @@ def bindings(cells: Cells) -> Display:
         text = language.text_of(info.value)
         size = f"{len(text.encode('utf-8', 'replace')):,}"
         rows.append((name, named.kind, size, clip(info.source, 40), clip(text, 60)))
-    if not rows:
-        return paragraph("No bindings yet.")
-    return table(("name", "kind", "bytes", "from", "preview"), rows, code=(0, 3))
+    return doc.Table(("name", "kind", "bytes", "from", "preview"), rows, (0, 3), empty="No bindings yet.")
 
 
-def binding(cells: Cells, name: str) -> Display:
+def binding(cells: Cells, name: str) -> doc.Group:
     """The whole of one binding. Raises `UsageError` when there is none of that name."""
     names = cells.names()
     if name not in names:
@@ -59,22 +57,20 @@ def binding(cells: Cells, name: str) -> Display:
     info, language = names[name].info, names[name].language
     value = info.value
     text = cards.readable(value, language)
-    rest = f"\n… ({len(text):,} characters in all)" if len(text) > WHOLE else ""
-    text = text[:WHOLE]
-    what = names[name].kind
+    rest = f"{len(text):,} characters in all" if len(text) > WHOLE else ""
+    text, what = text[:WHOLE], names[name].kind
     facts: dict[str, object] = {}
     remarks: list[str] = []
     if isinstance(value, ExecText):
         remarks, facts = _exec_lines(value)
-    body = markdown(text) if isinstance(value, Reference) else fenced(text, "json" if _is_data(value) else "")
-    quoted = fenced(clip(info.source, 500), language.magic) if info.source else ""
-    parts = [f"`{name}` {what}", quoted, *(f"- {inline_code(r)}" for r in remarks), body + rest]
-    plain = [f"{name}: {what}", *(f"  {visible(r)}" for r in remarks), visible(text) + rest]
-    return Display({"text/markdown": "\n\n".join(p for p in parts if p), "text/plain": "\n".join(plain)}, facts)
-
-
-def _is_data(value: object) -> bool:
-    return isinstance(value, (list, dict))
+    spoken = "json" if isinstance(value, (list, dict)) else ""
+    return doc.group(
+        doc.paragraph(f"`{name}` {what}", f"{name}: {what}"),
+        doc.Forms(doc.Listing(clip(info.source, 500), language.magic)) if info.source else None,
+        *(doc.Items([[doc.Code(remark)]]) for remark in remarks),
+        doc.Foreign(text, rest) if isinstance(value, Reference) else doc.Listing(text, spoken, rest),
+        facts=facts,
+    )
 
 
 def _exec_lines(value: ExecText) -> tuple[list[str], dict[str, object]]:
@@ -94,17 +90,15 @@ def _exec_lines(value: ExecText) -> tuple[list[str], dict[str, object]]:
 # ---------------------------------------------------------------- agents, blocks, state
 
 
-def agents(cells: Cells) -> Display:
+def agents(cells: Cells) -> doc.Table:
     """The table of `%agents`."""
     found = [one.definition for one in _defined(cells, "agent")]
-    if not found:
-        return paragraph("No agents yet.")
     keys = ["model", "persist", "prompt"] + ["tools"] * any("tools" in agent.facts for agent in found)
     rows = [(agent.name, *(clip(agent.facts.get(key, ""), 60) for key in keys)) for agent in found]
-    return table(("agent", *keys), rows)
+    return doc.Table(("agent", *keys), rows, empty="No agents yet.")
 
 
-def blocks(cells: Cells) -> Display:
+def blocks(cells: Cells) -> doc.Table:
     """The table of `%blocks`: what can be called, the functions of VVM among them."""
     rows = []
     for one in _defined(cells, "block", "function"):
@@ -112,12 +106,10 @@ def blocks(cells: Cells) -> Display:
         parameters, statements = block.facts["parameters"], block.facts["statements"]
         called = f"{block.name}({parameters})" if parameters or block.kind == "function" else block.name
         rows.append((called, statements))
-    if not rows:
-        return paragraph("No blocks yet.")
-    return table(("block", "statements"), rows)
+    return doc.Table(("block", "statements"), rows, empty="No blocks yet.")
 
 
-def state(directory: str | None, log: str, database: str | None = None) -> Display:
+def state(directory: str | None, log: str, database: str | None = None) -> doc.Group:
     """The text of `%state`: where the run is, in memory without a directory, and its log.
 
     The run's id differs from run to run, so it stands in the facts: the text names the directory above, and leaves out
@@ -131,15 +123,10 @@ def state(directory: str | None, log: str, database: str | None = None) -> Displ
         shown = "\n".join([f"… {left_out:,} earlier lines", *lines[left_out:], ""])
     shown = shown if len(shown) <= WHOLE else "…" + shown[-WHOLE:]
     if directory is None:
-        head = "The run is kept in memory."
-        return Display({"text/markdown": f"{head}\n\n{fenced(shown)}", "text/plain": f"{head}\n\n{visible(shown)}"})
-    above = directory.rpartition("/")[0]
+        return doc.group(doc.paragraph("The run is kept in memory."), doc.Listing(shown), gap="\n\n")
     kept = "The run is kept" if database is None else f"The run is kept in {database}, and its files"
-    text = {
-        "text/markdown": f"{kept} below {inline_code(above)}.\n\n{fenced(shown)}",
-        "text/plain": f"{kept} below {above}.\n\n{visible(shown)}",
-    }
-    return Display(text, {"directory": directory})
+    head = doc.line(doc.Own(f"{kept} below "), doc.Code(directory.rpartition("/")[0]), ".")
+    return doc.group(head, doc.Listing(shown), gap="\n\n", facts={"directory": directory})
 
 
 def short_path(path: Path, base: Path) -> str:
@@ -153,7 +140,7 @@ def short_path(path: Path, base: Path) -> str:
 # ---------------------------------------------------------------- help
 
 
-def magics(known: Iterable[Magic], of_cells: Iterable[tuple[str, str]]) -> Display:
+def magics(known: Iterable[Magic], of_cells: Iterable[tuple[str, str]]) -> doc.Forms:
     """The table of `%help`: what makes a whole cell something else, and the magics of one line."""
     rows: dict[object, tuple[str, str]] = {}
     for magic in sorted(known, key=lambda magic: magic.usage):
@@ -161,9 +148,8 @@ def magics(known: Iterable[Magic], of_cells: Iterable[tuple[str, str]]) -> Displ
         if first[0] != magic.usage:
             rows[magic.run] = (first[0], f"{first[1]}; also %{magic.name}")
     found = [*of_cells, *rows.values()]
-    shown = table(("magic", "what it does"), found)
     plain = "\n".join(line for usage, summary in found for line in _magic_lines(usage, summary))
-    return Display({**shown.data, "text/plain": plain})
+    return doc.Forms(doc.Table(("magic", "what it does"), found), doc.paragraph(plain))
 
 
 def _magic_lines(usage: str, summary: str) -> list[str]:

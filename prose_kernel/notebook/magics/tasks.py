@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from prose_kernel.errors import TaskRefused, UsageError
 from prose_kernel.notebook.magics.registry import Call, in_cell, magic, use
+from prose_kernel.processes.tasks.records import ending_of
 from prose_kernel.run import languages
 from prose_kernel.runtime.services import (
     CommandCompleted,
@@ -309,7 +310,7 @@ async def _stop(call: Call, service: TaskService, name: str) -> None:
     before = await service.status(name, TaskCaller())
     task = await service.stop(name, TaskCaller())
     if before.ended:
-        call.say(f"task {task.number} has ended already: {task_cards.standing(task)}")
+        call.say(f"task {task.number} has ended already: {ending_of(task)}")
     elif task.force_stop_requested:
         call.say(f"task {task.number} is killed")
     else:

@@ -12,7 +12,7 @@ from prose_kernel.notebook import inspection
 from prose_kernel.notebook.magics import tables
 from prose_kernel.notebook.magics.registry import Call, magic, on_or_off, read_program, use
 from prose_kernel.run import languages, reference
-from prose_kernel.views.display import Display, table
+from prose_kernel.views import document as doc
 from prose_kernel.views.words import with_section
 
 _LINK = re.compile(r"\[([^\]\n]+)\]\((?!https?:)[^)\n]*\)")
@@ -43,7 +43,7 @@ async def explain(call: Call) -> None:
     return call.show(_word(call, word, languages.LANGUAGES[page[0]] if page else call.view.language))
 
 
-def _last_error(call: Call) -> Display:
+def _last_error(call: Call) -> doc.Block:
     problem = call.cells.last_problem
     if problem is None:
         raise UsageError("%explain: no cell has failed yet", hint=f"usage: {explain.usage}")
@@ -54,12 +54,12 @@ def _last_error(call: Call) -> Display:
     )
 
 
-def _section(call: Call, wanted: str) -> Display:
+def _section(call: Call, wanted: str) -> doc.Block:
     text = _LINK.sub(r"\1", reference.section(wanted, call.view.language.name))
-    return Display({"text/markdown": _EXAMPLE.sub(r"\1", text), "text/plain": text})
+    return doc.paragraph(_EXAMPLE.sub(r"\1", text), text)
 
 
-def _program(call: Call, text: str, name: str, language: languages.Language) -> Display:
+def _program(call: Call, text: str, name: str, language: languages.Language) -> doc.Block:
     from prose_kernel.views.plain_words import explained
 
     compiled = call.cells.workspace.compile(text, name, language)
@@ -68,7 +68,7 @@ def _program(call: Call, text: str, name: str, language: languages.Language) -> 
     return explained(compiled.program, compiled.source, language)
 
 
-def _word(call: Call, word: str, language: languages.Language) -> Display:
+def _word(call: Call, word: str, language: languages.Language) -> doc.Block:
     """What is known about a word, and which section of the reference is about it."""
     found = inspection.describe(call.cells, word, language)
     if found is None:
@@ -112,7 +112,7 @@ async def check(call: Call) -> None:
     return None
 
 
-def _listed(call: Call) -> Display:
+def _listed(call: Call) -> doc.Table:
     """The exercises of the notebook; of all beside it where its name is not known."""
     from prose_kernel.notebook import exercises
 
@@ -127,4 +127,4 @@ def _listed(call: Call) -> Display:
             rows.append((name, mark, exercise.task))
     if not rows:
         raise UsageError("there are no exercises here", hint="they are in checks/NOTEBOOK.yaml beside the notebook")
-    return table(("exercise", "done", "task"), rows)
+    return doc.Table(("exercise", "done", "task"), rows)

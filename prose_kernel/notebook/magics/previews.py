@@ -1,0 +1,142 @@
+"""Programs before they run: `%prompt` shows each session as it would be sent, in sections with their sizes; `%plan` the
+sessions, commands and gates that a program comes to, as far as they are known, and the highest cost of its sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from prose_kernel.models.request import headline
+from prose_kernel.views import document as doc
+from prose_kernel.views.session_cards import clip_block
+
+if TYPE_CHECKING:
+    from prose_kernel.run.session_description import Description
+    from prose_kernel.run.session_services import SessionServices
+    from prose_kernel.runtime.machine import Preview
+
+SESSIONS = 20
+"""Sessions of `%prompt` that are shown whole; of the rest only the number."""
+SHOWN = 100
+"""Sessions, commands and gates of `%plan` that are shown; the rest is counted."""
+_TEXT = 4_000
+
+
+def _where(preview: Preview) -> str:
+    line = preview.source.location(preview.span.start).line
+    return f"line {line}" + (f", for {preview.bound_to}" if preview.bound_to else "")
+
+
+# ---------------------------------------------------------------- %prompt
+
+
+def prompts(previews: Sequence[Preview], services: SessionServices) -> doc.Block:
+    """All sessions of a text. Nothing in it differs from run to run."""
+    if not previews:
+        return doc.paragraph("There is no session in it.")
+    shown = [_prompt(preview, services) for preview in previews[:SESSIONS]]
+    if more := len(previews) - len(shown):
+        shown.append(doc.paragraph(f"… and {doc.counted(more, 'more session')}"))
+    rule = doc.Forms(doc.paragraph("---"))
+    return doc.group(*[block for one in shown for block in (rule, one)][1:], gap="\n\n")
+
+
+def _prompt(preview: Preview, services: SessionServices) -> doc.Block:
+    where = _where(preview)
+    if preview.note:
+        return doc.line(f"{preview.note} ({where})")
+    if preview.request is None:
+        problem = str(preview.problem) if preview.problem is not None else "the reason is unknown"
+        return doc.line(f"session ({where}) would fail: {problem}")
+    told = services.describe(preview.request)
+    head = doc.line(doc.Strong(f"{headline(preview.request)} ({where})"))
+    rows = [row for row in told.facts if row[0] != "recording"] + _recording(preview, told)
+    facts = doc.group(head, doc.Table(("", ""), rows, (), indent=2))
+    sections = (doc.group(doc.line(title), doc.Listing(text, indent=4)) for title, text in _sections(told))
+    return doc.group(facts, *sections, gap="\n\n")
+
+
+def _sections(told: Description) -> list[tuple[str, str]]:
+    """The parts of the message, each with its size."""
+    parts = [("tools", told.schemas)] if told.schemas else []
+    parts += [("system prompt", told.system)] if told.system else []
+    parts += [(part.section, part.text) for part in told.message.parts]
+    return [(f"{name}, {doc.counted(len(text), 'character')}:", clip_block(text)) for name, text in parts]
+
+
+def _recording(preview: Preview, told: Description) -> list[tuple[str, str]]:
+    """What is recorded for it; on a miss, what is nearest and what differs."""
+    if preview.unknown and told.found is not None:
+        names = ", ".join(preview.unknown)
+        return [("recording", f"cannot be told before the run: it depends on {names}")]
+    rows = [("recording", told.recording)]
+    message, hint = getattr(told.found, "message", ""), getattr(told.found, "hint", "")
+    rows += [("", line) for text in (message, hint) for line in text.split("\n") if line]
+    return rows
+
+
+# ---------------------------------------------------------------- %plan
+
+
+def plan(found: Sequence[Preview], uncounted: Sequence[str], services: SessionServices) -> doc.Group:
+    """Everything in source order, each with its text and what is not known of it, and the sum at the end. `uncounted`
+    is what the sum leaves out."""
+    shown = [_planned(number, preview, services) for number, preview in enumerate(found[:SHOWN], 1)]
+    blocks: list[doc.Block] = [doc.line(doc.Strong(_head(found))), *(block for block, _ in shown)]
+    if more := len(found) - len(shown):
+        blocks.append(doc.paragraph(f"… and {more:,} more"))
+    if any(preview.kind == "session" for preview in found):
+        costs = [cost for (_, cost), preview in zip(shown, found, strict=False) if preview.kind == "session"]
+        blocks.append(doc.line(_total(costs, [*uncounted, *([f"{more:,} more"] if more else [])])))
+    return doc.group(*blocks, gap="\n\n")
+
+
+def _head(found: Sequence[Preview]) -> str:
+    counts = {kind: sum(preview.kind == kind for preview in found) for kind in ("session", "command", "gate")}
+    said = [doc.counted(count, kind) for kind, count in counts.items() if count]
+    return f"The program comes to {', '.join(said)}." if said else "The program asks nobody and runs no command."
+
+
+def _planned(number: int, preview: Preview, services: SessionServices) -> tuple[doc.Block, float | None]:
+    """One of them, and its highest cost: None if that is not known."""
+    cost: float | None = 0.0
+    notes: list[str] = []
+    match preview:
+        case _ if preview.note:
+            what, text, cost = preview.note, "", None
+        case _ if preview.problem is not None:
+            what, text = f"{preview.kind} would fail: {preview.problem}", ""
+        case _ if preview.command is not None:
+            what, text = "command", preview.command.command
+        case _ if preview.gate is not None:
+            what, text = f"gate {preview.gate.name}, until {preview.gate.timeout_text}", preview.gate.prompt
+        case _:
+            assert preview.request is not None
+            from prose_kernel.run.session_description import most_cost
+
+            told = services.describe(preview.request)
+            cost = most_cost(told, services)
+            cost = None if cost and preview.unknown else cost
+            what = f"session: {preview.request.agent}" if preview.request.agent else "session"
+            text = preview.request.task
+            notes = [f"answered by {told.who}", *([f"model {told.model}"] if told.model else [])]
+            each = " for each request" if cost and told.tools else ""
+            notes.append(f"at most {dollars(cost)}{each}" if cost is not None else "cost unknown")
+            cost = None if each else cost  # a session with tools makes as many requests as it likes
+    if preview.unknown:
+        notes.append(f"depends on {', '.join(preview.unknown)}")
+    head = f"{what} ({_where(preview)})" + "".join(f" · {note}" for note in notes)
+    body = doc.Listing(clip_block(text, _TEXT), indent=4) if text else None
+    return doc.group(doc.line(doc.Strong(f"{number}."), " ", head), body), cost
+
+
+def _total(costs: Sequence[float | None], uncounted: Sequence[str]) -> str:
+    """The sum, and what is not in it."""
+    known, unknown = [cost for cost in costs if cost is not None], sum(cost is None for cost in costs)
+    said = [f"{doc.counted(len(known), 'session')} at most {dollars(sum(known))}"] if known else []
+    said += [f"{doc.counted(unknown, 'session')} an amount that is not known"] if unknown else []
+    return f"Cost: {', '.join(said)}. Not counted: {', '.join(['retries', *uncounted])}."
+
+
+def dollars(cost: float) -> str:
+    return f"${cost:.4f}" if cost else "$0"

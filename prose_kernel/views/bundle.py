@@ -1,0 +1,108 @@
+"""Documents as MIME bundles for notebooks: Markdown with plain text; and cards, which are HTML with plain text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from prose_kernel.views import document as doc
+from prose_kernel.views.display import Display
+from prose_kernel.views.plain_text import plain_text
+from prose_kernel.views.safety import LITERAL, clip, fenced, html_text, inline_code, inline_text, visible
+from prose_kernel.views.safety import markdown as harmless
+
+_TICKED = re.compile(r"`([^`]+)`")
+
+
+def bundle(shown: doc.Block | Display) -> Display:
+    """The bundle of a document, with the facts of its groups; a bundle stays as it is."""
+    if isinstance(shown, Display):
+        return shown
+    return Display({"text/markdown": markdown(shown), "text/plain": plain_text(shown)}, _facts(shown))
+
+
+def _facts(block: doc.Block) -> dict[str, object]:
+    if not isinstance(block, doc.Group):
+        return {}
+    return {name: value for inner in block.blocks for name, value in _facts(inner).items()} | dict(block.facts)
+
+
+# ---------------------------------------------------------------- tables of data, and cards
+
+QUIET = 'style="opacity: 0.65"'
+TABLE = 'style="margin: 0"'
+LEFT = 'style="text-align: left"'
+QUIET_LEFT = 'style="text-align: left; opacity: 0.65"'
+
+
+def card(markup: str, lines: Iterable[str], facts: Mapping[str, object] | None = None, *, bad: bool = False) -> Display:
+    """A report in a frame: HTML that survives a sanitiser (no scripts, ids or theme variables), and lines of text."""
+    colour = "rgba(215, 60, 60, 0.8)" if bad else "rgba(128, 128, 128, 0.5)"
+    frame = f'{LITERAL} style="border-left: 3px solid {colour}; padding: 2px 10px; margin: 2px 0"'
+    return Display({"text/html": f"<div {frame}>{markup}</div>", "text/plain": "\n".join(lines)}, facts or {})
+
+
+def command_card(command: str, remarks: Sequence[str], facts: Mapping[str, object], *, bad: bool) -> Display:
+    """A command and remarks about it."""
+    lines = [f"$ {clip(command)}", *(f"  {visible(remark)}" for remark in remarks)]
+    return card(f"<code>$ {html_text(clip(command))}</code>{''.join(map(quiet, remarks))}", lines, facts, bad=bad)
+
+
+def data_html(table: doc.Table) -> str:
+    """A table of data without classes or ids, as a sanitiser leaves it."""
+    sides = ['style="text-align: right"' if at in table.numbers else LEFT for at in range(len(table.head))]
+    head, *body = (
+        "".join(f"<{tag} {side}>{html_text(cell)}</{tag}>" for side, cell in zip(sides, row, strict=True))
+        for tag, row in [("th", table.head), *(("td", row) for row in table.rows)]
+    )
+    rows = "".join(f"<tr>{row}</tr>" for row in body)
+    return f"<table {TABLE}><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def quiet(text: str) -> str:
+    return f"<div {QUIET}>{html_text(text)}</div>"
+
+
+def markdown(block: doc.Block) -> str:
+    match block:
+        case doc.Paragraph(words):
+            return "".join(map(_word, words))
+        case doc.Items(items):
+            return "\n".join("- " + "".join(map(_word, words)) for words in items)
+        case doc.Listing(text, language, rest):
+            return fenced(text, language) + (f"\n… ({rest})" if rest else "")
+        case doc.Foreign(text, rest):
+            return harmless(text).rstrip("\n") + (f"\n\n… ({inline_text(rest)})" if rest else "")
+        case doc.Table():
+            return _table(block)
+        case doc.Group(blocks):
+            return "\n\n".join(part for part in map(markdown, blocks) if part)
+        case doc.Forms(rich):
+            return markdown(rich)
+
+
+def _word(word: doc.Word) -> str:
+    match word:
+        case doc.Own(text):
+            return text
+        case doc.Code():
+            return inline_code(word)
+        case doc.Strong():
+            return f"**{inline_text(word)}**"
+        case doc.Ticked():
+            pieces = enumerate(_TICKED.split(word))
+            return "".join(inline_code(piece) if number % 2 else inline_text(piece) for number, piece in pieces)
+        case str():
+            return inline_text(word)
+
+
+def _table(table: doc.Table) -> str:
+    if not table.rows and table.empty:
+        return table.empty
+    head = map(inline_text, table.head) if table.data else table.head
+    sides = (" ---: |" if table.data and at in table.numbers else " --- |" for at in range(len(table.head)))
+    lines = [f"| {' | '.join(head)} |", f"|{''.join(sides)}"]
+    for row in table.shown:
+        cells = [inline_code(cell) if at in table.code else inline_text(cell) for at, cell in enumerate(row)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, "", table.more] if table.more else lines)
