@@ -5,8 +5,8 @@ fast as dataclasses with slots. Leaves also stay out of the garbage collector's 
 because a deep chain of them is freed safely only with the collector's help. The span is stored as a plain pair, which
 is cheaper than a `Span`, and read as one.
 
-All nodes share one set of methods. Comparing and hashing keep their own agenda instead of recursing, so that no program
-is nested too deeply for them.
+All nodes share one set of methods. Comparing and hashing keep an agenda, because trees are deeper than programs nest:
+an `if` is four levels of nodes and tuples, and a chain of operators in VVM is as deep as it is long.
 """
 
 from __future__ import annotations
@@ -33,24 +33,7 @@ class Node(Struct, frozen=True, kw_only=True):
     span: Span = NOWHERE
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Node):
-            return NotImplemented
-        agenda: list[tuple[Any, Any]] = [(self, other)]
-        while agenda:
-            one, two = agenda.pop()
-            if one is two:
-                continue
-            if isinstance(one, Node):
-                if one.__class__ is not two.__class__:
-                    return False
-                one, two = one._parts(), two._parts()
-            if isinstance(one, tuple):
-                if not isinstance(two, tuple) or len(one) != len(two):
-                    return False
-                agenda.extend(zip(one, two, strict=True))
-            elif one != two:
-                return False
-        return True
+        return isinstance(other, Node) and (self is other or [*self._flat()] == [*other._flat()])
 
     def __hash__(self) -> int:
         return hash(tuple(self._flat()))
@@ -70,29 +53,17 @@ class Node(Struct, frozen=True, kw_only=True):
                 yield part
 
     def __repr__(self) -> str:
-        shown: list[str] = []
-        agenda: list[Any] = [self]
-        while agenda:
-            part = agenda.pop()
-            if isinstance(part, _Literal):
-                shown.append(part)
-            elif isinstance(part, Node):
-                pairs = [(_Literal(f", {name}="), getattr(part, name)) for name in _names(type(part))]
-                pieces = [piece for pair in pairs for piece in pair]
-                pieces[:1] = [_Literal(pieces[0][2:])] if pieces else []
-                agenda += [_Literal(")"), *reversed(pieces), _Literal(f"{type(part).__name__}(")]
-            elif type(part) is tuple:
-                pieces = [piece for item in part for piece in (_Literal(", "), item)][1:]
-                agenda += [_Literal(",)" if len(part) == 1 else ")"), *reversed(pieces), _Literal("(")]
-            else:
-                shown.append(repr(part))
-        return "".join(shown)
+        return _shown(self)
 
 
-class _Literal(str):
-    """A piece of a `repr` that stands as it is."""
-
-    __slots__ = ()
+def _shown(part: object) -> str:
+    if isinstance(part, Node):
+        values = [*map(_shown, part._parts())]
+        pairs = zip(_names(type(part)), values, strict=True)
+        return f"{type(part).__name__}({', '.join([f'{name}={value}' for name, value in pairs])})"
+    if type(part) is tuple:
+        return f"({', '.join([*map(_shown, part)])}{',' if len(part) == 1 else ''})"
+    return repr(part)
 
 
 def _names(cls: type[Node]) -> tuple[str, ...]:

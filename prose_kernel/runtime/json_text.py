@@ -1,24 +1,22 @@
-"""JSON of values of any depth and numbers of any size.
+"""JSON of values with numbers of any size.
 
-Python's own writer gives up at about a thousand levels, and at whole numbers of more than 4,300 digits. A program can
-make both; so whoever writes, stores or shows a value does it with `json_text`, and looks into one with `mapped`.
+Python's own writer refuses whole numbers of more than 4,300 digits. A program can make them; so whoever writes, stores
+or shows a value does it with `json_text`, and looks into one with `mapped`. Values nest 500 levels at most
+(`runtime.nesting`): all functions here recurse, with one Python frame a level.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 MOST: Final = 10_000_000
 """Members of a value, and of those in it, that are written out."""
 
 LONGEST_TEXT: Final = 100_000_000
 """Characters of a text that a program makes (amendment A32)."""
-
-_DIGITS: Final = 4000
-"""Python writes whole numbers of up to 4,300 digits at once."""
 
 
 def json_text(
@@ -33,8 +31,8 @@ def json_text(
     encoder = _encoder(separators, sort, ascii_only, other)
     try:
         return encoder.encode(data)
-    except (RecursionError, ValueError):
-        return "".join(_pieces(data, encoder))
+    except ValueError:
+        return _written(data, encoder)
 
 
 @lru_cache(maxsize=16)
@@ -46,32 +44,19 @@ def _encoder(
     )
 
 
-def _pieces(data: object, encoder: json.JSONEncoder) -> Iterator[str]:
-    order: Callable[[Iterable[str]], list[str]] = sorted if encoder.sort_keys else list
-    comma, colon = encoder.item_separator, encoder.key_separator
-    agenda: list[Any] = [(data,)]  # texts, and values in tuples of one
-    while agenda:
-        item = agenda.pop()
-        if type(item) is str:
-            yield item
-            continue
-        inner = item[0]
-        if isinstance(inner, list):
-            agenda.append("]")
-            parts = [part for element in reversed(inner) for part in ((element,), comma)]
-            agenda.extend(parts[:-1])
-            yield "["
-        elif isinstance(inner, dict):
-            agenda.append("}")
-            parts = []
-            for key in reversed(order(inner)):
-                parts += [(inner[key],), encoder.encode(key) + colon, comma]
-            agenda.extend(parts[:-1])
-            yield "{"
-        elif type(inner) is int:
-            yield int_text(inner)
-        else:
-            yield encoder.encode(inner)
+def _written(data: Any, encoder: json.JSONEncoder) -> str:
+    if type(data) is int:
+        return int_text(data)
+    if not isinstance(data, (list, dict)):
+        return encoder.encode(data)
+    parts = []
+    if isinstance(data, list):
+        for item in data:
+            parts.append(_written(item, encoder))
+        return f"[{encoder.item_separator.join(parts)}]"
+    for key in sorted(data) if encoder.sort_keys else data:
+        parts.append(encoder.encode(key) + encoder.key_separator + _written(data[key], encoder))
+    return f"{{{encoder.item_separator.join(parts)}}}"
 
 
 def int_text(number: int) -> str:
@@ -82,55 +67,27 @@ def int_text(number: int) -> str:
         pass
     if number < 0:
         return "-" + int_text(-number)
-    pieces: list[str] = []
-    agenda: list[tuple[int, int]] = [(number, 0)]  # a number, and the digits that it is padded to
-    while agenda:
-        part, width = agenda.pop()
-        digits = int(part.bit_length() * 0.30103)
-        if digits < _DIGITS and width <= _DIGITS:
-            pieces.append(str(part).zfill(width))
-            continue
-        low = max(digits, width) // 2
-        high, rest = divmod(part, 10**low)
-        agenda += [(rest, low), (high, max(width - low, 0))]
-    return "".join(pieces)
+    low = int(number.bit_length() * 0.30103) // 2
+    high, rest = divmod(number, 10**low)
+    return int_text(high) + int_text(rest).zfill(low)
 
 
-class Extent(NamedTuple):
-    """How large a value is: levels of lists and objects, members at all levels, characters of its texts.
+def _extent(value: Any, found: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """Members of a value at all levels, and characters of its texts.
 
-    A list that is in several places is counted in each of them, because it is written in each.
+    A list that is in several places is counted in each of them, because it is written in each; it is looked at once.
     """
-
-    levels: int
-    members: int
-    characters: int
-
-
-def extent(value: object) -> Extent:
-    """The extent of a value. Linear in its different lists and objects, however often each of them occurs."""
-    found: dict[int, Extent] = {}
-    agenda: list[Any] = [value]
-    while agenda:
-        top = agenda[-1]
-        if id(top) in found:
-            agenda.pop()
-            continue
-        members = top if isinstance(top, list) else top.values() if isinstance(top, dict) else ()
-        inner = [item for item in members if isinstance(item, (list, dict))]
-        unknown = [item for item in inner if id(item) not in found]
-        if unknown:
-            agenda.extend(unknown)
-            continue
-        levels, count, characters = 0, len(members), sum([len(item) for item in members if type(item) is str])
-        for item in inner:
-            below = found[id(item)]
-            levels = max(levels, below.levels)
-            count += below.members
-            characters += below.characters
-        found[id(top)] = Extent(levels + 1, count, characters)
-        agenda.pop()
-    return found[id(value)]
+    items = value if isinstance(value, list) else value.values()
+    members, characters = len(items), 0
+    for item in items:
+        if type(item) is str:
+            characters += len(item)
+        elif isinstance(item, (list, dict)):
+            below = found.get(id(item)) or _extent(item, found)
+            members += below[0]
+            characters += below[1]
+    found[id(value)] = members, characters
+    return members, characters
 
 
 def too_large(value: object) -> str:
@@ -140,7 +97,7 @@ def too_large(value: object) -> str:
     """
     if not isinstance(value, (list, dict)):
         return ""
-    _, members, characters = extent(value)
+    members, characters = _extent(value, {})
     if members > MOST:
         return f"too large to be written out: it has {int_text(members)} members"
     if characters > LONGEST_TEXT:
@@ -149,21 +106,18 @@ def too_large(value: object) -> str:
 
 
 def mapped(value: object, leaf: Callable[[Any], object]) -> Any:
-    """A copy of lists and objects, however deep, with `leaf` of all that is neither. What is one stays one."""
-    whole: list[object] = [None]
-    met: dict[int, Any] = {}
-    agenda: list[tuple[Iterable[tuple[Any, Any]], Any]] = [(((0, value),), whole)]
-    while agenda:
-        items, target = agenda.pop()
-        for key, item in items:
-            if id(item) in met:
-                target[key] = met[id(item)]
-            elif isinstance(item, list):
-                target[key] = met[id(item)] = inner = [None] * len(item)
-                agenda.append((enumerate(item), inner))
-            elif isinstance(item, dict):
-                target[key] = met[id(item)] = fields = dict.fromkeys(item)
-                agenda.append((item.items(), fields))
-            else:
-                target[key] = leaf(item)
-    return whole[0]
+    """A copy of lists and objects with `leaf` of all that is neither. What is one stays one."""
+    return _mapped(value, leaf, {}) if isinstance(value, (list, dict)) else leaf(value)
+
+
+def _mapped(value: Any, leaf: Callable[[Any], object], met: dict[int, Any]) -> Any:
+    copy: Any
+    copy, items = ([None] * len(value), enumerate(value)) if isinstance(value, list) else ({}, value.items())
+    for key, item in items:
+        if isinstance(item, (list, dict)):
+            known = met.get(id(item))
+            copy[key] = _mapped(item, leaf, met) if known is None else known
+        else:
+            copy[key] = leaf(item)
+    met[id(value)] = copy
+    return copy

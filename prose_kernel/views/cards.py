@@ -59,8 +59,8 @@ def readable(value: Value, language: Language) -> str:
         return short
     try:
         return json.dumps(data, ensure_ascii=False, indent=2)
-    except (RecursionError, ValueError):
-        return short  # nested too deeply for lines with an indentation each
+    except ValueError:
+        return short  # a number has too many digits
 
 
 def one_line(value: Value, language: Language) -> str:

@@ -157,7 +157,7 @@ def _json(file: ShownFile) -> Display:
         return _broken(f"{visible(file.name)}: JSON, {counted(file.size, 'byte')}, broken: {problem.reason} at {where}")
     if (table := table_of(value)) is not None:
         return table.display(file.name)
-    with suppress(RecursionError, ValueError):  # nested too deeply, or too many digits: then as it is written
+    with suppress(ValueError):  # too many digits: then as it is written
         text = json.dumps(value, ensure_ascii=False, indent=2)
     shown, rest = preview(text, LINES, CHARACTERS)
     return Display({"text/plain": _with_rest(f"{visible(file.name)}:\n{shown}", rest)})

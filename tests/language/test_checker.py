@@ -16,6 +16,7 @@ from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.checker import check
+from prose_kernel.language.openprose.lexer import NESTING_LIMIT
 from prose_kernel.language.openprose.names import Contract, Known, KnownAgent, Variable
 from prose_kernel.language.openprose.parser import parse
 from prose_kernel.language.source import Source
@@ -246,15 +247,13 @@ def test_nothing_crashes_on_mutated_programs(data):
             assert list(found) == sorted(found, key=lambda d: (d.line, d.column, d.code))
 
 
-def test_depth_costs_no_stack():
-    body: tuple[tree.Statement, ...] = (tree.Let("let", (tree.Name("x"),), tree.Name("y")),)
-    for _ in range(5_000):
-        body = (tree.ExpressionStatement(tree.Do(body)),)
-    value: tree.Expression = tree.Name("y")
-    for _ in range(5_000):
-        value = tree.Binary("+", value, tree.Number(1))
-    program = tree.Program((*body, tree.Let("let", (tree.Name("z"),), value)))
-    assert [d.code for d in check(program, Source(""))] == ["E131"]
+@pytest.mark.parametrize("head", ["do:", "if **w**:", "let x{n} = try:", "let x{n} = y | pmap:"])
+def test_programs_nest_as_deep_as_the_lexer_allows(head: str) -> None:
+    lines = [f"{'  ' * n}{head.replace('{n}', str(n))}\n" for n in range(NESTING_LIMIT)]
+    text = "let y = [1]\n" + "".join(lines) + "  " * NESTING_LIMIT + "let z = missing + y\n"
+    assert [(d.code, d.line) for d in findings(Source(text), "default") if d.severity == "error"] == [
+        ("E131", NESTING_LIMIT + 2)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,13 @@
 """The static checks of a program: every compile-time code of openprose.md 9 that grammar alone cannot decide.
 
-One walk over the tree in text order. The walk keeps its own agenda instead of recursing, so that neither nesting nor
-length of a program can exhaust Python's stack; what must happen after a body is put on the agenda before the body.
+One walk over the tree in text order. It recurses into bodies, with at most five of Python's frames a level: the lexer
+lets no program nest more than 100 levels deep.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import repeat, takewhile
+from itertools import takewhile
 from typing import Any, ClassVar
 
 from prose_kernel.language import typed_answers
@@ -86,7 +86,6 @@ class Checker:
         self.reader.on_condition = self.codes.condition
         self.properties = PropertyChecker(self.survey, self.reader, load)
         self.declarations = Declarations(self.survey)
-        self.agenda: list[tuple[Callable[[Any], None] | None, Any]] = []  # None: visit the statement
         self._early = {id(item) for item in takewhile(lambda item: not is_executable(item), program.items)}
         self._started: set[str] = set()
         self._resumed: list[Name] = []
@@ -102,15 +101,9 @@ class Checker:
             self.declarations.declare_known()
             self._defined["agent"].update(self.known.agents)
             self._defined["block"].update(self.known.blocks)
-        self._schedule(self.program.items)
-        agenda = self.agenda
         visit = self._visit
-        while agenda:
-            action, argument = agenda.pop()
-            if action is None:
-                visit[type(argument)](self, argument)
-            else:
-                action(argument)
+        for item in self.program.items:
+            visit[type(item)](self, item)
         self._finish()
         return self.survey.finish()
 
@@ -131,32 +124,46 @@ class Checker:
         self.reader.report_insertions()
         self.codes.report()
 
-    # ---------------------------------------------------------------- the agenda
-
-    def _schedule(self, body: tree.Body) -> None:
-        self.agenda.extend(zip(repeat(None), reversed(body)))
+    # ---------------------------------------------------------------- values and bodies
 
     def _value(self, value: Node) -> None:
-        """Check what stands to the right of `=` or as a statement; bodies in it are scheduled."""
+        """Check what stands to the right of `=` or as a statement, with the bodies in it."""
         visit = self._visit.get(type(value))
         if visit is not None:
             visit(self, value)
         else:
             self.reader.expression(value)
 
-    def _then(self, action: Callable[[Any], None], argument: Any) -> None:
-        """Do this when what is scheduled from now on is done."""
-        self.agenda.append((action, argument))
+    def _body(
+        self,
+        place: Place,
+        body: tree.Body,
+        *temporaries: tuple[Name, str],
+        item: Schema | None = None,
+        isolated: bool = False,
+    ) -> None:
+        """Check a body with its temporary names; `item` is what the first of them holds, where that is known.
 
-    def _open(self, place: Place, body: tree.Body, *temporaries: tuple[Name, str]) -> None:
-        """Enter a body: bind its temporary names, schedule its statements and its end."""
+        `isolated`: each iteration is its own, what it binds is dropped when it ends (3.7).
+        """
         frame = self.survey.frame
-        self._then(frame.close_place, frame.place)
-        frame.place = place
+        outer, frame.place = frame.place, place
+        fresh = frame.fresh
+        if isolated:
+            frame.fresh = []
         header: set[str] = set()
         for name, kind in temporaries:
             self.declarations.temporary(name, kind, header)
-        self._schedule(body)
+        if item is not None and temporaries[0][0].id in frame.temporaries:
+            frame.items[temporaries[0][0].id] = Answer(item)
+        visit = self._visit
+        for statement in body:
+            visit[type(statement)](self, statement)
+        frame.close_place(outer)
+        if isolated:
+            for bound in frame.fresh or ():
+                del frame.visible[bound]
+            frame.fresh = fresh
 
     def _nothing(self, _node: Node) -> None:
         """Imports have been registered before the walk."""
@@ -164,16 +171,12 @@ class Checker:
     # ---------------------------------------------------------------- plain statements
 
     def _evaluate(self, node: tree.ExpressionStatement) -> None:
-        value = node.value
-        if type(value) is tree.BlockCall:
-            self._then(self._export, value)
-        self._value(value)
+        self._value(node.value)
+        if type(node.value) is tree.BlockCall:
+            self._export(node.value)
 
     def _let(self, node: tree.Let) -> None:
-        self.agenda.append((self._bind_let, node))
         self._value(node.value)
-
-    def _bind_let(self, node: tree.Let) -> None:
         if not node.destructured:
             self.codes.bound(node.names[0].id, node.value)
             self.declarations.declare(node.names[0], node.kind, self._held(node.value))
@@ -186,20 +189,13 @@ class Checker:
             self.declarations.declare(name, node.kind, None)
 
     def _assign(self, node: tree.Assign) -> None:
-        self.agenda.append((self._bind_assign, node))
         self._value(node.value)
-
-    def _bind_assign(self, node: tree.Assign) -> None:
         self.codes.bound(node.name.id, node.value)
         self.declarations.assign(node.name, self._held(node.value))
 
     def _output(self, node: tree.Output) -> None:
-        if node.name is not None:
-            self.agenda.append((self._bind_output, node))
-        self._value(node.value)
-
-    def _bind_output(self, node: tree.Output) -> None:
         name, value = node.name, node.value
+        self._value(value)
         if name is not None:
             self.codes.bound(name.id, value)
             same = isinstance(value, Name) and value.id == name.id
@@ -349,12 +345,9 @@ class Checker:
             survey.report("E145", name.span, "`max_depth` must be a positive whole number", "write `(max_depth: 50)`")
         if node.budget is not None:
             check_budget(survey, node.budget)
-        self._then(self._leave_frame, self.survey.frame)
-        self.survey.frame = Frame(is_root=False)
-        self._open(Place(), node.body, *[(parameter, "parameter") for parameter in node.parameters])
-
-    def _leave_frame(self, outer: Frame) -> None:
-        self.survey.frame = outer
+        outer, survey.frame = survey.frame, Frame(is_root=False)
+        self._body(Place(), node.body, *[(parameter, "parameter") for parameter in node.parameters])
+        survey.frame = outer
 
     # ---------------------------------------------------------------- spawns and calls
 
@@ -433,7 +426,7 @@ class Checker:
 
     def _do(self, node: tree.Do) -> None:
         place = self.survey.frame.place
-        self._open(place.child(Construct(place), conditional=False), node.body)
+        self._body(place.child(Construct(place), conditional=False), node.body)
 
     def _parallel(self, node: tree.Parallel) -> None:
         frame = self.survey.frame
@@ -442,8 +435,6 @@ class Checker:
             message = f"`count` is {count}, but there are only {len(node.branches)} branches"
             self.survey.report("W150", self._count_span(node.modifiers.span), message)
         construct = Construct(frame.place)
-        bound: list[str] = []
-        self._then(self._join, (bound, frame.fresh))
         names: set[str] = set()
         for branch in node.branches:
             if branch.name is not None:
@@ -452,8 +443,13 @@ class Checker:
                 names.add(branch.name.id)
             if node.modifiers.on_fail == "continue":
                 self._tolerated.add(id(branch))
-        for branch in reversed(node.branches):
-            self._then(self._branch, (branch, construct, bound))
+        bound: list[str] = []
+        fresh = frame.fresh
+        for branch in node.branches:
+            bound += self._branch(branch, construct)
+        frame.fresh = fresh
+        for name in bound:  # from here on the names of all branches are visible
+            frame.show(name)
 
     def _count_span(self, span: Span) -> Span:
         """Where the value of `count:` stands in the modifiers."""
@@ -465,19 +461,23 @@ class Checker:
         start = span.start + at + len(text[at:]) - len(text[at:].lstrip())
         return Span(start, span.end)
 
-    def _branch(self, argument: tuple[tree.Branch, Construct, list[str]]) -> None:
-        branch, construct, bound = argument
+    def _branch(self, branch: tree.Branch, construct: Construct) -> list[str]:
+        """Check a branch. Returns the names that it bound, which its siblings do not see (3.7)."""
         frame = self.survey.frame
-        self._then(frame.close_place, frame.place)
-        self._then(self._leave_branch, bound)
-        frame.place = construct.place.child(construct, conditional=False)
+        outer, frame.place = frame.place, construct.place.child(construct, conditional=False)
         frame.fresh = []
         statement = branch.statement
         if branch.name is not None and isinstance(statement, tree.ExpressionStatement):
-            self._then(self._bind_branch, branch)
             self._value(statement.value)
+            self._bind_branch(branch)
         else:
             self._visit[type(statement)](self, statement)
+        bound = frame.fresh or []
+        for name in bound:
+            del frame.visible[name]
+        frame.fresh = None
+        frame.close_place(outer)
+        return bound
 
     def _bind_branch(self, branch: tree.Branch) -> None:
         name, statement = branch.name, branch.statement
@@ -488,49 +488,16 @@ class Checker:
         self.codes.bound(name.id, statement.value)
         self.declarations.declare(name, "branch", held)
 
-    def _leave_branch(self, bound: list[str]) -> None:
-        """Siblings do not see what this branch bound (3.7)."""
-        frame = self.survey.frame
-        for name in frame.fresh or ():
-            del frame.visible[name]
-            bound.append(name)
-        frame.fresh = None
-
-    def _join(self, argument: tuple[list[str], list[str] | None]) -> None:
-        """From here on the names of all branches are visible."""
-        bound, fresh = argument
-        self.survey.frame.fresh = fresh
-        for name in bound:
-            self.survey.frame.show(name)
-
-    def _isolate(self) -> None:
-        """What is bound from here on is dropped when the current body ends: an iteration of its own (3.7)."""
-        self._then(self._drop, self.survey.frame.fresh)
-        self.survey.frame.fresh = []
-
-    def _drop(self, fresh: list[str] | None) -> None:
-        frame = self.survey.frame
-        for name in frame.fresh or ():
-            del frame.visible[name]
-        frame.fresh = fresh
-
     def _for(self, node: tree.For) -> None:
         frame = self.survey.frame
         self.reader.collection(node.collection, "E162")
         place = frame.place.child(Construct(frame.place))
         # `parallel for` is none of the loops that `break` leaves (2.3 row 38); one around it still is.
         place.in_loop = place.in_loop or node.modifiers is None
-        if node.modifiers is not None:
-            self._isolate()
-        names = [name for name in (node.item, node.index) if name is not None]
+        names = [(name, "loop variable") for name in (node.item, node.index) if name is not None]
         held = self.reader.answer(node.collection)
-        self._open(place, node.body, *[(name, "loop variable") for name in names])
-        self._holds_item(node.item, typed_answers.item(held.schema) if held is not None else None)
-
-    def _holds_item(self, name: Name, item: Schema | None) -> None:
-        frame = self.survey.frame
-        if item is not None and name.id in frame.temporaries:
-            frame.items[name.id] = Answer(item)
+        item = typed_answers.item(held.schema) if held is not None else None
+        self._body(place, node.body, *names, item=item, isolated=node.modifiers is not None)
 
     def _repeat(self, node: tree.Repeat) -> None:
         self.reader.expression(node.count)
@@ -547,25 +514,17 @@ class Checker:
     def _pass(self, body: tree.Body, variable: Name | None) -> None:
         place = self.survey.frame.place.child(Construct(self.survey.frame.place))
         place.in_loop = True
-        self._open(place, body, *([(variable, "loop variable")] if variable else []))
+        self._body(place, body, *([(variable, "loop variable")] if variable else []))
 
     def _try(self, node: tree.Try) -> None:
         construct = Construct(self.survey.frame.place)
-        if node.final is not None:
-            self._then(self._finally, (node.final, construct))
+        self._body(construct.place.child(construct), node.body)
         if node.catch is not None:
-            self._then(self._catch, (node.catch, construct))
-        self._open(construct.place.child(construct), node.body)
-
-    def _catch(self, argument: tuple[tree.Catch, Construct]) -> None:
-        catch, construct = argument
-        place = construct.place.child(construct)
-        place.in_catch = True
-        self._open(place, catch.body, *([(catch.name, "catch variable")] if catch.name else []))
-
-    def _finally(self, argument: tuple[tree.Body, Construct]) -> None:
-        body, construct = argument
-        self._open(construct.place.child(construct, conditional=False), body)
+            place = construct.place.child(construct)
+            place.in_catch = True
+            self._body(place, node.catch.body, *([(node.catch.name, "catch variable")] if node.catch.name else []))
+        if node.final is not None:
+            self._body(construct.place.child(construct, conditional=False), node.final)
 
     def _choice(self, node: tree.Choice) -> None:
         self.reader.marker(node.criteria)
@@ -578,8 +537,8 @@ class Checker:
             labels.add(label.raw)
             if not option.body and self._is_blank(label.span.end, option.span.end):
                 self.survey.report("W191", label.span, f'The option "{label.raw}" has an empty body')
-        for option in reversed(node.options):
-            self._then(self._arm, (option.body, construct))
+        for option in node.options:
+            self._body(construct.place.child(construct), option.body)
 
     def _is_blank(self, start: int, end: int) -> bool:
         """Whether a head without body really has none, rather than one that could not be read."""
@@ -588,34 +547,26 @@ class Checker:
 
     def _if(self, node: tree.If) -> None:
         construct = Construct(self.survey.frame.place, exclusive=True)
+        for arm in node.arms:
+            self.reader.expression(arm.condition)
+            self._body(construct.place.child(construct), arm.body)
         if node.otherwise is not None:
-            self._then(self._arm, (node.otherwise, construct))
-        for arm in reversed(node.arms):
-            self._then(self._arm, (arm.body, construct))
-            self._then(self.reader.expression, arm.condition)
-
-    def _arm(self, argument: tuple[tree.Body, Construct]) -> None:
-        body, construct = argument
-        self._open(construct.place.child(construct), body)
+            self._body(construct.place.child(construct), node.otherwise)
 
     def _pipe(self, node: tree.Pipe) -> None:
         self.reader.collection(node.source, "E170")
-        for operation, item in reversed(list(zip(node.operations, self._items(node), strict=False))):
-            self._then(self._operation, (operation, item))
+        for operation, item in zip(node.operations, self._items(node), strict=False):
+            self._operation(operation, item if operation.kind != "reduce" else None)
 
-    def _operation(self, argument: tuple[tree.PipeOperation, Schema | None]) -> None:
-        node, item = argument
+    def _operation(self, node: tree.PipeOperation, item: Schema | None) -> None:
         body = node.body
         if isinstance(body[-1], _NO_VALUE) if body else self._is_blank(node.span.start, node.span.end):
             message = f"The body of `{node.kind}` yields no value"
             self.survey.report("W171", node.span, message, "end it with the value of the item")
-        if node.kind == "pmap":
-            self._isolate()
         place = self.survey.frame.place.child(Construct(self.survey.frame.place))
         names = node.names or (Name(id="item", span=node.span),)
-        self._open(place, body, *[(name, "pipeline variable") for name in names])
-        if node.kind != "reduce":
-            self._holds_item(names[0], item)
+        temporaries = [(name, "pipeline variable") for name in names]
+        self._body(place, body, *temporaries, item=item, isolated=node.kind == "pmap")
 
     _visit: ClassVar[dict[type[Node], Callable[[Checker, Any], None]]] = {
         tree.ExpressionStatement: _evaluate,

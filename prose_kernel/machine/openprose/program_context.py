@@ -173,21 +173,13 @@ class ProgramContext(ExecutionContext):
         self.bounded(value, node)
         if self.run.store.by_value:
             return value
-        placed: dict[int, Value] = {}
-        agenda = [value]
-        while agenda:
-            inner = agenda[-1]
-            waiting = [item for item in _members(inner) if type(item) in _CONTAINERS and id(item) not in placed]
-            if waiting and id(inner) not in placed:
-                agenda += reversed(waiting)
-                continue
-            agenda.pop()
-            if id(inner) not in placed:
-                placed[id(inner)] = self._placed(inner, node, placed)
-        return placed[id(value)]
+        return self._placed(value, node, {})
 
-    def _placed(self, value: Value, node: tree.Node, placed: Mapping[int, Value]) -> Value:
-        """The value with members that can be stored; its arrays and objects are in `placed` already."""
+    def _placed(self, value: Value, node: tree.Node, placed: dict[int, Value]) -> Value:
+        """The value with members that can be stored; those of its arrays and objects come first."""
+        for item in _members(value):
+            if type(item) in _CONTAINERS and id(item) not in placed:
+                placed[id(item)] = self._placed(item, node, placed)
         if isinstance(value, list):
             found = [self._member(member, node, placed) for member in value]
             return found if any(a is not b for a, b in zip(found, value, strict=True)) else value

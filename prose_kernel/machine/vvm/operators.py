@@ -27,33 +27,27 @@ def equal(left: Value, right: Value) -> bool:
     kind = type(left)
     if kind is type(right) and (kind is int or kind is str):
         return left == right
-    agenda: list[tuple[Any, Any]] = [(left, right)]
-    met: set[tuple[int, int]] = set()  # one list may stand in many places: it is compared once
-    while agenda:
-        a, b = agenda.pop()
-        if isinstance(a, LanguageValue) or isinstance(b, LanguageValue):
-            which = a if isinstance(a, LanguageValue) else b
-            raise VvmRaise(f"cannot compare {a_type_of(which)}", code="R206")
-        kind, other = type(a), type(b)
-        if kind is not other:
-            if kind in _NUMBERS and other in _NUMBERS and a == b:
-                continue
-            return False
-        if kind is list:
-            if len(a) != len(b):
-                return False
-            if (id(a), id(b)) in met:
-                continue
-            met.add((id(a), id(b)))
-            agenda.extend(zip(reversed(a), reversed(b), strict=True))
-        elif kind is dict:
-            if a.keys() != b.keys():
-                return False
-            if (id(a), id(b)) in met:
-                continue
-            met.add((id(a), id(b)))
-            agenda.extend((a[key], b[key]) for key in sorted(a, reverse=True))
-        elif a != b:
+    return _equal(left, right, set())
+
+
+def _equal(a: Any, b: Any, met: set[tuple[int, int]]) -> bool:
+    """`met` are the pairs that are equal as far as is known: a list that is in many places is compared once."""
+    if isinstance(a, LanguageValue) or isinstance(b, LanguageValue):
+        which = a if isinstance(a, LanguageValue) else b
+        raise VvmRaise(f"cannot compare {a_type_of(which)}", code="R206")
+    kind, other = type(a), type(b)
+    if kind is not other:
+        return kind in _NUMBERS and other in _NUMBERS and bool(a == b)
+    if kind is not list and kind is not dict:
+        return bool(a == b)
+    keys = range(len(a)) if kind is list else sorted(a)
+    if len(a) != len(b) or (kind is dict and a.keys() != b.keys()):
+        return False
+    if (id(a), id(b)) in met:
+        return True
+    met.add((id(a), id(b)))
+    for key in keys:  # noqa: SIM110 - `all` would take two frames a level
+        if not _equal(a[key], b[key], met):
             return False
     return True
 
