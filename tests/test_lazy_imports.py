@@ -59,7 +59,6 @@ print(sorted(name for name in %r if name in names))
 ROOMS = (
     "prose_kernel.models",
     "prose_kernel.run.session_chain",
-    "prose_kernel.run.session_services",
     "prose_kernel.judging",
     "prose_kernel.cassettes",
     "prose_kernel.access.grants",

@@ -41,7 +41,7 @@ class _Watched(ProgramRun):
         self.asker = TerminalAsker(sys.stdin, screen, available=False)
 
     async def _close(self, error: ProseError | None, done: int, received: Sequence[int]) -> Ended:
-        self.used = self.workspace.services.cassettes.used()
+        self.used = self.workspace.opened.services.cassettes.used()
         return await super()._close(error, done, received)
 
 

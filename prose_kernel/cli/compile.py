@@ -148,10 +148,10 @@ def _pipefail() -> bool:
 
 def _resolver(name: str) -> RemotePrograms:
     """What was fetched earlier; nothing is fetched."""
-    from prose_kernel.run import parts as run_parts
     from prose_kernel.run import settings
+    from prose_kernel.run.imports import remote_programs
 
-    return run_parts.remote_programs(settings.load(Path.cwd()), Path.cwd(), name)
+    return remote_programs(settings.load(Path.cwd()), Path.cwd(), name)
 
 
 def _contracts(name: str, language: Language, profile: Profile) -> Callable[[str], Any]:

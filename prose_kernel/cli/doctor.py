@@ -178,10 +178,10 @@ def watching(current: Settings) -> Finding:
 
 def _programs(current: Settings) -> Finding:
     """What is pinned and cached of programs from elsewhere. Nothing is fetched."""
-    from prose_kernel.run import parts as run_parts
+    from prose_kernel.run.imports import remote_programs
 
     try:
-        resolver = run_parts.remote_programs(current, Path.cwd())
+        resolver = remote_programs(current, Path.cwd())
         pins = resolver.lock.pins()
     except ImportProgramError as problem:
         return Finding("broken", "programs", problem.message, problem.hint)

@@ -141,7 +141,8 @@ class ProgramRun:
 
     def _keep_image(self, name: str, data: bytes) -> str:
         """Write an image into the run's directory; its path as a person would type it, "" where that cannot be."""
-        directory = self.workspace.run_directory
+        run = self.workspace.current
+        directory = run.directory if run is not None else None
         if directory is None:
             return ""
         path = directory / "images" / name
@@ -190,7 +191,7 @@ class ProgramRun:
         with _interrupts(lambda: self.workspace) as received:
             try:
                 if self.request.trust:
-                    _ = self.workspace.programs_from_elsewhere  # nonsense is an error, whatever the program uses
+                    self.workspace.imports.from_elsewhere()  # nonsense is an error, whatever the program uses
                 if self.request.origin and self.request.resumption is None:
                     cells = [Cell(await self.workspace.fetch_program(), self.request.name)]
                 for cell in cells:
@@ -218,8 +219,8 @@ class ProgramRun:
 
     async def _close(self, error: ProseError | None, done: int, received: Sequence[int]) -> Ended:
         """Take what the run has made, if there is one, write its end down, and close it."""
-        workspace = self.workspace
-        started = done > 0 or bool(received) or isinstance(error, RunError) or workspace.run_id is not None
+        workspace, run = self.workspace, self.workspace.current
+        started = done > 0 or bool(received) or isinstance(error, RunError) or (run is not None and run.id is not None)
         cause = Interrupted() if received else error if isinstance(error, RunError) else None
         from_outside = bool(received) or (isinstance(error, RunError) and bool(error.answer))
         try:
@@ -230,18 +231,20 @@ class ProgramRun:
             self.narrator.close()
             return Ended(
                 128 + received[0] if received else _status(error, done),
-                run_id=workspace.run_id,
-                run_directory=workspace.run_directory,
+                run_id=run.id if run is not None else None,
+                run_directory=run.directory if run is not None else None,
                 outputs=self._data({name: value for name, (value, _) in outputs.items()}),
                 bindings=self._data(bindings),
                 products=self._products(outputs),
                 error=None if received else error,
                 text_name=self.text_name,
-                journal=workspace.journal if from_outside else None,
-                forgotten=from_outside and workspace.leaves_nothing,
+                journal=run.journal_file if from_outside and run is not None else None,
+                forgotten=from_outside and workspace.context.leaves_nothing,
                 signal=received[0] if received else None,
                 stderr_shown=error is not None and error is self.narrator.shown_error,
-                notes=report.session_notes(workspace.started_services, usage=self.request.usage) if started else (),
+                notes=report.session_notes(run.started_services, usage=self.request.usage)
+                if started and run is not None
+                else (),
             )
         finally:
             await workspace.close(cause)

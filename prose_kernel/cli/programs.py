@@ -166,15 +166,15 @@ def clean(everything: bool) -> None:
 
 def _resolver(*, asks: bool = False, upgrade: bool = False, trust: Sequence[str] = ()) -> RemotePrograms:
     from prose_kernel.cli.terminal import Screen, TerminalAsker, somebody_here
-    from prose_kernel.run import parts as run_parts
     from prose_kernel.run import settings
+    from prose_kernel.run.imports import remote_programs
 
     cwd = Path.cwd()
     asker = None
     if asks:
         screen = Screen(sys.stdout, sys.stderr)
         asker = TerminalAsker(sys.stdin, screen, available=somebody_here(sys.stdin, sys.stderr))
-    found = _plainly(lambda: run_parts.remote_programs(settings.load(cwd), cwd, asker=asker, upgrade=upgrade))
+    found = _plainly(lambda: remote_programs(settings.load(cwd), cwd, asker=asker, upgrade=upgrade))
     found.trust.add(trust, found.registry)
     return found
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from prose_kernel.models.usage import Line
     from prose_kernel.run.journal import Resumption
     from prose_kernel.run.languages import Language
-    from prose_kernel.run.session_services import SessionServices
+    from prose_kernel.run.session_chain import SessionServices
     from prose_kernel.runtime.journal_records import Asked
     from prose_kernel.runtime.values import Value
 

@@ -217,7 +217,7 @@ def _agreed(
     if options["script"]:
         chosen["script"] = str(Path(options["script"]).absolute())
     chosen["state_dir"] = Resumption(kept.journal).state_dir
-    # approvals that the run began with are asked once more (`run/earlier_approvals.py`)
+    # approvals that the run began with are asked once more (`run/resuming.py`)
     return chosen, dict(head.supplied), {**dict.fromkeys(_rejected(head), False), **given}
 
 

@@ -102,12 +102,12 @@ class KernelDebugger:
         return {name: (named.info.value, named.language) for name, named in self._kernel.cells.names().items()}
 
     def _mark(self) -> int:
-        workspace = self._kernel.cells.started
-        return workspace.journal_position if workspace is not None else 0
+        run = self._kernel.cells.current
+        return run.journal.position if run is not None and run.journal is not None else 0
 
     def _back(self) -> str:
-        workspace = self._kernel.cells.started
-        if workspace is None or not workspace.abandon():
+        run = self._kernel.cells.current
+        if run is None or run.journal is None or not run.journal.abandon():
             return "going back needs the run's journal; the setting journal is off, or the run is kept in memory"
         return ""
 

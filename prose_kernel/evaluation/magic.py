@@ -57,6 +57,6 @@ async def evaluate(call: Call) -> None:
     call.output.update(bundle(paragraph(f"{evaluation.planned:,} runs")), progress)
     call.show(document(summary))
     if evaluation.used:
-        call.cells.workspace.services.cassettes.note_used(evaluation.used)
+        call.cells.workspace.opened.services.cassettes.note_used(evaluation.used)
     if (path := paths["--html"]) is not None:
         write_page(path, html_page(summary), force=False)

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from prose_kernel.notebook.checking import Printing
     from prose_kernel.run.journal import Resumption
     from prose_kernel.run.languages import Compiled, Language
+    from prose_kernel.run.machines import Named
+    from prose_kernel.run.run import Run
     from prose_kernel.run.settings import Settings
-    from prose_kernel.run.workspace import Named, Workspace
+    from prose_kernel.run.workspace import Workspace
     from prose_kernel.runtime.services import Asker, TaskFollowUp
     from prose_kernel.runtime.statement_hook import StatementHook
     from prose_kernel.views.cell_view import CellView
@@ -156,6 +158,11 @@ class Cells:
         """The workspace, if there is one yet."""
         return self._workspace
 
+    @property
+    def current(self) -> Run | None:
+        """The run, if there is one yet."""
+        return self._workspace.current if self._workspace is not None else None
+
     def choose(self, **overrides: object) -> None:
         """Who answers sessions and conditions, and what is recorded (`settings.WHO_ANSWERS`), here and in later runs.
 
@@ -166,7 +173,7 @@ class Cells:
         self.overrides.update(overrides)
         try:
             workspace.choose(**self.settings.who_answers)
-            _ = workspace.services  # before the first cell has made them nothing has been checked yet
+            _ = workspace.opened.services  # before the first cell has made them nothing has been checked yet
         except UsageError:
             self.overrides = before
             if workspace.settings.who_answers != former:
@@ -233,14 +240,18 @@ class Cells:
         workspace, self._workspace, self._stopped = self._workspace, None, None
         self._record, self.provenance, self.ran = None, Provenance(self.provenance), {}
         if workspace is not None:
-            self.last_journal = workspace.journal or self.last_journal
+            self._remember_journal(workspace)
             await workspace.close()
+
+    def _remember_journal(self, workspace: Workspace) -> None:
+        if workspace.current is not None:
+            self.last_journal = workspace.current.journal_file or self.last_journal
 
     async def reset(self) -> None:
         """End the run and forget every name; the next cell starts anew in the notebook's directory."""
         self._record, self.ran, former = None, {}, self.provenance
         if self._workspace is not None:
-            self.last_journal = self._workspace.journal or self.last_journal
+            self._remember_journal(self._workspace)
             self._workspace.remove_listener(former)
             self.provenance = Provenance(former)
             self.provenance.listen(self._workspace)
@@ -444,7 +455,7 @@ class Cells:
     async def _tell_of_tasks(self, output: Output, view: CellView) -> None:
         if not self.looked_back and not (self.cwd / self.settings.state_dir / "tasks").is_dir():
             self.looked_back = True  # no earlier run has left tasks: nothing to load
-        if not self.looked_back or (self._workspace is not None and self._workspace.started_tasks is not None):
+        if not self.looked_back or (self.current is not None and self.current.task_service.made is not None):
             from prose_kernel.notebook.magics.tasks import tell_news
 
             await tell_news(self, output, live=view.live)
@@ -554,8 +565,7 @@ class Cells:
         from prose_kernel.storage.journal_file import read
         from prose_kernel.views.cell_view import CellView
 
-        assert self._workspace is not None
-        path = self._workspace.journal
+        path = self.current.journal_file if self.current is not None else None
         assert path is not None
         assert self.debugger is not None
         await self.end()

@@ -18,7 +18,7 @@ from prose_kernel.views.words import documentation, entry_of, is_property, word_
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
-    from prose_kernel.run.workspace import Named
+    from prose_kernel.run.machines import Named
 
 
 def inspect(cells: Cells, code: str, cursor: int, detail: int = 0) -> doc.Block | None:

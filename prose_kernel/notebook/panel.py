@@ -14,8 +14,8 @@ from prose_kernel.views.safety import clip, preview, visible
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
     from prose_kernel.notebook.comms import Link
+    from prose_kernel.run.machines import Named
     from prose_kernel.run.provenance import Cell, Version
-    from prose_kernel.run.workspace import Named
 
 TARGET: Final = "prose_kernel:panel"
 SECONDS: Final = 0.3

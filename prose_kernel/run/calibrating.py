@@ -18,7 +18,7 @@ from prose_kernel.judging.chain import Asked
 from prose_kernel.models.providers import vendors
 from prose_kernel.models.providers.choice import AGENT, judge_choice, judge_model
 from prose_kernel.models.usage import CountedJudge, LimitedJudge
-from prose_kernel.run.session_services import SessionServices
+from prose_kernel.run.session_chain import SessionServices
 from prose_kernel.run.workspace import Workspace
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.ports import Judge
@@ -35,9 +35,9 @@ async def calibrate(
 
     Raises `UsageError` for a broken file and where nobody judges, and what `calibration.calibrate` raises.
     """
-    items, services = _items(workspace, file, category), workspace.services
+    items, services = _items(workspace, file, category), workspace.opened.services
     name, judge, cassettes = _judge_of(services)
-    budget = workspace.budget
+    budget = workspace.opened.budget
     try:
         with ExitStack() as open_ones:
             if budget is not None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 from msgspec import structs
 
 from prose_kernel.errors import ResumeMismatch, RunError, UsageError
-from prose_kernel.run.earlier_approvals import approved_here
+from prose_kernel.run.resuming import approved_here
 from prose_kernel.runtime.journal import Journal, OnReplayed, UnderWay
 from prose_kernel.runtime.journal_records import Answered, Asked, Ended, Finished, Head, Interrupted, Noted, Text
 from prose_kernel.storage.journal_file import NAME, JournalFile, JournalRead, read
@@ -222,8 +222,7 @@ class RunJournal:
         found = how.journal
         if how.rewind is not None:
             file.rewind(how.rewind)
-            found.lines = file.lines
-            found.rewound(how.rewind)
+            found.rewound(how.rewind, file.lines)
         head = how.head
         journal = host.journal = Journal(
             file,
@@ -283,6 +282,51 @@ class RunJournal:
         self._finished = True
         status = "done" if error is None else "failed"
         self.journal.finish(Finished(status))  # type: ignore[arg-type]
+
+    def interrupt(self, task: asyncio.Task[object]) -> None:
+        """End a text that runs in this task: where that happened before, if it is replayed."""
+        self.journal.interrupt(task)
+
+    def give_up(self, task: asyncio.Task[object]) -> None:
+        """End a text whose records are over."""
+        self.journal.give_up(task)
+
+    def abandon(self) -> bool:
+        """Give up the text that runs as if it had not come this far: it asks the outside for nothing more, and nothing
+        more of it is written down. False where no file can bring it back."""
+        self.file.flush()
+        if not self.path.is_file():
+            return False
+        self.journal.abandon()
+        return True
+
+    @property
+    def path(self) -> Path:
+        return self.file.path
+
+    @property
+    def directory(self) -> Path:
+        return self.path.parent
+
+    @property
+    def replaying(self) -> bool:
+        return self.journal.replaying
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there are records that say what came of what happens now."""
+        return self.journal.has_more
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether the person has interrupted the replay."""
+        return self.journal.abandoned
+
+    @property
+    def went_back(self) -> bool:
+        """Whether the run continues at an earlier point than it had reached."""
+        how = self.resumed
+        return how is not None and bool(how.head.branch_of or how.rewind is not None or self.journal.rewound)
 
     @property
     def position(self) -> int:

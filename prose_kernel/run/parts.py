@@ -18,15 +18,13 @@ from prose_kernel.errors import StateError, UsageError
 
 if TYPE_CHECKING:
     from prose_kernel.access.policy import Note
-    from prose_kernel.processes import Engine
     from prose_kernel.processes.exec_tool.audit import AuditLog
     from prose_kernel.processes.exec_tool.tool import AgentPrograms
     from prose_kernel.processes.tasks.service import TaskService
-    from prose_kernel.programs.resolver import RemotePrograms
     from prose_kernel.remote.commands import RemoteCommands
+    from prose_kernel.run.context import RunContext
     from prose_kernel.run.settings import Settings
     from prose_kernel.runtime.ports import Clock
-    from prose_kernel.runtime.services import Asker
     from prose_kernel.storage.answer_files import AnswerFiles
     from prose_kernel.storage.database.schema import Database
     from prose_kernel.storage.gates.gatekeeper import Gatekeeper
@@ -36,33 +34,37 @@ if TYPE_CHECKING:
     from prose_kernel.telemetry.listener import Spans
 
 
-def keep(
-    settings: Settings, cwd: Path, clock: Clock, warn: Callable[[str], None], run_id: str | None = None
-) -> Kept | None:
-    """What a run leaves behind; None for one that lives in memory. Without a `run_id` it is a new one, else one that is
-    resumed.
+def keep(context: RunContext, warn: Callable[[str], None]) -> Kept | None:
+    """What a run leaves behind; None for one that lives in memory.
 
-    Where the database of the settings cannot be had, `warn` hears why, and a new run is kept in files (7.1). Raises
-    `StateError` for a database of another version, and for one of a resumed run that cannot be had. A server may take
-    seconds to answer.
+    Where the database of the settings is unavailable, a new run is kept in files, and `warn` gets the reason (7.1).
+    Raises `StateError` for a database of another version, and for one of a resumed run that is unavailable. A server
+    may take seconds to answer.
     """
+    settings, how = context.settings, context.resumption
     if settings.state == "in-context":
         return None
     from prose_kernel.storage.filesystem import FilesystemStore
     from prose_kernel.storage.home import RunHome
     from prose_kernel.storage.kept import Kept
-    from prose_kernel.storage.layout import new_run_id
     from prose_kernel.storage.trace import Trace
 
-    home = RunHome(Path(settings.state_dir), run_id or new_run_id(clock), cwd=cwd)
+    home = RunHome(Path(settings.state_dir), _run_id(context), cwd=context.start.cwd)
     try:
-        kept = _in_database(settings, home, clock)
+        kept = _in_database(settings, home, context.clock)
     except DatabaseUnavailable as problem:
-        if run_id is not None:
-            raise StateError(f"run {run_id} cannot be resumed: {problem}", hint=problem.hint or None) from None
+        if how is not None:
+            raise StateError(f"run {home.run_id} cannot be resumed: {problem}", hint=problem.hint or None) from None
         warn(f"{problem}; the run is kept in files [E219]. {problem.hint}".strip())
         kept = None
-    return kept or Kept(home, FilesystemStore(home), Trace(home, clock))
+    return kept or Kept(home, FilesystemStore(home), Trace(home, context.clock))
+
+
+def _run_id(context: RunContext) -> str:
+    """The id of the run that is resumed, or of a new one."""
+    from prose_kernel.storage.layout import new_run_id
+
+    return context.resumption.head.run if context.resumption is not None else new_run_id(context.clock)
 
 
 class DatabaseUnavailable(Exception):
@@ -126,57 +128,38 @@ def _postgres(settings: Settings, home: RunHome) -> tuple[Database, Database | N
     return database, postgres.PostgresDatabase(urls.user_url) if urls.user_url else None
 
 
-def journal_directory(project: Path, home: RunHome | None, answers: AnswerFiles | None, clock: Clock) -> Path:
+def journal_directory(context: RunContext, owner: RunHome | AnswerFiles | None) -> Path:
     """Where the journal of a run is: with its other files, if it has any."""
-    owner = home or answers
     if owner is not None:
         return owner.directory
     from prose_kernel.storage.answer_files import ROOT
-    from prose_kernel.storage.layout import new_run_id
 
-    return project / ROOT / "runs" / new_run_id(clock)
+    return context.project / ROOT / "runs" / _run_id(context)
 
 
-def answer_files(
-    project: Path, program_file: str, home: RunHome | None, clock: Clock, run_id: str | None = None
-) -> AnswerFiles:
-    """Files for the answers of the agents of a run; `home` is the directory of its other files, whose id they share.
-    Without a `run_id` it is a new one."""
+def answer_files(context: RunContext, home: RunHome | None) -> AnswerFiles:
+    """Files for the answers of the agents of a run; `home` is the directory of its other files, whose id they share."""
     from prose_kernel.storage.answer_files import AnswerFiles
-    from prose_kernel.storage.layout import new_run_id
 
-    run_id = home.run_id if home is not None else run_id or new_run_id(clock)
-    return AnswerFiles(project, run_id, clock, program_file)
+    run_id = home.run_id if home is not None else _run_id(context)
+    return AnswerFiles(context.project, run_id, context.clock, context.start.program_file)
 
 
-def gatekeeper(
-    asker: Asker,
-    settings: Settings,
-    kept: Kept | None,
-    clock: Clock,
-    *,
-    decisions: Mapping[str, bool],
-    supplied: Callable[[str], str | None],
-    notebook: bool,
-    files: bool,
-    started: Callable[[int], bool],
-) -> Gatekeeper:
-    """Who decides the gates of a run. `supplied` tells the value that was given beforehand under the name of a gate;
-    `started` whether a process is one of this run."""
+def gatekeeper(context: RunContext, kept: Kept | None, started: Callable[[int], bool]) -> Gatekeeper:
+    """What decides the gates of a run; `started` tells whether a process is one of this run."""
     from prose_kernel.storage.gates.answers import Prior
     from prose_kernel.storage.gates.gatekeeper import Gatekeeper
 
-    records, prior = _gate_records(kept, clock), Prior(decisions, supplied)
-    believes = settings.gates.resume == "replay"
+    settings, clock = context.settings, context.clock
     return Gatekeeper(
-        records,
-        asker,
+        _gate_records(kept, clock),
+        context.asker,
         settings.gates.mode,
         clock,
-        prior,
-        notebook=notebook,
-        files=files,
-        believes=believes,
+        Prior(context.given.decisions, context.given.decision),
+        notebook=context.start.notebook,
+        files=context.start.gate_files,
+        believes=settings.gates.resume == "replay",
         started=started,
     )
 
@@ -195,12 +178,13 @@ def _gate_records(kept: Kept | None, clock: Clock) -> Records:
     return FallbackRecords(records, clock) if kept.database.inside else records
 
 
-def watch(settings: Settings, cwd: Path, run: Path | None, warn: Callable[[str], None]) -> Spans:
-    """What hears the events of a run for OpenTelemetry and the log; `run` is its directory, `warn` may be called from
-    any thread. Takes some time. Raises `UsageError`."""
+def watch(context: RunContext, run: Path | None) -> Spans:
+    """What reports the events of a run to OpenTelemetry and the log; `run` is its directory. Takes some time. Raises
+    `UsageError`."""
     from prose_kernel.telemetry.listener import Spans
     from prose_kernel.telemetry.spans import Recorder
 
+    settings, warn = context.settings, context.warnings.append
     recorders: list[Recorder] = []
     if settings.telemetry.otel:
         try:
@@ -215,13 +199,14 @@ def watch(settings: Settings, cwd: Path, run: Path | None, warn: Callable[[str],
     if settings.telemetry.log:
         from prose_kernel.telemetry.log import LogFile
 
-        recorders.append(LogFile(cwd / settings.telemetry.log, warn))
+        recorders.append(LogFile(context.start.cwd / settings.telemetry.log, warn))
     remote = os.environ.get("TRACEPARENT", "")
     return Spans(recorders, remote=remote, content=settings.telemetry.content, run=run)
 
 
-async def remote_commands(settings: Settings, cwd: Path, show: Callable[[str], None]) -> RemoteCommands | None:
+async def remote_commands(context: RunContext) -> RemoteCommands | None:
     """What runs commands on other machines, connected, where the settings want that. Raises `UsageError`."""
+    settings = context.settings
     if not settings.on_other_machines:
         return None
     from prose_kernel.remote.commands import RemoteCommands
@@ -229,7 +214,7 @@ async def remote_commands(settings: Settings, cwd: Path, show: Callable[[str], N
     assert settings.remote.scheduler is not None
     remote = RemoteCommands(
         settings.remote.scheduler,
-        cwd,
+        context.start.cwd,
         environment=settings.remote.environment,
         shell=settings.shell,
         displayed=settings.display_cap,
@@ -240,47 +225,18 @@ async def remote_commands(settings: Settings, cwd: Path, show: Callable[[str], N
         await asyncio.shield(asyncio.to_thread(remote.close))
         raise
     for warning in state.warnings:
-        show(f"Warning: {warning}")
+        context.show(warning)
     return remote
 
 
-def remote_programs(
-    settings: Settings,
-    cwd: Path,
-    program_file: str = "",
-    *,
-    asker: Asker | None = None,
-    writes: bool = True,
-    upgrade: bool = False,
-) -> RemotePrograms:
-    """What provides programs from elsewhere: the pins of the project, the user's cache, the servers. `asker` is the
-    person who agrees to new ones; `writes` tells whether that is noted in `prose.lock`."""
-    from prose_kernel.programs.cache import ProgramCache
-    from prose_kernel.programs.download import Limits
-    from prose_kernel.programs.lock_file import LockFile, place_of
-    from prose_kernel.programs.resolver import Options, RemotePrograms
-    from prose_kernel.runtime.asker import serial
-
-    private = tuple(host.lower() for host in settings.programs.private_hosts)
-    limits = Limits(settings.programs.size, settings.programs.seconds, private)
-    cache = ProgramCache()
-    return RemotePrograms(
-        Options(settings.programs.registry, limits, settings.programs.most),
-        LockFile(place_of(cwd, program_file), cache.directory / "locks"),
-        cache,
-        asker=serial(asker) if asker is not None else None,
-        writes=writes,
-        upgrade=upgrade,
-    )
-
-
-def task_service(settings: Settings, cwd: Path, home: RunHome | None, engine: Engine, clock: Clock) -> TaskService:
+def task_service(context: RunContext, home: RunHome | None) -> TaskService:
     """Commands with a waiting window, and the tasks they become."""
     from prose_kernel.processes.tasks.options import TaskOptions
     from prose_kernel.processes.tasks.pointers import pointer_of
     from prose_kernel.processes.tasks.service import TaskService
     from prose_kernel.run.settings import surroundings
 
+    settings, cwd = context.settings, context.start.cwd
     options = TaskOptions(
         shell=settings.shell,
         active=settings.tasks.at_once,
@@ -294,16 +250,17 @@ def task_service(settings: Settings, cwd: Path, home: RunHome | None, engine: En
     directory = home.directory if home is not None else None
     where = surroundings(cwd, directory, settings.state_dir)
     pointer = pointer_of(home.state_dir, home.run_id, where.notebook) if home is not None else None
-    return TaskService(engine, directory, str(cwd), clock, options, displayed=settings.display_cap, pointer=pointer)
+    return TaskService(
+        context.engine(), directory, str(cwd), context.clock, options, displayed=settings.display_cap, pointer=pointer
+    )
 
 
-def agent_programs(
-    settings: Settings, home: RunHome | None, engine: Engine, clock: Clock, warn: Callable[[str], None]
-) -> AgentPrograms:
+def agent_programs(context: RunContext, home: RunHome | None) -> AgentPrograms:
     """What runs programs for agents; the operator has switched it on."""
     from prose_kernel.processes.exec_tool.options import ExecOptions
     from prose_kernel.processes.exec_tool.tool import AgentPrograms
 
+    settings = context.settings
     options = ExecOptions(
         enabled=True,
         memory_bytes=settings.exec.memory,
@@ -314,22 +271,27 @@ def agent_programs(
         refuse_env=settings.exec.refuse_env,
         allow_env=settings.exec.allow_env,
     )
-    audit = audit_log(settings, home.directory if home is not None else None, clock, warn)
-    return AgentPrograms(engine, options, audit, warn=warn)
+    audit = _audit_log(context, home.directory if home is not None else None)
+    return AgentPrograms(context.engine(), options, audit, warn=context.warnings.append)
 
 
-def audit_log(settings: Settings, directory: Path | None, clock: Clock, warn: Callable[[str], None]) -> AuditLog:
+def _audit_log(context: RunContext, directory: Path | None) -> AuditLog:
     """What agents ran, in the run's directory; None: in memory."""
     from prose_kernel.processes.exec_tool.audit import AuditLog
 
-    path = directory / "audit.jsonl" if directory is not None else None
-    return AuditLog(path, mandatory=settings.exec.audit_required, warn=warn, now=clock.now)
+    path, mandatory = directory / "audit.jsonl" if directory is not None else None, context.settings.exec.audit_required
+    return AuditLog(path, mandatory=mandatory, warn=context.warnings.append, now=context.clock.now)
 
 
-def tool_notes(audit: AuditLog) -> Note:
-    """Return what writes calls of a user's own tools into the audit log."""
+def tool_notes(context: RunContext, directory: Path | None) -> Note:
+    """What writes the calls of a user's own tools into the audit log of the run, if it has a directory."""
+    from prose_kernel.access.policy import unnoted
     from prose_kernel.models.tools.tool import ToolRefused
     from prose_kernel.processes.exec_tool.audit import AuditFailure
+
+    if directory is None:
+        return unnoted
+    audit = _audit_log(context, directory)
 
     def note(event: str, told: Mapping[str, object]) -> None:
         try:

@@ -176,7 +176,7 @@ class Provenance:
     def listen(self, workspace: Workspace) -> None:
         self.workspace = workspace
         workspace.add_listener(self, replayed=True)
-        workspace.on_loaded = self._loaded
+        workspace.imports.report_to(self._loaded)
 
     # ------------------------------------------------------------ what happens
 

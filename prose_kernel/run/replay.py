@@ -15,15 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from msgspec import structs
-
 from prose_kernel.access import plain_files
 from prose_kernel.errors import ResumeMismatch, RunError
 from prose_kernel.language.source import Source
 from prose_kernel.run import languages
+from prose_kernel.run.context import Given, RunContext, Start
 from prose_kernel.run.journal import RunJournal
+from prose_kernel.run.machines import Machines, Named
 from prose_kernel.run.settings import DECIDES, Settings
-from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.events import Event
 from prose_kernel.runtime.journal import Journal
 from prose_kernel.runtime.journal_records import Answered, Asked, Noted, Record, Text
@@ -34,7 +33,6 @@ from prose_kernel.storage.memory import MemoryStore
 if TYPE_CHECKING:
     from prose_kernel.run.languages import Language
     from prose_kernel.runtime.journal_codec import Request
-    from prose_kernel.runtime.machine import BindingInfo, Machine
 
 PATIENCE: Final = 120.0
 """Seconds that a replay may take."""
@@ -55,7 +53,7 @@ class Replay:
     """What a replay has found beside the events. `gap` says why it is not all of the run ("": it is). `bound` are the
     names of the run, each with the language that has bound it; `outputs` those among them that the run gives."""
 
-    bound: dict[str, tuple[BindingInfo, Language]] = field(default_factory=dict)
+    bound: dict[str, Named] = field(default_factory=dict)
     outputs: frozenset[str] = frozenset()
     gap: str = ""
     errors: list[RunError | None] = field(default_factory=list)
@@ -119,47 +117,42 @@ class _Replaying:
         noted: Callable[[Mapping[str, Any]], None],
     ) -> None:
         self._found, self._head, self._raced = found, found.head, known.raced
-        chosen = {name: value for name, value in found.head.settings.items() if name in DECIDES and value is not None}
+        head = found.head
+        chosen = {name: value for name, value in head.settings.items() if name in DECIDES and value is not None}
         self._settings = settings.changed(**chosen)
         self._listener, self._noted = listener, noted
         self._over = False
-        self._machines: dict[str, Machine] = {}
-        self._supplied = dict(found.head.supplied)
         self._task: asyncio.Task[Any] | None = None
         self._until = 0.0
-        self._running: Language = languages.LANGUAGES[found.head.language]
+        self._running: Language = languages.LANGUAGES[head.language]
         first = languages.LANGUAGES[found.texts[0].record.language] if found.texts else self._running
-        self._journal = self._open(first)
-
-    def _open(self, language: Language) -> RunJournal:
-        head = self._head
-        by_value = self._running.state != "state"
-        in_files = self._settings.vvm.state == "filesystem"
+        start = Start(Path(head.directory), head.program, head.notebook, head.supplied, language=self._running)
         nobody = cast("Any", _Nobody())
-        ports = Ports(
+        self._context = RunContext(
+            self._settings, start, nobody, self._tell, self._load, nobody, Given(start), engine=nobody
+        )
+        self._machines = Machines(self._context, first, self._ports(nobody), (self._tell,))
+        self._journal = self._open()
+
+    def _ports(self, nobody: Any) -> Ports:
+        """The outside: nothing of it is asked. Files of answers are those that the run has left."""
+        head, context = self._head, self._context
+        in_files = self._settings.vvm.state == "filesystem"
+        return Ports(
             commands=nobody,
             sessions=nobody,
             judge=nobody,
             user=nobody,
             gates=nobody,
-            store=MemoryStore(cwd=Path(head.directory), by_value=by_value),
-            clock=SystemClock(),
+            store=MemoryStore(cwd=context.start.cwd, by_value=not context.keeps_names),
+            clock=context.clock,
             memories=nobody,
             files=nobody,
             answers=_Answers(head.run, self._found.path.parent / "bindings") if in_files else None,
         )
-        machine = language.machine()(
-            ports,
-            listeners=(self._tell,),
-            cwd=head.directory,
-            program_file=head.program,
-            concurrency=self._settings.concurrency,
-            load=self._load,
-            supplied=self._supplied,
-        )
-        language.configure(machine, self._settings)
-        self._machines[language.name] = machine
-        host = machine.host
+
+    def _open(self) -> RunJournal:
+        head, host = self._head, self._machines.first.host
         file = _Unwritten(self._found.path)
         host.journal = Journal(
             file,
@@ -172,13 +165,6 @@ class _Replaying:
             on_replayed=self._replayed,
         )
         return RunJournal(file, host.journal)
-
-    def _machine_of(self, language: Language) -> Machine:
-        machine = self._machines.get(language.name)
-        if machine is None:
-            machine = self._machines[language.name] = language.machine().beside(next(iter(self._machines.values())))
-            language.configure(machine, self._settings)
-        return machine
 
     # ------------------------------------------------------------ texts
 
@@ -212,15 +198,14 @@ class _Replaying:
             ends(text, error)
             if told.gap or self._over:
                 break
-        self._look(told)
+        told.bound, told.outputs = self._machines.bindings(), frozenset(self._machines.outputs())
         return told
 
     async def _text(self, text: Text, source: Source, language: Language) -> None:
         """Run a text in a task of its own, which is cancelled where its records end."""
-        machine = self._machine_of(language)
-        machine.ports = structs.replace(machine.ports, races=_Races() if text.number in self._raced else None)
+        machine = self._machines.of(language)
+        self._machines.use(machine.ports.commands, _Races() if text.number in self._raced else None)
         for name, value in text.supplied.items():
-            self._supplied[name] = value
             machine.supply(name, value)
         machine.cwd = text.directory
         self._running = language
@@ -236,13 +221,13 @@ class _Replaying:
         finally:
             if not task.done():
                 self._over = True
-                self._journal.journal.give_up(task)
+                self._journal.give_up(task)
                 with suppress(asyncio.CancelledError, RunError):
                     await task
 
     async def _watched(self, task: asyncio.Task[None]) -> None:
         """Wait for a text. What computes for long behind the last record is not waited for."""
-        clock, journal = asyncio.get_running_loop(), self._journal.journal
+        clock = asyncio.get_running_loop()
         exhausted = 0.0
         while not task.done():
             await asyncio.wait((task,), timeout=0.2)
@@ -251,23 +236,13 @@ class _Replaying:
                 break
             if now > self._until:
                 raise TimeoutError
-            if journal.has_more:
+            if self._journal.has_more:
                 exhausted = 0.0
             elif not exhausted:
                 exhausted = now
             elif now - exhausted > _IDLE:
                 return
         await task
-
-    def _look(self, told: Replay) -> None:
-        outputs: set[str] = set()
-        for name, machine in self._machines.items():
-            language = languages.LANGUAGES[name]
-            for bound, info in machine.bindings().items():
-                if bound not in told.bound or not info.adopted:
-                    told.bound[bound] = info, language
-            outputs.update(machine.outputs())
-        told.outputs = frozenset(outputs)
 
     # ------------------------------------------------------------ what is told
 
@@ -278,7 +253,7 @@ class _Replaying:
     def _at_end(self, under_way: Sequence[Asked]) -> None:
         self._over = True
         if self._task is not None:
-            self._journal.journal.give_up(self._task)
+            self._journal.give_up(self._task)
 
     def _replayed(self, request: Request, notes: Mapping[str, Any], got: bool) -> None:
         self._noted(notes)

@@ -11,26 +11,27 @@
           ModelServers      models/providers/model_servers.py: the server, its queue, retries and fallbacks
         AcpSessions         models/providers/acp.py: a CLI agent
 
-`Chains.sessions` is that list. Other providers end it in the place of `LiveSessions`: `HumanSessions`, `Unconfigured`,
-`ScriptedSessions`, `DryRunSessions`. A condition takes the way of `Chains.judge`. Nothing is imported, read or started
-before it is needed.
+`SessionServices.sessions` is that list. Other providers end it in the place of `LiveSessions`: `HumanSessions`,
+`Unconfigured`, `ScriptedSessions`, `DryRunSessions`. A condition takes the way of `SessionServices.judge`. Nothing is
+imported, read or started before it is needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from prose_kernel.access.policy import Note, PermissionDesk, unnoted
 from prose_kernel.cassettes.library import Cassettes, SharedCassettes
 from prose_kernel.cassettes.recorded_decisions import RecordedJudge, RecordedPhrases, RecordedRaces
 from prose_kernel.cassettes.recorded_sessions import RecordedSessions
-from prose_kernel.errors import UsageError
+from prose_kernel.errors import ProviderError, UsageError
 from prose_kernel.judging import chain as judging
 from prose_kernel.models.digest_memory import DigestMemories
-from prose_kernel.models.memory import RememberingSessions
+from prose_kernel.models.memory import RememberingSessions, again
 from prose_kernel.models.memory_directory import IsAnswered, Memories
 from prose_kernel.models.provider_pool import LiveProviders, LiveSessions, MoreTools, ProviderContext
 from prose_kernel.models.providers import unconfigured, vendors
@@ -43,10 +44,11 @@ from prose_kernel.models.usage import (
     LimitedPhrases,
     UsageTotals,
 )
-from prose_kernel.run.session_services import PermissionNotes, SessionServices
+from prose_kernel.runtime import budgets
 from prose_kernel.runtime.asker import SerialAsker, serial
 from prose_kernel.runtime.clock import SystemClock
-from prose_kernel.runtime.ports import Clock, Commands, Judge, Phrases, SessionRequest, Sessions
+from prose_kernel.runtime.journal_codec import Request
+from prose_kernel.runtime.ports import Clock, Commands, Judge, Phrases, Races, SessionRequest, Sessions
 from prose_kernel.runtime.services import Asker, Guard, Terminals
 from prose_kernel.runtime.session_options import SessionOptions, Surroundings
 
@@ -108,50 +110,53 @@ def connect(
     cassettes = _cassettes(means, run.recordings or Cassettes, before)
     usage = before.usage if before is not None else UsageTotals()
     memories = before.memories if before is not None else Memories(run.is_answered, partial(_warn, person))
-    found = unconfigured.detect(options, where)
-    announced = unconfigured.Announced(found, person, partial(_notice, options, cassettes, person)) if found else None
-    chains = Chains(
-        person, means, choice, judges, script, usage, memories, cassettes, live, announced, interrupt=run.interrupt
-    )
+    detected = unconfigured.detect(options, where)
     services = SessionServices(
-        sessions=chains.sessions(lambda request: services.describe(request)),
-        judge=chains.judge(),
-        asker=person,
-        cassettes=cassettes,
-        usage=usage,
-        choice=choice,
-        means=means,
-        live=live,
-        notes=notes,
-        memories=memories,
-        digests=DigestMemories(where, run.clock, memories, options.memory, idle=choice.kind == "dry-run"),
-        commands=chains.commands(),
-        races=RecordedRaces(cassettes, asker=person) if choice.recorded else None,
-        phrases=chains.phrases(),
-        detected=found,
+        person, means, choice, judges, script, notes, usage, memories, cassettes, live, detected, run.interrupt
     )
     notes.write_to(cassettes if choice.recorded else None)
     return services
 
 
-@dataclass(frozen=True, slots=True)
-class Chains:
-    """The ports of a choice, each put together from the first link to the last."""
+class PermissionNotes:
+    """Writes the answers to permission questions into the recordings in use, if there are any."""
 
-    person: SerialAsker
-    means: ProviderContext
+    def __init__(self) -> None:
+        self._cassettes: Cassettes | None = None
+
+    def write_to(self, cassettes: Cassettes | None) -> None:
+        self._cassettes = cassettes
+
+    def ask(self, at: str, question: str, answer: str) -> None:
+        if self._cassettes is not None:
+            self._cassettes.note_ask(at, question, answer)
+
+
+@dataclass(frozen=True)
+class SessionServices:
+    """The ports of a machine that have to do with sessions, each put together from its first link to its last.
+
+    `asker` is the person that all of them share: pass the same one to the gates, so that questions take turns.
+    `choice` is the provider of sessions, `judges` what decides conditions; `detected` the vendor whose key was found
+    while none was chosen; `usage` is what the run has consumed. Close the services when the run ends.
+    """
+
+    asker: SerialAsker
+    means: ProviderContext = field(repr=False)
     choice: Choice
     judges: Choice
-    script: Script | None
+    script: Script | None = field(repr=False)
+    notes: PermissionNotes = field(repr=False)
     usage: UsageTotals
-    memories: Memories
+    memories: Memories = field(repr=False)
     cassettes: Cassettes
-    live: LiveProviders
-    announced: unconfigured.Announced | None
+    live: LiveProviders = field(repr=False)
+    detected: unconfigured.Detected | None
     interrupt: Callable[[], object] | None
 
-    def sessions(self, describe: Callable[[SessionRequest], Description]) -> Sessions:
-        """The chain of a session; `describe` is for a dry run."""
+    @cached_property
+    def sessions(self) -> Sessions:
+        """The chain of a session."""
         means, kind, recorded = self.means, self.choice.kind, self.choice.recorded
         nobody = kind == "nobody" and means.options.cassette.mode is None
         links: list[tuple[bool, _Link]] = [
@@ -160,21 +165,22 @@ class Chains:
                 kind != "dry-run",
                 partial(RememberingSessions, where=means.where, clock=means.clock, memories=self.memories),
             ),
-            (nobody, partial(unconfigured.UnrecordedIsNobody, asker=self.person)),
+            (nobody, partial(unconfigured.UnrecordedIsNobody, asker=self.asker)),
             (
                 recorded,
                 partial(
                     RecordedSessions,
                     cassettes=self.cassettes,
-                    asker=self.person,
+                    asker=self.asker,
                     desk=means.desk,
                     asks_model=self._model_answers,
                 ),
             ),
         ]
-        port: Sessions = _linked(links, self._provider(describe))
+        port: Sessions = _linked(links, self._provider())
         return port
 
+    @cached_property
     def judge(self) -> Judge:
         """The chain of a condition."""
         rules, criteria = self.means.options.judge.rules, self.means.options.judge.criteria
@@ -191,13 +197,14 @@ class Chains:
         links: list[tuple[bool, _Link]] = [
             (True, partial(CountedJudge, usage=self.usage)),
             (True, rules_and_script),
-            (nobody, partial(judging.UnrecordedIsNobody, person=self.person, rules=rules, criteria=criteria)),
-            (recorded, partial(RecordedJudge, cassettes=self.cassettes, asker=self.person)),
+            (nobody, partial(judging.UnrecordedIsNobody, person=self.asker, rules=rules, criteria=criteria)),
+            (recorded, partial(RecordedJudge, cassettes=self.cassettes, asker=self.asker)),
         ]
-        person, live = (None, None) if replay else (self.person, self._live_judge)
+        person, live = (None, None) if replay else (self.asker, self._live_judge)
         port: Judge = _linked(links, judging.Asked(person, live, rules=rules, criteria=criteria))
         return port
 
+    @cached_property
     def phrases(self) -> Phrases | None:
         """The chain of the words of a question to the person; None where its text stays as it is."""
         judge = self.means.options.judge
@@ -205,11 +212,23 @@ class Chains:
             return None
         links: list[tuple[bool, _Link]] = [
             (True, partial(CountedPhrases, usage=self.usage)),
-            (self.choice.recorded, partial(RecordedPhrases, cassettes=self.cassettes, asker=self.person)),
+            (self.choice.recorded, partial(RecordedPhrases, cassettes=self.cassettes, asker=self.asker)),
         ]
         port: Phrases = _linked(links, LimitedPhrases(self._live_phrases))
         return port
 
+    @cached_property
+    def races(self) -> Races | None:
+        """Which branches won; None where nothing is recorded."""
+        return RecordedRaces(self.cassettes, asker=self.asker) if self.choice.recorded else None
+
+    @cached_property
+    def digests(self) -> DigestMemories:
+        """The memories of agents of VVM."""
+        means, idle = self.means, self.choice.kind == "dry-run"
+        return DigestMemories(means.where, means.clock, self.memories, means.options.memory, idle=idle)
+
+    @cached_property
     def commands(self) -> Commands | None:
         """What runs commands in a dry run; None: they run."""
         if self.choice.kind != "dry-run":
@@ -220,7 +239,7 @@ class Chains:
 
     # ------------------------------------------------------------ the last links
 
-    def _provider(self, describe: Callable[[SessionRequest], Description]) -> Sessions | None:
+    def _provider(self) -> Sessions | None:
         """Return the provider for sessions that are not recorded; None: none may be asked."""
         match self.choice.kind:
             case "replay":
@@ -228,7 +247,7 @@ class Chains:
             case "dry-run":
                 from prose_kernel.run.session_description import DryRunSessions
 
-                return DryRunSessions(describe)
+                return DryRunSessions(self.describe)
             case "scripted":
                 from prose_kernel.models.providers.scripted import ScriptedSessions
 
@@ -237,10 +256,10 @@ class Chains:
             case "human":
                 from prose_kernel.models.providers.human import HumanSessions
 
-                return HumanSessions(self.person, self.interrupt)
+                return HumanSessions(self.asker, self.interrupt)
             case "nobody":
                 return unconfigured.Unconfigured(
-                    self.person,
+                    self.asker,
                     self.interrupt,
                     self._detected_sessions,
                     options=self.means.options,
@@ -255,7 +274,15 @@ class Chains:
 
     def _detected_choice(self) -> Choice | None:
         """The vendor whose key is set, after the person has been informed."""
-        return self.announced.choice() if self.announced is not None else None
+        return self._announced.choice() if self._announced is not None else None
+
+    @cached_property
+    def _announced(self) -> unconfigured.Announced | None:
+        return unconfigured.Announced(self.detected, self.asker, self._notice) if self.detected is not None else None
+
+    def _notice(self, detected: unconfigured.Detected) -> str:
+        model = vendors.find(detected.choice.name, self.means.options).model
+        return detected.notice(model or "the one each session names", self.cassettes.mode(self.asker), self.asker)
 
     def _model_answers(self) -> bool:
         """Whether a model or agent answers sessions that are not recorded, rather than a person."""
@@ -275,6 +302,55 @@ class Chains:
     def _live_phrases(self) -> Phrases | None:
         """Return the judge that was chosen: no vendor is used for words only because its key was found."""
         return self.live.judge(self.judges, judge_model(self.judges, self.means.options)) if self.judges.live else None
+
+    # ------------------------------------------------------------ while they are in use
+
+    def describe(self, request: SessionRequest) -> Description:
+        """What the session would be sent, to whom, with which tools and permissions, and what is recorded for it."""
+        from prose_kernel.run.session_description import describe
+
+        return describe(request, self)
+
+    def again(self, request: Request, notes: Mapping[str, Any], got: bool) -> None:
+        """Count what the journal noted beside an answer that an earlier process of the run got, and that is replayed.
+
+        `got` tells whether the program got the answer then, or a failure.
+        """
+        self.usage.again(notes.get("usage", ()))
+        budgets.again(notes)
+        if "record" in notes and self.choice.recorded and self.cassettes.mode(self.asker) != "off":
+            self.cassettes.again(request.at, *notes["record"])
+        if got and "memory" in notes:
+            again(self.memories, self.means.where.cwd, request, notes["memory"])
+
+    def refuse_unpriced(self, models: Sequence[str | None], *, judges: bool) -> None:
+        """Under a budget of money: raise `UsageError` where a model that sessions name (None: the default), or the one
+        that judges, has no known price."""
+        from prose_kernel.models.providers import prices
+
+        options = self.means.options
+        asked = [(self.choice, name, self.choice.model) for name in models]
+        judge = judge_choice(options)
+        if judges and options.judge.rules != "only":
+            asked.append((judge, None, judge_model(judge, options) or judge.model))
+        for choice, name, default in asked:
+            if choice.kind == "model":
+                with contextlib.suppress(ProviderError):  # reported where the session is asked
+                    for meant in vendors.chain(choice.name, options, name, default):
+                        if not prices.is_known(meant.name, meant.model, meant.options.price):
+                            message, hint = vendors.unpriced(meant)
+                            raise UsageError(message, hint=hint)
+
+    async def retire(self) -> None:
+        """End the agents' processes. The services that replace these keep the recordings."""
+        await self.live.close()
+
+    async def close(self) -> None:
+        """End the agents' processes and write what is still to be recorded. A second call does nothing."""
+        try:
+            await self.live.close()
+        finally:
+            self.cassettes.close()
 
 
 _Link = Callable[[Any], Any]
@@ -352,8 +428,3 @@ def _cassettes(
 
 def _warn(person: SerialAsker, text: str) -> None:
     person.show(f"Warning: {text}")
-
-
-def _notice(options: SessionOptions, cassettes: Cassettes, person: SerialAsker, detected: unconfigured.Detected) -> str:
-    model = vendors.find(detected.choice.name, options).model
-    return detected.notice(model or "the one each session names", cassettes.mode(person), person)

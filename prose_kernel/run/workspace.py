@@ -9,43 +9,44 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any
 
 from prose_kernel.errors import CompileError, ResumeMismatch, RunError
 from prose_kernel.language.source import Source
-from prose_kernel.run import languages
-from prose_kernel.run import parts as run_parts
-from prose_kernel.run.current_run import CurrentRun, Environment
-from prose_kernel.run.current_run import Start as Start
+from prose_kernel.run import languages, parts
+from prose_kernel.run.context import Given, RunContext, Start
+from prose_kernel.run.imports import Imports
+from prose_kernel.run.lazy import Once
+from prose_kernel.run.listeners import Listeners
+from prose_kernel.run.run import Run
 from prose_kernel.run.settings import WHO_ANSWERS, Settings, budget_limits
 from prose_kernel.runtime.asker import serial
 from prose_kernel.runtime.clock import SystemClock
-from prose_kernel.runtime.events import Audience, Event, Listener, Untold
+from prose_kernel.runtime.events import Listener
 from prose_kernel.runtime.journal_records import Asked, Text
 from prose_kernel.runtime.open_loops import OpenLoop
-from prose_kernel.runtime.ports import Clock, Commands, SessionRequest
+from prose_kernel.runtime.ports import Clock, SessionRequest
 from prose_kernel.runtime.statement_hook import StatementHook, joined
 from prose_kernel.runtime.values import Value
 
 if TYPE_CHECKING:
-    from prose_kernel.processes.tasks.service import TaskService
-    from prose_kernel.programs.resolver import RemotePrograms
+    from prose_kernel.processes import Engine
     from prose_kernel.remote.commands import RemoteState
     from prose_kernel.run.journal import Resumption
-    from prose_kernel.run.languages import Compiled, Language, Programs
-    from prose_kernel.run.session_services import SessionServices
-    from prose_kernel.runtime.budgets import Budget
-    from prose_kernel.runtime.machine import BindingInfo, Definition, Machine, Preview
+    from prose_kernel.run.languages import Compiled, Language
+    from prose_kernel.run.machines import Defined, Named
+    from prose_kernel.run.resuming import Resuming
+    from prose_kernel.runtime.machine import Machine, Preview
     from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
     from prose_kernel.runtime.services import Asker
-    from prose_kernel.storage.gates.gatekeeper import Gatekeeper
     from prose_kernel.storage.kept import Kept
+
+__all__ = ["Start", "Workspace", "load_what_cells_need", "stay"]
 
 
 def load_what_cells_need(language: Language) -> None:
@@ -58,40 +59,25 @@ def load_what_cells_need(language: Language) -> None:
     _ = filesystem, gatekeeper, kept, memory, trace, transcript
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
-    """A name of the run, and the language that has bound it."""
-
-    info: BindingInfo
-    language: Language
-
-    @property
-    def kind(self) -> str:
-        """How it was bound, where the language has a word for it, and what its value is: `let, number`."""
-        declared, kind = self.language.declared.get(self.info.kind), self.language.kind_of(self.info.value)
-        return f"{declared}, {kind}" if declared else kind
-
-
-@dataclass(frozen=True, slots=True)
-class Defined:
-    """Something that a text of the run has defined and that is no value, and the language that has defined it."""
-
-    definition: Definition
-    language: Language
-
-
 def stay() -> None:
-    """Go on after a cancellation that has been answered."""
+    """Continue after a cancellation that has been answered."""
     task = asyncio.current_task()
     if task is not None:
         task.uncancel()
+
+
+def _resuming(how: Resumption) -> Resuming:
+    from prose_kernel.run.resuming import Resuming
+
+    return Resuming(how)
 
 
 class Workspace:
     """A run fed by cells, or by one file.
 
     Making one opens nothing; the machine, the store and the process engine come with the first cell that needs them.
-    Everything but `interrupt` is called in one event loop. Close it when done.
+    `current` is the run, None before it was opened; `imports` finds imported programs. Everything but `interrupt` is
+    called in one event loop. Close it when done.
     """
 
     def __init__(
@@ -105,207 +91,108 @@ class Workspace:
         resumption: Resumption | None = None,
         on_live: Callable[[Sequence[Asked]], None] = lambda under_way: None,
     ) -> None:
-        self._listeners = Audience(listeners)
-        self._told = Audience((self._listeners,))
-        self._around = Environment(
+        resumed = resumption is not None
+        self.current: Run | None = None
+        self.begun = False
+        """Whether a text of the run has begun to run."""
+        self._listeners = Listeners(listeners, muted=resumed)  # what is replayed was shown when it happened
+        self._warnings: deque[str] = deque()
+        self.context = RunContext(
             settings,
             start if resumption is None else replace(start, origin=resumption.head.origin),
             serial(asker),
+            self._listeners.all,
+            self._load,
+            self.interrupt,
+            Given(start, resumed=resumed),
+            Once(self._new_engine),
             clock or SystemClock(),
-            tell=self._told,
-            load=self._load,
-            interrupt=self.interrupt,
-            supplied=dict(start.supplied),
-            resumption=resumption,
-            decisions=dict(start.decisions),
-            from_journal=set(start.supplied) if resumption is not None else set(),
+            self._warnings,
+            resumption,
         )
+        self._resuming = _resuming(resumption) if resumption is not None else None
         self._on_live = on_live
         self._hooks: list[StatementHook] = []
-        self._run: CurrentRun | None = None
         self._prepared: Kept | None = None  # of the run that begins next
-        self._programs: dict[str, Programs] = {}  # by language
-        self._resolver: RemotePrograms | None = None
+        self.imports = Imports(self.context)
         self._running: Language | None = None  # the language of the text that runs
-        self.on_loaded: Callable[[LoadedProgram], None] = lambda loaded: None
-        self._orphans_gone = False
-        self._untold = Untold()
-        self._muted = False
-        self._mute(resumption is not None)  # what is replayed was shown when it happened
-        self.texts = 0  # of the run that have begun
         self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    # ------------------------------------------------------------ what a front end asks for
+    def _new_engine(self) -> Engine:
+        from prose_kernel.processes import Engine
+
+        # said in the engine's thread, at any time; the person is told at the end of a cell
+        return Engine(on_warning=self._warnings.append)
+
+    # ------------------------------------------------------------ the run
 
     @property
     def settings(self) -> Settings:
-        return self._around.settings
+        return self.context.settings
 
     @property
     def start(self) -> Start:
-        return self._around.start
+        return self.context.start
 
     @property
     def language(self) -> Language:
-        """The language of a text that says nothing else."""
-        return self._around.language
-
-    @property
-    def machine(self) -> Machine:
-        """The machine of that language in the current run."""
-        return self.machine_of(self.language)
-
-    def machine_of(self, language: Language) -> Machine:
-        """The machine of a language in the current run, made at its first use."""
-        return self._open(language).machine_of(language)
-
-    def bindings(self) -> dict[str, Named]:
-        """The names of the run with their values, whichever language has bound them."""
-        found: dict[str, Named] = {}
-        for language, machine in self._machines():
-            for name, info in machine.bindings().items():
-                if name not in found or not info.adopted:
-                    found[name] = Named(info, language)
-        return found
-
-    def outputs(self) -> dict[str, tuple[Value, Language]]:
-        """The outputs of the run's programs with their values by now, and the language of each."""
-        return {
-            name: (value, language)
-            for language, machine in self._machines()
-            for name, value in machine.outputs().items()
-        }
-
-    def definitions(self) -> tuple[Defined, ...]:
-        """What the texts of the run have defined, in all languages."""
-        return tuple(Defined(one, language) for language, machine in self._machines() for one in machine.definitions())
-
-    def _machines(self) -> list[tuple[Language, Machine]]:
-        machines = self._run.machines if self._run is not None else {}
-        return [(languages.LANGUAGES[name], machine) for name, machine in machines.items()]
-
-    @property
-    def cwd(self) -> Path:
-        """The directory in which the next command runs."""
-        return Path(self._run.any_machine.cwd) if self._run is not None else self.start.cwd
-
-    @cwd.setter
-    def cwd(self, directory: Path) -> None:
-        self._open().any_machine.cwd = str(directory)
-
-    @property
-    def services(self) -> SessionServices:
-        """Who answers in the current run, and its recordings. Loads the sessions room at first use."""
-        return self._open().services
-
-    @property
-    def started_services(self) -> SessionServices | None:
-        """The same, if something of the current run has used them."""
-        return self._run.started_services if self._run is not None else None
-
-    @property
-    def tasks(self) -> TaskService:
-        """Commands with a waiting window and the tasks of the current run. Loads tasks at first use."""
-        return self._open().tasks
-
-    @property
-    def started_tasks(self) -> TaskService | None:
-        """The tasks of the current run, if something of it has used them."""
-        return self._run.started_tasks if self._run is not None else None
-
-    @property
-    def gates(self) -> Gatekeeper:
-        """Who decides the gates of the current run: takes decisions made beforehand."""
-        return self._open().gates
-
-    @property
-    def run_id(self) -> str | None:
-        """The id of the run; None before anything of it exists on disk, and where nothing of it ever does."""
-        return self.run_directory.name if self.run_directory is not None else None
-
-    @property
-    def run_directory(self) -> Path | None:
-        """The directory of the run, be it that of its journal alone; None before it exists."""
-        return self._run.directory if self._run is not None else None
-
-    @property
-    def begun(self) -> bool:
-        """Whether a text of the run has begun to run."""
-        return self.texts > 0
-
-    @property
-    def keeps_journal(self) -> bool:
-        """Whether the run writes down what happens."""
-        return self._run is not None and self._run.journal is not None
-
-    @property
-    def leaves_nothing(self) -> bool:
-        """Whether nothing of a run is left on disk (`Environment.leaves_nothing`)."""
-        return self._around.leaves_nothing
-
-    @property
-    def journal(self) -> Path | None:
-        """The journal of the run, with which it can be resumed; None where it has none, or none yet."""
-        run = self._run
-        path = run.journal.file.path if run is not None and run.journal is not None else None
-        return path if path is not None and path.is_file() else None
-
-    @property
-    def journal_position(self) -> int:
-        """Where in its journal the run is (`RunJournal.position`); 0 without one."""
-        return self._run.journal.position if self._run is not None and self._run.journal is not None else 0
-
-    def abandon(self) -> bool:
-        """The text that runs is given up as if it had not come this far: it asks the outside for nothing more, and
-        nothing more of it is written down. False where there is no journal to bring it back from."""
-        run = self._run
-        if run is None or run.journal is None:
-            return False
-        run.journal.file.flush()
-        if self.journal is None:
-            return False
-        run.journal.journal.abandon()
-        return True
-
-    @property
-    def database(self) -> str | None:
-        """The database that the run is kept in, for people; None for a run in files or in memory."""
-        return self._run.database if self._run is not None else None
-
-    @property
-    def trace_text(self) -> str:
-        """The log of a run that is kept outside of memory, as it was after the last statement that was waited for."""
-        return self._run.trace_text if self._run is not None else ""
-
-    @property
-    def transcript(self) -> str | None:
-        """The markers of a run that lives in memory (openprose.md 7.6); None for one on disk."""
-        return self._run.transcript if self._run is not None else None
-
-    @property
-    def commands_here(self) -> Commands:
-        """Runs commands on this machine, wherever those of the program run."""
-        run = self._open()
-        services = run.started_services
-        return (services.commands if services is not None else None) or run.commands
-
-    @property
-    def remote(self) -> RemoteState | None:
-        """The machines that run the commands of programs; None where this one does, or before they were needed."""
-        return self._around.remote.state if self._around.remote is not None else None
-
-    def add_listener(self, listener: Listener, *, replayed: bool = False) -> None:
-        """Tell a listener of all events from now on; `replayed`: those of a run that is brought back too."""
-        (self._told if replayed else self._listeners).add(listener)
+        """The language of a text that does not name one."""
+        return self.context.language
 
     @property
     def running_language(self) -> Language:
         """The language of the text that runs, or has run last."""
         return self._running or self.language
 
+    @property
+    def opened(self) -> Run:
+        """The run; where there is none, one begins."""
+        return self._open(self.language)
+
+    def _open(self, language: Language) -> Run:
+        if self.current is None:
+            kept = self._kept() if self.context.keeps_names else None
+            self.current = Run(self.context, language, kept, self._live)
+            self._set_hook()
+        return self.current
+
+    def machine_of(self, language: Language) -> Machine:
+        """The machine of a language in the current run, made at its first use."""
+        return self._open(language).machines.of(language)
+
+    def bindings(self) -> dict[str, Named]:
+        """The names of the run with their values, whichever language has bound them."""
+        return self.current.machines.bindings() if self.current is not None else {}
+
+    def outputs(self) -> dict[str, tuple[Value, Language]]:
+        """The outputs of the run's programs with their values by now, and the language of each."""
+        return self.current.machines.outputs() if self.current is not None else {}
+
+    def definitions(self) -> tuple[Defined, ...]:
+        """What the texts of the run have defined, in all languages."""
+        return self.current.machines.definitions() if self.current is not None else ()
+
+    @property
+    def cwd(self) -> Path:
+        """The directory in which the next command runs."""
+        return Path(self.current.machine.cwd) if self.current is not None else self.start.cwd
+
+    @cwd.setter
+    def cwd(self, directory: Path) -> None:
+        self.opened.machine.cwd = str(directory)
+
+    @property
+    def remote(self) -> RemoteState | None:
+        """The machines that run the commands of programs; None where this one does, or before they were needed."""
+        return self.context.remote.state if self.context.remote is not None else None
+
+    def add_listener(self, listener: Listener, *, replayed: bool = False) -> None:
+        """Tell a listener of all events from now on; `replayed`: those of a run that is brought back too."""
+        self._listeners.add(listener, replayed=replayed)
+
     def remove_listener(self, listener: Listener) -> None:
-        (self._listeners if self._listeners.has(listener) else self._told).remove(listener)
+        self._listeners.remove(listener)
 
     def add_hook(self, hook: StatementHook) -> None:
         """Let it look at each statement before it runs, from now on, in all languages (`runtime/statement_hook.py`)."""
@@ -317,94 +204,94 @@ class Workspace:
         self._set_hook()
 
     def _set_hook(self) -> None:
-        if self._run is not None:
-            self._run.any_machine.hook = joined(self._hooks)
+        if self.current is not None:
+            self.current.machine.hook = joined(self._hooks)
 
     def loops(self) -> Collection[OpenLoop]:
         """The loops that run now, outer ones first: for a live view, which looks a few times in a second."""
-        return self._run.any_machine.loops if self._run is not None else ()
+        return self.current.machine.loops if self.current is not None else ()
 
     def answering(self, request: SessionRequest) -> str:
         """Who answers a session that is under way: the provider, and the model that the program names."""
-        services = self.started_services
+        services = self.current.started_services if self.current is not None else None
         if services is None:
             return request.model or ""
         from prose_kernel.run.session_description import who
 
         return ", ".join(part for part in (who(services), request.model) if part)
 
-    def supply(self, name: str, value: str) -> None:
-        """Give the value of an input before the program asks for it; in a run that has begun, from the next text on."""
-        self._around.supplied[name] = value
-        self._around.from_journal.discard(name)
-        if self._run is not None:
-            self._run.any_machine.supply(name, value)
+    # ------------------------------------------------------------ changes from the next text on
+
+    def supply(self, name: str, value: str, *, by_journal: bool = False) -> None:
+        """Give the value of an input before the program asks for it; `by_journal`: an earlier process was given it."""
+        self.context.given.supply(name, value, by_journal=by_journal)
+        if self.current is not None:
+            self.current.machine.supply(name, value)
 
     def declare(self, text: str, language: Language | None = None) -> None:
         """A text that is going to run declares inputs: from now on their values decide no gate of the run."""
         language = language or self.language
         compiled = language.compile(Source.of(text), cell=self.start.notebook)
-        self._around.inputs.update(language.inputs(compiled.program))
+        self.context.given.declare(language.inputs(compiled.program))
 
     def choose(self, **changes: object) -> None:
-        """Who answers sessions and conditions, and what is recorded, from the next text on, in this run too.
+        """Who answers sessions and conditions, and what is recorded, in this run too.
 
-        `changes` are settings by name (those of `WHO_ANSWERS`). Raises `UsageError` for an unknown provider or a
-        script that makes no sense; then nothing has changed.
+        `changes` are settings by name (those of `WHO_ANSWERS`). Raises `UsageError` for an unknown provider or an
+        invalid script; then nothing has changed.
         """
         if unknown := sorted(changes.keys() - set(WHO_ANSWERS)):
             raise TypeError(f"a run cannot change its {unknown[0]}")
         settings = self.settings.changed(**changes)
-        if self._run is not None:
-            self._run.choose(settings)
-        self._around.settings = settings
+        if self.current is not None:
+            self.current.choose(settings)
+        self._change(settings=settings)
 
     def limit(self, budget: str) -> None:
-        """Let the run have this budget from now on, and later ones too; `off`: none. Raises `UsageError`."""
+        """Let the run have this budget, and later ones too; `off`: none. Raises `UsageError`."""
         budget_limits(budget)
-        self._around.settings = self.settings.changed(budget=budget)
-        if self._run is not None:
-            self._run.limit(budget)
-
-    @property
-    def budget(self) -> Budget | None:
-        """What the run may consume, and what it has consumed."""
-        return self._open().any_machine.host.budget
+        self._change(settings=self.settings.changed(budget=budget))
+        if self.current is not None:
+            self.current.limit(budget)
 
     async def connect(self, url: str) -> RemoteState | None:
-        """Let the workers of a scheduler run commands from now on, in this run too; `off`: this machine.
+        """Let the workers of a scheduler run commands, in this run too; `off`: this machine.
 
         Raises `UsageError` when no worker there can be used; then nothing has changed.
         """
-        settings, former = self.settings.changed(remote=url), self._around.remote
-        self._around.remote = await run_parts.remote_commands(settings, self.start.cwd, self._around.asker.show)
-        self._around.settings = settings
-        if self._run is not None:
-            self._run.plug_in()
+        settings, former = self.settings.changed(remote=url), self.context.remote
+        remote = await parts.remote_commands(replace(self.context, settings=settings))
+        self._change(settings=settings, remote=remote)
         if former is not None:
             await asyncio.to_thread(former.close)
         return self.remote
+
+    def _change(self, **changes: Any) -> None:
+        """Continue with another context, in this run too."""
+        self.context = replace(self.context, **changes)
+        if self.current is not None:
+            self.current.use(self.context)
 
     # ------------------------------------------------------------ the two calls
 
     def compile(
         self, text: str, name: str = "cell", language: Language | None = None, prompt: int | None = None
     ) -> Compiled:
-        """The tree and all diagnostics of a text, checked against what the run knows by now; `prompt`: the number
-        beside the cell of a notebook."""
+        """The tree and all diagnostics of a text, checked against what the run knows by now; `prompt`: the number of
+        the cell of a notebook."""
         language = language or self.language
         compiled = language.compile(
             Source.of(text, name, prompt),
             profile=self.settings.profile,
-            known=self.machine_of(language).known() if self._run is not None else None,
-            load=lambda path: self._programs_of(language).load_contract(path),
+            known=self.machine_of(language).known() if self.current is not None else None,
+            load=lambda path: self.imports.of(language).load_contract(path),
             cell=self.start.notebook,
             pipefail=self.settings.exec.pipefail,
         )
         return self._with_models_checked(compiled, language) if "model" in text else compiled
 
     def _with_models_checked(self, compiled: Compiled, language: Language) -> Compiled:
-        """W117 for each model that the settings know nothing of: it is asked for by that name."""
+        """W117 for each model that the settings do not know: the server is asked for it by that name."""
         from prose_kernel.language.diagnostics import diagnostic, in_order
 
         named = language.spending(compiled.program).models if compiled.ok else ()
@@ -428,47 +315,37 @@ class Workspace:
         """Run a compiled text of a language in the current run and return its value.
 
         Raises `RunError` for an uncaught error of the program, and `CancelledError` after an interrupt, when every
-        command has ended and `finally` bodies have run. Either way the run goes on with the next text.
+        command has ended and `finally` bodies have run. Either way the run continues with the next text.
         """
-        language = language or self.language
         try:
             with self._interruptible():
-                return await self._run_text(compiled, inputs or {}, language)
+                return await self._run_text(compiled, inputs or {}, language or self.language)
         finally:
-            if self._run is not None and self._run.answers is not None:
-                self._run.answers.flush()
-            self._tell_warnings()
-
-    def _tell_warnings(self) -> None:
-        while self._around.warnings:
-            self._around.asker.show(f"Warning: {self._around.warnings.popleft()}")
+            if self.current is not None and self.current.answers is not None:
+                self.current.answers.flush()
+            self.context.tell_warnings()
 
     async def _run_text(self, compiled: Compiled, inputs: Mapping[str, str], language: Language) -> Value:
-        await self._confirm_approvals()
         await self._prepare()
-        machine = self.machine_of(language)
         run = self._open(language)
-        await self._log_approvals(run)
-        watched = await self._watch(run) if self.settings.watched else contextlib.nullcontext()
-        self._around.inputs.update(language.inputs(compiled.program))
+        machine = run.machines.of(language)
+        if self._resuming is not None:
+            await self._resuming.log_approvals(run.gates)
+        watched = await self._watched(run)
+        self.context.given.declare(language.inputs(compiled.program))
         self._refuse_unpriced(run, compiled, language)
         await run.retire()
-        self._running = language
-        self.texts += 1
-        await self._wait_for_orphans()
-        if self._around.remote is None and self.settings.on_other_machines:
-            self._around.remote = await run_parts.remote_commands(
-                self.settings, self.start.cwd, self._around.asker.show
-            )
-            run.plug_in()
-        run.keep_text(compiled, language)
-        with run.written_down(compiled, inputs, language), watched:
+        self._running, self.begun = language, True
+        if self._resuming is not None:
+            await self._resuming.wait_for_orphans(self.context)
+        if self.context.remote is None and self.settings.on_other_machines:
+            self._change(remote=await parts.remote_commands(self.context))
+        with run.text(compiled, inputs, language), watched:
             return await machine.run(compiled.program, compiled.source, inputs=inputs, cell=self.start.notebook)
 
-    def _refuse_unpriced(self, run: CurrentRun, compiled: Compiled, language: Language) -> None:
+    def _refuse_unpriced(self, run: Run, compiled: Compiled, language: Language) -> None:
         """Before anything runs: under a budget of money each model has a price. Raises `UsageError`."""
-        budget = run.any_machine.host.budget
-        ours = budget is not None and budget.limits.usd is not None
+        ours = run.budget is not None and run.budget.limits.usd is not None
         if self.settings.budget.unpriced == "allow" or not (ours or "budget" in compiled.source.text):
             return
         spending = language.spending(compiled.program)
@@ -476,20 +353,21 @@ class Workspace:
             judges = bool(list(language.judged_texts(compiled.program)))
             run.services.refuse_unpriced([name for name, _ in spending.models], judges=judges)
 
-    async def _watch(self, run: CurrentRun) -> AbstractContextManager[None]:
-        """What stands around a text while somebody watches from outside. Raises `UsageError`."""
-        around = self._around
-        if around.spans is None:
-            directory = run.journal.file.path.parent if run.journal is not None else None
-            warn = around.warnings.append
-            around.spans = await asyncio.to_thread(run_parts.watch, self.settings, self.start.cwd, directory, warn)
-            self.add_listener(around.spans)
-            run.plug_in()
-        return around.spans.text()
+    async def _watched(self, run: Run) -> contextlib.AbstractContextManager[object]:
+        """Reports a text to OpenTelemetry or the log, where a setting asks for that. Raises `UsageError`."""
+        if not self.settings.watched:
+            return contextlib.nullcontext()
+        spans = self.context.spans
+        if spans is None:
+            directory = run.journal.directory if run.journal is not None else None
+            spans = await asyncio.to_thread(parts.watch, self.context, directory)
+            self.add_listener(spans)
+            self._change(spans=spans)
+        return spans.text()
 
     @contextlib.contextmanager
     def _interruptible(self) -> Iterator[None]:
-        """What the calling task does in here is what `interrupt` cancels."""
+        """`interrupt` cancels the calling task while it is in here."""
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         try:
             yield
@@ -515,44 +393,31 @@ class Workspace:
         return await self.run(compiled, inputs, language)
 
     async def fetch_program(self) -> str:
-        """The text of the program at the start's `origin`, when it may run.
-
-        Raises `ImportProgramError` (E215), `CompileError` for its errors, and `CancelledError` after an interrupt.
-        """
+        """The text of the program at the start's `origin`. Raises what `Imports.root` raises, and `CancelledError`
+        after an interrupt."""
         with self._interruptible():
-            programs = cast("languages.RemotePrograms", self._programs_of(self.language))
-            return (await programs.load_root()).text
+            return await self.imports.root()
 
-    @property
-    def programs_from_elsewhere(self) -> RemotePrograms:
-        """What provides them to this workspace; made at first use. Raises `UsageError` for a start that trusts what is
-        no address, `ImportProgramError` for a registry that is none."""
-        if self._resolver is None:
-            writes = self.language.state != "state" or self.settings.state != "in-context"
-            file = "" if self.start.origin else self.start.program_file
-            self._resolver = run_parts.remote_programs(
-                self.settings, self.start.cwd, file, asker=self._around.asker, writes=writes
-            )
-            self._resolver.trust.add(self.start.trust, self._resolver.registry)
-        return self._resolver
+    async def _load(self, request: LoadRequest) -> LoadedProgram:
+        """An import of the text that is running: imports are loaded where they are, at the root of their text."""
+        return await self.imports.load(request, self.running_language)
 
     def interrupt(self) -> None:
         """End what is running, from any thread: commands by the interrupt ladder, the program by cancellation.
 
-        A second call kills what is left at once. Without a running program it does nothing.
+        A second call kills what is left immediately. Without a running program it does nothing.
         """
-        task, loop, run = self._task, self._loop, self._run
+        task, loop, run = self._task, self._loop, self.current
         if task is None or loop is None:
             return
         if run is not None:
-            run.gates.interrupt()
-            run.commands.interrupt()
-        if self._around.remote is not None:
-            self._around.remote.interrupt()
+            run.interrupt()
+        if self.context.remote is not None:
+            self.context.remote.interrupt()
 
         def cancel() -> None:
-            if run is not None and run.journal is not None:
-                run.journal.journal.interrupt(task)
+            if run is not None:
+                run.cancel(task)
             else:
                 task.cancel()
             for hook in self._hooks:
@@ -560,13 +425,13 @@ class Workspace:
 
         loop.call_soon_threadsafe(cancel)
 
-    # ------------------------------------------------------------ life
+    # ------------------------------------------------------------ its end
 
     async def end(self, error: RunError | None = None) -> None:
         """Write down that the run is over, with the error that ended it, if any. Raises `StateError`."""
-        if self._run is not None:
+        if self.current is not None:
             self._caught_up()
-            await self._run.end(error)
+            await self.current.end(error)
 
     async def reset(self) -> None:
         """End the run; the next text starts a new one, with no names and only the values that the start supplied."""
@@ -574,17 +439,6 @@ class Workspace:
             await self._close_run(None)
         finally:
             self._forget()
-            self._around.supplied = dict(self.start.supplied)
-            self._around.inputs.clear()
-
-    def _forget(self) -> None:
-        """The run is over; another one is none that is resumed."""
-        self._run = self._around.resumption = self._around.approvals = None
-        self._around.from_journal.clear()
-        self._around.decisions.clear()
-        self._around.decisions.update(self.start.decisions)
-        self._untold, self.texts = Untold(), 0
-        self._mute(False)
 
     async def close(self, error: RunError | None = None) -> None:
         """End the run, with the error that ended it if any, and every process it left. A second call does nothing."""
@@ -592,198 +446,110 @@ class Workspace:
             await self._close_run(error)
         finally:
             self._forget()
-            opened = (self._around.remote, self._around.started_engine, self._around.spans)
-            if self._around.spans is not None:
-                self.remove_listener(self._around.spans)
-            self._around.remote = self._around.started_engine = self._around.spans = None
+            remote, spans = self.context.remote, self.context.spans
+            if spans is not None:
+                self.remove_listener(spans)
+            self._change(remote=None, spans=None)
+            opened = (remote, self.context.engine.take(), spans)
             await asyncio.gather(*(asyncio.to_thread(one.close) for one in opened if one is not None))
-            self._tell_warnings()
+            self.context.tell_warnings()
 
     async def _close_run(self, error: RunError | None) -> None:
-        if self._run is not None:
-            await self._run.close(partial(self.end, error))
+        if self.current is not None:
+            await self.current.close(partial(self.end, error))
 
-    # ------------------------------------------------------------ what survives
+    def _forget(self) -> None:
+        """The run is over; the next one is new."""
+        self.current = self._resuming = None
+        self._change(resumption=None, given=Given(self.start))
+        self.begun = False
+        self._listeners.forget()
 
-    async def _confirm_approvals(self) -> None:
-        """Before a resumed run continues: the approvals of its earlier processes are confirmed, in one question.
-
-        Raises `GateRejected` when they are not, and `UsageError`; then nothing of the run was opened.
-        """
-        around, how = self._around, self._around.resumption
-        if how is None or how.over or around.approvals is not None:
-            return
-        from prose_kernel.run.earlier_approvals import earlier_approvals
-
-        found = await asyncio.to_thread(earlier_approvals, how)
-        settings = self.settings
-        place: Literal["cell", "terminal"] = "cell" if self.start.notebook else "terminal"
-        asks = settings.gates.mode != "deny" and around.asker.available
-        believe = settings.gates.resume == "replay"
-        await found.confirm(around.asker, self.start.decisions, place if asks else None, believe=believe)
-        around.approvals = found
-        around.decisions.update({**found.decisions, **self.start.decisions})
-
-    async def _log_approvals(self, run: CurrentRun) -> None:
-        """The log of each gate shows its approval that was taken over."""
-        found = self._around.approvals
-        if found is not None and found.found and found.confirmed is not None:
-            taken, found.found = [one for one, _ in found.found], []
-            await run.gates.took_over(taken, found.confirmed)
-
-    async def _wait_for_orphans(self) -> None:
-        """Before anything of a resumed run starts: what its killed process has left running is gone."""
-        if self._around.resumption is None or self._orphans_gone:
-            return
-        from prose_kernel.processes.watchdog import wait_for_orphans
-
-        stop = threading.Event()
-        try:
-            gone = await asyncio.to_thread(wait_for_orphans, stop)
-        finally:
-            stop.set()
-        self._orphans_gone = True
-        if not gone:
-            self._around.warnings.append(
-                "commands that a killed process has started cannot be ended, and may still run"
-            )
+    # ------------------------------------------------------------ a run that is resumed
 
     async def restore(self) -> None:
         """Bring a run back: its finished texts run again, with the answers that they got then. A text that was
-        running is not among them; the next one that is run goes on where that one was, if it is the same.
+        running is not among them; the next one that is run continues there, if it is the same.
 
         Raises `ResumeMismatch` when the program asks something else than it did, and `CancelledError` when it is
         interrupted meanwhile: then the journal is as it was.
         """
         from prose_kernel.run.journal import interrupted_text, texts_of
 
-        how = self._around.resumption
+        how = self.context.resumption
         assert how is not None
         with self._interruptible():
-            await self._confirm_approvals()
             await self._prepare()
         texts = how.journal.texts
-        machine = self._open(languages.LANGUAGES[texts[0].record.language if texts else how.head.language]).any_machine
+        run = self._open(languages.LANGUAGES[texts[0].record.language if texts else how.head.language])
         for text in texts_of(how):
-            language = languages.LANGUAGES[text.language]
-            self._goes_on_as(text, machine)
-            compiled = self.compile(text.text, text.name, language, text.prompt or None)
-            try:
-                await self.run(compiled, text.inputs, language)
-            except ResumeMismatch:
-                raise
-            except RunError:
-                if self._abandoned:
-                    raise
-            except asyncio.CancelledError:
-                if self._abandoned:
-                    raise
-                stay()
+            await self._run_again(run, text)
         if (unfinished := interrupted_text(how)) is not None:
-            self._goes_on_as(unfinished, machine)
-        self._mute(False)  # a cell that goes on is shown as one that runs
-        run = self._run
-        if run is None or run.journal is None or not run.journal.journal.has_more:
+            self._continue_as(run, unfinished)
+        self._listeners.mute(False)  # a cell that continues is shown as one that runs
+        if run.journal is None or not run.journal.has_more:
             self._caught_up()
-        if run is not None and run.journal is not None and not run.journal.journal.has_more:
             run.give_back()
-        await machine.ports.store.flush()
+        await run.machine.ports.store.flush()
 
-    @property
-    def _abandoned(self) -> bool:
-        journal = self._run.journal if self._run is not None else None
-        return journal is not None and journal.journal.abandoned
+    async def _run_again(self, run: Run, text: Text) -> None:
+        """A text that has ended: by an error or an interrupt, if that is how it ended then."""
+        language = languages.LANGUAGES[text.language]
+        self._continue_as(run, text)
+        compiled = self.compile(text.text, text.name, language, text.prompt or None)
+        try:
+            await self.run(compiled, text.inputs, language)
+        except ResumeMismatch:
+            raise
+        except (RunError, asyncio.CancelledError) as ended:
+            if run.journal is not None and run.journal.abandoned:
+                raise
+            if isinstance(ended, asyncio.CancelledError):
+                stay()
 
-    def _goes_on_as(self, text: Text, machine: Machine) -> None:
-        """What a person had set before the text."""
+    def _continue_as(self, run: Run, text: Text) -> None:
+        """Set what a person had set before the text."""
         for name, value in text.supplied.items():
-            self.supply(name, value)
-        self._around.from_journal.update(text.supplied)
-        machine.cwd = text.directory
+            self.supply(name, value, by_journal=True)
+        run.machine.cwd = text.directory
 
     def _live(self, under_way: Sequence[Asked]) -> None:
-        run, how = self._run, self._around.resumption
-        assert run is not None and run.journal is not None and how is not None
+        """The records of the journal are at their end."""
+        run = self.current
+        assert run is not None and run.journal is not None
         run.give_back()
-        if run.started_services is not None and (
-            how.head.branch_of or how.rewind is not None or run.journal.journal.rewound
-        ):
+        if run.started_services is not None and run.journal.went_back:
             run.started_services.memories.go_back()
         self._on_live(under_way)
         self._caught_up()
-        for event in self._untold.take():
-            self._told(event)
+        self._listeners.tell_open()
 
     def _caught_up(self) -> None:
-        """The run is where it was: what happens from now on is told, and kept at once."""
-        self._mute(False)
-        if self._run is not None and self._run.kept is not None:
-            self._run.kept.store.hold(False)
+        """The run is where it was: from now on events are shown, and values are kept immediately."""
+        self._listeners.mute(False)
+        if self.current is not None and self.current.kept is not None:
+            self.current.kept.store.hold(False)
 
-    # ------------------------------------------------------------ plugging in
-
-    def _open(self, language: Language | None = None) -> CurrentRun:
-        """The run; where there is none, a text of `language` begins one."""
-        if self._run is None:
-            kept = self._kept() if self.language.state == "state" else None
-            self._run = CurrentRun(self._around, language or self.language, kept, self._live)
-            self._set_hook()
-        return self._run
+    # ------------------------------------------------------------ opening a run
 
     async def _prepare(self) -> None:
-        """Open the database of a run that is going to begin, without keeping the loop from anything else. Before a run
-        is resumed, end what its killed process had started and its watchdog has not ended yet."""
-        if self._around.resumption is not None and self._run is None:
-            from prose_kernel.processes.tasks.recovery import sweep
-
-            await asyncio.to_thread(sweep)
+        """Before a run begins: have the approvals of its earlier processes confirmed, end what these have started, and
+        open its database, without keeping the loop from other work."""
+        if self._resuming is not None:
+            await self._resuming.confirm_approvals(self.context)
+            if self.current is None:
+                await self._resuming.sweep()
         in_database = self.settings.state not in ("filesystem", "in-context")
-        if in_database and self._run is None and self.language.state == "state":
+        if in_database and self.current is None and self.context.keeps_names:
             warnings: list[str] = []
-            self._prepared = await asyncio.to_thread(self._open_store, warnings.append)
+            self._prepared = await asyncio.to_thread(parts.keep, self.context, warnings.append)
             for warning in warnings:
-                self._warn(warning)
+                self.context.show(warning)
 
     def _kept(self) -> Kept | None:
         prepared, self._prepared = self._prepared, None
-        kept = prepared or self._open_store(self._warn)
-        if kept is not None and self._around.resumption is not None:
+        kept = prepared or parts.keep(self.context, self.context.show)
+        if kept is not None and self.context.resumption is not None:
             kept.store.restart()
             kept.store.hold(True)
         return kept
-
-    def _open_store(self, warn: Callable[[str], None]) -> Kept | None:
-        run_id = self._around.resumption.head.run if self._around.resumption is not None else None
-        return run_parts.keep(self.settings, self.start.cwd, self._around.clock, warn, run_id)
-
-    def _warn(self, text: str) -> None:
-        self._around.asker.show(f"Warning: {text}")
-
-    def _programs_of(self, language: Language) -> Programs:
-        """What finds the programs that texts of a language import; loaded with the first import."""
-        found = self._programs.get(language.name)
-        if found is None:
-            file, profile = self.start.cwd / self.start.program_file, self.settings.profile
-            around = partial(language.programs, profile=profile, resolver=lambda: self.programs_from_elsewhere)
-            if self.start.origin:
-                found = around(self.start.cwd, origin=self.start.origin)
-            else:
-                found = around(file.parent, program=file) if file.is_file() else around(self.start.cwd)
-            self._programs[language.name] = found
-        return found
-
-    async def _load(self, request: LoadRequest) -> LoadedProgram:
-        """An import of the text that is running: imports are loaded where they stand, at the root of their text."""
-        loaded = await self._programs_of(self._running or self.language).load_program(request)
-        self.on_loaded(loaded)
-        return loaded
-
-    def _mute(self, muted: bool) -> None:
-        """Whether events are only noted, or reach the listeners."""
-        if muted is not self._muted:
-            self._muted = muted
-            self._told.remove(self._listeners if muted else self._note)
-            self._told.add(self._note if muted else self._listeners)
-
-    def _note(self, event: Event) -> None:
-        self._untold.note(event)

@@ -96,8 +96,9 @@ class JournalRead:
     _parts: list[tuple[int, int]] = field(default_factory=list)
     """The lines that count: from, to."""
 
-    def rewound(self, to: int) -> None:
-        """Only the records before line `to` count, and what comes from now on."""
+    def rewound(self, to: int, lines: int) -> None:
+        """Only the records before line `to` count, and those after the first `lines` of the file."""
+        self.lines = lines
         self._parts = [(begin, min(end, to)) for begin, end in self._counting() if begin < to]
         self._parts.append((self.lines, self.lines))
         self.texts = [text for text in self.texts if text.number < to]
@@ -362,8 +363,7 @@ def _note(found: JournalRead, record: Record, number: int) -> None:
         case Finished():
             found.finished = record
         case Rewound():
-            found.lines = number + 1
-            found.rewound(record.to)
+            found.rewound(record.to, number + 1)
 
 
 class JournalFile:

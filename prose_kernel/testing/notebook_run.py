@@ -199,8 +199,8 @@ class TestedCells(Cells):
         await super().reset()
 
     def _note_run(self) -> None:
-        if self.started is not None and self.started.run_directory is not None:
-            self._runs.append(self.started.run_directory)
+        if self.current is not None and self.current.directory is not None:
+            self._runs.append(self.current.directory)
 
     async def close(self) -> None:
         await super().close()

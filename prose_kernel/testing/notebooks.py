@@ -76,7 +76,7 @@ class _Test:
             for cell in self.book.cells:
                 if self._runs(cell) and not self._next(cell, await cells.test(cell, self.options.seconds)):
                     break
-            services = cells.started.started_services if cells.started is not None else None
+            services = cells.current.started_services if cells.current is not None else None
             if services is not None:
                 self._look_at_recordings(services.cassettes)
         finally:

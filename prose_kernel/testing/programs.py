@@ -256,8 +256,9 @@ class _Observed(ProgramRun):
         self.bound = {name: verbatim(named.info.value) for name, named in workspace.bindings().items()}
         outputs = workspace.outputs()
         self.given = {name: verbatim(value) for name, (value, _) in outputs.items()}
-        if workspace.started_services is not None:
-            cassettes = workspace.started_services.cassettes
+        run = workspace.current
+        if run is not None and run.started_services is not None:
+            cassettes = run.started_services.cassettes
             self.used = cassettes.used()
             self.unused = {
                 (
@@ -266,7 +267,7 @@ class _Observed(ProgramRun):
                 ): f"{record.file}, line {record.line}: the {record.type} {record.at}"
                 for record in cassettes.unused()
             }
-        directory = workspace.run_directory
+        directory = run.directory if run is not None else None
         try:
             return await super()._close(error, done, received)
         finally:

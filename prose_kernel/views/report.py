@@ -295,10 +295,8 @@ class _Report:
         if not self.told.bound:
             return None
         rows = []
-        for name, (info, language) in list(self.told.bound.items())[:ROWS]:
-            declared = language.declared.get(info.kind) or ""
-            kind = f"{declared}, {language.kind_of(info.value)}" if declared else language.kind_of(info.value)
-            shown = readable(info.value, language)
+        for name, named in list(self.told.bound.items())[:ROWS]:
+            info, kind, shown = named.info, named.kind, readable(named.info.value, named.language)
             value = self.entries.pre("", shown)
             if len(shown) > 300:
                 title = text(clip(self.redact(shown[:2000]), 100))

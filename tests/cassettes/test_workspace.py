@@ -42,7 +42,7 @@ async def run(cwd: Path, person: ScriptedPerson, **chosen: Any) -> tuple[dict[st
     workspace = Workspace(loaded, Start(cwd, "main.prose", notebook=False), asker=person, listeners=[events.append])
     try:
         await workspace.execute(PROGRAM, "main.prose")
-        values = {name: plain(info.value) for name, info in workspace.machine.bindings().items()}
+        values = {name: plain(info.value) for name, info in workspace.opened.machine.bindings().items()}
     finally:
         await workspace.close()
     return values, events

@@ -21,7 +21,7 @@ from waiting import until
 
 from prose_kernel.cli.main import main
 from prose_kernel.errors import GateRejected, ResumeMismatch, RunError
-from prose_kernel.run import earlier_approvals
+from prose_kernel.run import resuming
 from prose_kernel.run.journal import resumption
 from prose_kernel.run.settings import Settings
 from prose_kernel.run.workspace import Start, Workspace
@@ -29,7 +29,7 @@ from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.journal_records import Answered, Asked, Record
 from prose_kernel.runtime.ports import GateDecision
-from prose_kernel.storage.gates.decisions import pending_gates, resolve_gate
+from prose_kernel.storage.gates.decisions import Decidable, pending_gates, resolve_gate
 from prose_kernel.storage.journal_file import JournalFile, read
 from prose_kernel.storage.layout import runs_directory
 
@@ -223,7 +223,7 @@ async def test_a33_an_option_or_the_setting_confirms(killed: Killed) -> None:
     assert [one["source"] for one in killed.details()] == ["option"]
     shutil.rmtree(killed.directory)
     saved.rename(killed.directory)
-    earlier_approvals._HERE.clear()  # another process
+    resuming._HERE.clear()  # another process
     assert "two" in str((await killed.resume(gates_resume="replay"))["done"])
     assert [one["source"] for one in killed.details()] == ["journal"]
     assert "gate go" in "".join(killed.person.shown)
@@ -359,7 +359,7 @@ def test_a33_a_complete_run_prints_its_outputs_and_asks_nothing(
     killed: Killed, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["run", "--resume", "--yes", "go"]) == 0
-    earlier_approvals._HERE.clear()  # another process
+    resuming._HERE.clear()  # another process
     capsys.readouterr()
     assert main(["run", "--resume", killed.directory.name]) == 0
     assert "two" in capsys.readouterr().out
@@ -370,7 +370,7 @@ def test_a10_until_then_it_is_gone(killed: Killed) -> None:
 
     postgres = PostgresDatabase(killed.url) if killed.url else None
     (gate,) = pending_gates(Path(".prose"), CLOCK, None, postgres)
-    assert gate.how == "gone"
+    assert gate.how is Decidable.ENDED
     with pytest.raises(Exception, match="has ended: nobody waits at gate go"):
         resolve_gate(Path(".prose"), "approve", "go", clock=CLOCK, environment={}, postgres=postgres)
 
@@ -393,7 +393,7 @@ def test_a33_a_run_that_is_resumed_by_a_run_is_approved_by_nobody(
 
 async def test_a39_the_command_that_is_offered_hides_nothing_in_a_name() -> None:
     decision = GateDecision("approved", "user")
-    given = [earlier_approvals.Approval(name, name, "", decision, 0) for name in ("go", "g\u200bo now")]
+    given = [resuming.Approval(name, name, "", decision, 0) for name in ("go", "g\u200bo now")]
     with pytest.raises(GateRejected) as refused:
-        await earlier_approvals.EarlierApprovals("r", given=given).confirm(Somebody(), {}, None, believe=False)
+        await resuming.EarlierApprovals("r", given=given).confirm(Somebody(), {}, None, believe=False)
     assert refused.value.hint is not None and "--yes go --yes 'g\\u200bo now'" in refused.value.hint

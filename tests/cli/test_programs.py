@@ -217,7 +217,7 @@ async def test_a_run_resumes_with_the_texts_that_it_had(shelf: Shelf) -> None:
     first = Workspace(settings.load(shelf.directory), start, asker=nobody)
     with pytest.raises(ExecError):
         await first.execute(await first.fetch_program(), "dana/outer")
-    directory = first.run_directory
+    directory = first.opened.directory
     assert directory is not None
     await first.close(ExecError("failed"))
     shelf.server.pages.clear()

@@ -222,7 +222,7 @@ async def play(job: Job) -> dict[str, Any]:
             "cwd": str(workspace.cwd.relative_to(place)),
             "problems": problems if how is None or not case.notebook else None,
         }
-        directory = workspace.run_directory
+        directory = workspace.opened.directory
     finally:
         await workspace.close(error if isinstance(error, RunError) and not case.notebook else None)
     outcome |= kept_in(directory, job, place)

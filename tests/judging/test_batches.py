@@ -79,7 +79,7 @@ class World:
         workspace = Workspace(settings, start, asker=person, listeners=[self.hear])
         try:
             await workspace.execute(text, language=language)
-            self.usage = workspace.services.usage.total
+            self.usage = workspace.opened.services.usage.total
             return {name: named.info.value for name, named in workspace.bindings().items()}
         finally:
             await workspace.close()

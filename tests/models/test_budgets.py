@@ -349,8 +349,8 @@ async def test_the_time_that_a_person_thinks_does_not_count() -> None:
     text = 'input topic: "What about?"\noutput said = session "About {topic}"\n'
     await here.execute(text, "p.prose")
     assert clock.time == 7200
-    assert here.budget is not None
-    assert here.budget.seconds == 0
+    assert here.opened.budget is not None
+    assert here.opened.budget.seconds == 0
     await here.close()
 
 
@@ -411,8 +411,8 @@ async def test_failed_attempts_of_before_are_sessions_when_a_run_is_resumed(tmp_
     assert in_a_child(tmp_path, runs(tmp_path, text), before=answer("c1/2/s0")) is None
     here = workspace(tmp_path, budget="100 sessions")
     await here.execute(text, "p.prose")
-    assert here.budget is not None
-    assert here.budget.spent.sessions == 3
+    assert here.opened.budget is not None
+    assert here.opened.budget.spent.sessions == 3
     await here.close()
 
 

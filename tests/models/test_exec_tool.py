@@ -292,8 +292,8 @@ async def run(
     workspace = Workspace(found, Start(tmp_path), asker=ScriptedPerson())
     try:
         await workspace.execute(PROGRAM.format(execute=execute))
-        answer = str(workspace.machine.bindings()["a"])
-        directory = workspace.run_directory
+        answer = str(workspace.opened.machine.bindings()["a"])
+        directory = workspace.opened.directory
         assert directory is not None
         log = directory / "audit.jsonl"
         events = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []

@@ -56,7 +56,7 @@ async def test_what_one_session_did_is_told_to_the_next(
     if place is not None:
         assert (cwd / place / "memory.md").read_text() == PLANNED
     await at_work.execute(step("resume", "Go on"))
-    directory = at_work.run_directory
+    directory = at_work.opened.directory
     await at_work.close()
     shown = [text for text in person.transcript if "Go on" in text]
     assert len(shown) == 1 and "Your memory, from what came before:" in shown[0] and "- Plan it: North." in shown[0]
@@ -114,8 +114,8 @@ async def test_a_recorded_program_replays_with_its_memory(tmp_path: Path) -> Non
         at_work = Workspace(settings, Start(tmp_path), asker=person)
         await at_work.execute(program("project", "session", "Plan it"))
         await at_work.execute(step("resume", "Go on"))
-        assert at_work.run_directory is not None
-        value = (at_work.run_directory / "bindings" / "y.md").read_text()
+        assert at_work.opened.directory is not None
+        value = (at_work.opened.directory / "bindings" / "y.md").read_text()
         await at_work.close()
         return value, (tmp_path / ".prose/agents/captain/memory.md").read_text()
 

@@ -192,7 +192,7 @@ async def test_a49_words_are_counted_and_a_spent_budget_asks_for_none(stub: Stub
     person = ScriptedPerson("a", "b")
     here = workspace(stub, person, budget="60 tokens", cassette_mode="off")
     await here.execute(PROGRAM.replace("output said = where", "input again: **once more**"), "p.prose")
-    total = here.services.usage.total
+    total = here.opened.services.usage.total
     await here.close()
     assert (total.judgements, total.requests, stub.stats.requests) == (1, 1, 1)
     assert person.transcript == [LINE, "? once more"]

@@ -97,7 +97,7 @@ async def test_usage_of_a_resumed_run_counts_what_it_consumed_before(tmp_path: P
     here = workspace(tmp_path, name)
     try:
         await here.execute(text, name)
-        total = here.services.usage.total
+        total = here.opened.services.usage.total
     finally:
         await here.close()
     assert total == Line("total", "", sessions=3, judgements=1, requests=4, tokens_in=33, cost=1.5, unpriced=1)
@@ -156,7 +156,7 @@ async def test_what_a_resumed_run_has_used_before_is_neither_unused_nor_used_aga
     recorded = {"cassette_mode": "record", "cassette": "mine"}
     first = workspace(tmp_path, **recorded)
     await first.execute(RACE)
-    values = {name: info.value for name, info in first.machine.bindings().items()}
+    values = {name: info.value for name, info in first.opened.machine.bindings().items()}
     texts = {name: value.read() for name, value in values.items() if hasattr(value, "read")}
     await first.close()
     journal = journal_in(tmp_path)
@@ -168,10 +168,10 @@ async def test_what_a_resumed_run_has_used_before_is_neither_unused_nor_used_aga
     here = workspace(tmp_path, **replayed)
     try:
         await here.execute(moved)
-        found = {name: info.value for name, info in here.machine.bindings().items()}
+        found = {name: info.value for name, info in here.opened.machine.bindings().items()}
         assert {name: found[name].read() for name in texts} == texts  # type: ignore[union-attr]
-        assert here.services.cassettes.unused() == ()
-        assert here.services.usage.total.replayed == 4
+        assert here.opened.services.cassettes.unused() == ()
+        assert here.opened.services.usage.total.replayed == 4
     finally:
         await here.close()
 
@@ -187,7 +187,7 @@ async def ran(cwd: Path, persist: str) -> Path:
     here = workspace(cwd, "notebook", notebook=True)
     await here.execute(CAPTAIN.format(persist) + CELLS[0])
     await here.execute(CELLS[1])
-    directory = here.run_directory
+    directory = here.opened.directory
     await here.close()
     assert directory is not None
     return directory
@@ -228,7 +228,7 @@ async def test_a_branch_of_a_run_has_the_memory_and_the_files_of_its_point(tmp_p
     await here.execute("agent w()\nx = @w `One`(a)\n", language=vvm)
     await here.execute(CELLS[1])
     await here.execute("y = @w `Two`(x)\n", language=vvm)
-    directory = here.run_directory
+    directory = here.opened.directory
     await here.close()
     assert directory is not None
     found = journal_file.read(directory / journal_file.NAME)
@@ -251,7 +251,7 @@ async def test_an_agent_that_the_run_has_not_used_yet_remembers_nothing(tmp_path
     here = workspace(tmp_path, "notebook", notebook=True)
     await here.execute("let a = 1")
     await here.execute(CAPTAIN.format("true") + CELLS[0])
-    directory = here.run_directory
+    directory = here.opened.directory
     assert directory is not None
     await here.close()
     how = back_to_the_first_cell(directory)
@@ -325,7 +325,7 @@ async def test_memory_of_vvm_stays_and_the_person_is_told(tmp_path: Path) -> Non
     here = workspace(tmp_path, "notebook", notebook=True)
     await here.execute("let a = 1")
     await here.execute(NOTE, language=vvm)
-    directory = here.run_directory
+    directory = here.opened.directory
     await here.close()
     assert directory is not None
     here = workspace(tmp_path, "notebook", notebook=True, how=back_to_the_first_cell(directory), person=person)
@@ -341,7 +341,7 @@ async def test_the_memory_of_a_killed_process_is_free_though_its_commands_still_
 
     async def work() -> None:
         here = workspace(tmp_path)
-        await here.tasks.start({"cmd": "touch up; sleep 7532", "yield_time_ms": 0}, TaskCaller())
+        await here.opened.tasks.start({"cmd": "touch up; sleep 7532", "yield_time_ms": 0}, TaskCaller())
         await waiting.appears(tmp_path / "up")
         await here.execute(CAPTAIN.format("project") + CELLS[0])
 
@@ -371,7 +371,7 @@ async def test_tasks_of_a_killed_run_are_interrupted_and_gone(tmp_path: Path) ->
     async def first() -> None:
         here = workspace(tmp_path, "notebook", notebook=True)
         await here.execute(text)
-        await here.tasks.start({"cmd": "echo begun; touch up; sleep 7531", "yield_time_ms": 0}, TaskCaller())
+        await here.opened.tasks.start({"cmd": "echo begun; touch up; sleep 7531", "yield_time_ms": 0}, TaskCaller())
         await waiting.appears(tmp_path / "up")
         await here.execute("let b = 1")
         await here.execute('let c = session "Two"')
@@ -381,10 +381,10 @@ async def test_tasks_of_a_killed_run_are_interrupted_and_gone(tmp_path: Path) ->
     try:
         await here.restore()
         assert waiting.processes("sleep 7531") == []
-        (task,) = await here.tasks.history()
+        (task,) = await here.opened.tasks.history()
         assert (task.status, task.number) == ("interrupted", 1)
-        assert (await here.tasks.output(task.task_id, TaskCaller())).task.status == "interrupted"
-        assert (await here.tasks.active(TaskCaller())).tasks == ()
+        assert (await here.opened.tasks.output(task.task_id, TaskCaller())).task.status == "interrupted"
+        assert (await here.opened.tasks.active(TaskCaller())).tasks == ()
     finally:
         await here.close()
 
@@ -401,7 +401,7 @@ async def test_a25_a_vvm_run_that_failed_is_completed_in_its_log_or_names_the_an
     with pytest.raises(RunError) as failed:
         await here.execute(text, "p.vvm")
     await here.close(failed.value)
-    assert here.run_directory is None
+    assert here.opened.directory is None
     (log,) = tmp_path.glob(".vvm/runs/*/state.md")
     assert "Status: failed" in log.read_text() and "Failed: " in log.read_text()
     first = log.parent / "bindings" / "b000001.md"

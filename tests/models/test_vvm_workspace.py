@@ -43,9 +43,9 @@ async def test_a_cell_in_context_leaves_its_journal_and_memory(tmp_path: Path) -
     here = workspace(tmp_path)
     try:
         assert await here.execute(AGENTS + "x = @a `Note`(())\nx") == "Noted. Really."
-        assert here.run_directory == tmp_path / ".vvm" / "runs" / str(here.run_id)
-        assert [path.name for path in here.run_directory.iterdir()] == ["journal.jsonl"]
-        assert "✅ x bound" in (here.transcript or "")
+        assert here.opened.directory == tmp_path / ".vvm" / "runs" / str(here.opened.id)
+        assert [path.name for path in here.opened.directory.iterdir()] == ["journal.jsonl"]
+        assert "✅ x bound" in (here.opened.transcript or "")
     finally:
         await here.close()
     assert sorted(path.name for path in (tmp_path / ".vvm").iterdir()) == [".gitignore", "memory", "runs"]
@@ -55,11 +55,11 @@ async def test_a23_the_files_of_a_notebook_are_those_of_its_run(tmp_path: Path) 
     here = workspace(tmp_path, vvm_state="filesystem")
     try:
         value = await here.execute(AGENTS + "x = @b `About`(())\nx")
-        first = here.run_id
+        first = here.opened.id
         assert first is not None and value["ref"] == f".vvm/runs/{first}/bindings/b000001.md"  # type: ignore[index,call-overload]
         await here.execute("@b `About`(x)")
-        assert here.run_id == first and here.run_directory == tmp_path / ".vvm" / "runs" / first
-        assert here.transcript is None
+        assert here.opened.id == first and here.opened.directory == tmp_path / ".vvm" / "runs" / first
+        assert here.opened.transcript is None
         assert "Status: running" in log(tmp_path, first)
     finally:
         await here.close()
@@ -77,9 +77,9 @@ async def test_a23_beside_openprose_there_is_one_run_id(tmp_path: Path) -> None:
         await here.execute("let a = 1")
         value = await here.execute(AGENTS + "@b `About`(a)", language=VVM)
         await here.execute('let c = session "About"')
-        assert value["ref"] == f".vvm/runs/{here.run_id}/bindings/b000001.md"  # type: ignore[index,call-overload]
-        assert (tmp_path / ".prose" / "runs" / str(here.run_id)).is_dir()
-        program = (tmp_path / ".vvm/runs" / str(here.run_id) / "program.vvm").read_text()
+        assert value["ref"] == f".vvm/runs/{here.opened.id}/bindings/b000001.md"  # type: ignore[index,call-overload]
+        assert (tmp_path / ".prose" / "runs" / str(here.opened.id)).is_dir()
+        program = (tmp_path / ".vvm/runs" / str(here.opened.id) / "program.vvm").read_text()
         assert "let" not in program and "agent b()" in program
     finally:
         await here.close()
@@ -93,7 +93,7 @@ async def test_a_file_has_its_memory_and_files_in_its_own_directory(tmp_path: Pa
     here = workspace(tmp_path, start=start, vvm_state="filesystem")
     try:
         value = await here.execute(text, "reports/weekly.vvm")
-        run_id = here.run_id
+        run_id = here.opened.id
     finally:
         await here.close()
     assert value == {
@@ -110,7 +110,7 @@ async def test_a_failed_run_says_so(tmp_path: Path) -> None:
     here = workspace(tmp_path, vvm_state="filesystem")
     with pytest.raises(RunError) as failed:
         await here.execute(AGENTS + 'x = @b `About`(())\nraise "no more"')
-    run_id = here.run_id
+    run_id = here.opened.id
     await here.close(failed.value)
     assert "Status: failed" in log(tmp_path, run_id) and "Failed: no more" in log(tmp_path, run_id)
 
@@ -157,13 +157,13 @@ async def test_the_preview_shows_exactly_what_is_sent(tmp_path: Path, state: str
         found = await here.preview(here.compile(text))
         assert sorted(str(path) for path in tmp_path.rglob("*")) == before
         shown = [assemble(one.request).text for one in found if one.request is not None]
-        described = [here.services.describe(one.request).text for one in found if one.request is not None]
+        described = [here.opened.services.describe(one.request).text for one in found if one.request is not None]
         await here.execute(text)
         assert shown == sent and len(sent) == 2
         assert "### Digest\ntea\n" in shown[0] and ("## Binding Contract" in shown[0]) == (state == "filesystem")
         assert "System prompt:\nQ" in described[0] and described[0].startswith("call c2/1/s0 · label first · agent a")
         if state == "filesystem":
-            assert str(here.run_id) not in described[0]  # what is shown is the same in every run
+            assert str(here.opened.id) not in described[0]  # what is shown is the same in every run
     finally:
         await here.close()
 

@@ -105,13 +105,12 @@ async def test_what_happened_in_parallel(cells: Cells) -> None:
 
 async def test_a_check_changes_nothing(cells: Cells) -> None:
     await told(cells, 'let greeting = exec "echo hello"\nlet draft = "x"')
-    workspace = cells.workspace
-    journal = workspace.journal
+    journal = cells.workspace.opened.journal_file
     assert journal is not None
-    before = journal.read_bytes(), dict(cells.values()), workspace.texts, sorted(p.name for p in cells.cwd.iterdir())
+    before = journal.read_bytes(), dict(cells.values()), sorted(p.name for p in cells.cwd.iterdir())
     for _ in range(3):
         await told(cells, "%check greeting\n%check review")
-    after = journal.read_bytes(), dict(cells.values()), workspace.texts, sorted(p.name for p in cells.cwd.iterdir())
+    after = journal.read_bytes(), dict(cells.values()), sorted(p.name for p in cells.cwd.iterdir())
     assert after == before
 
 

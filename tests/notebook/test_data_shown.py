@@ -197,7 +197,7 @@ async def test_a_restored_run_has_what_it_had_and_reads_nothing_again(cells: Cel
     assert f"t.csv\n{TABLE}" in (await fine(cells, code)).texts
     (history,) = (await fine(cells, "%history")).texts
     assert "text/csv, 20 bytes" in history and f"[{LINE}]" in history
-    journal = cells.workspace.journal
+    journal = cells.workspace.opened.journal_file
     await cells.end()
     assert journal is not None
     assert "Anna" in journal.read_text()

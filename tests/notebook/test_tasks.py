@@ -44,7 +44,7 @@ class Notebook:
         return output
 
     async def ended(self, number: int = 1) -> None:
-        await self.cells.workspace.tasks.output(str(number), TaskCaller(), timeout_ms=20_000)
+        await self.cells.workspace.opened.tasks.output(str(number), TaskCaller(), timeout_ms=20_000)
 
 
 @pytest_asyncio.fixture
@@ -190,7 +190,7 @@ async def test_an_interrupt_in_the_window_ends_the_command(notebook: Notebook) -
     assert problem is not None
     assert problem.ename == "KeyboardInterrupt"
     assert ("stream", "stdout", "bye\n") in output.calls, "the program saw the interrupt, and its last words are kept"
-    assert (await notebook.cells.workspace.tasks.active(TaskCaller())).total_active == 0
+    assert (await notebook.cells.workspace.opened.tasks.active(TaskCaller())).total_active == 0
 
 
 async def test_an_interrupt_does_not_touch_a_task(notebook: Notebook) -> None:

@@ -35,8 +35,8 @@ async def stdout(workspace: Workspace, program: str) -> str:
 
 
 def binding(workspace: Workspace, name: str) -> str:
-    assert workspace.run_directory is not None
-    return (workspace.run_directory / "bindings" / f"{name}.md").read_text()
+    assert workspace.opened.directory is not None
+    return (workspace.opened.directory / "bindings" / f"{name}.md").read_text()
 
 
 def alive(directory: Path) -> list[int]:
@@ -67,7 +67,7 @@ async def test_acceptance_2_what_cd_persists_across(workspace: Workspace, tmp_pa
     async def where(text: str) -> str:
         with contextlib.suppress(ExecError):
             await workspace.execute(text)
-        return str(Path(workspace.machine.cwd).relative_to(tmp_path.resolve()))
+        return str(Path(workspace.opened.machine.cwd).relative_to(tmp_path.resolve()))
 
     assert await where('exec "cd a"') == "a"
     assert await stdout(workspace, 'exec "pwd"') == f"{tmp_path.resolve()}/a\n"
@@ -124,8 +124,8 @@ async def test_acceptance_8_a_bare_exec_leaves_no_file_and_honours_on_fail(works
     await workspace.execute('let kept = exec "echo 1"\nexec "echo 2"\nexec "exit 3"\n  on-fail: continue')
     with pytest.raises(ExecError):
         await workspace.execute('exec "exit 3"')
-    assert workspace.run_directory is not None
-    assert [path.name for path in (workspace.run_directory / "bindings").iterdir()] == ["kept.md"]
+    assert workspace.opened.directory is not None
+    assert [path.name for path in (workspace.opened.directory / "bindings").iterdir()] == ["kept.md"]
 
 
 async def test_acceptance_9_interpolation_strips_what_the_file_keeps(workspace: Workspace) -> None:

@@ -220,13 +220,13 @@ async def test_the_magic_shows_connects_and_disconnects_in_the_middle_of_a_run(
     assert [said for said in cells.asker.shown if "is not encrypted" in said] != []
     there = await fine(cells, 'let b = exec "echo fine"')
     assert not any("tcp://" in said or "127.0.0.1" in said for said in there.texts)
-    values = {name: info.value for name, info in cells.workspace.machine.bindings().items()}
+    values = {name: info.value for name, info in cells.workspace.opened.machine.bindings().items()}
     assert isinstance(values["a"], ExecText) and isinstance(values["b"], ExecText)
     assert values["a"].result.worker is None
     assert values["b"].result.worker is not None
     await fine(cells, "%judge off")
     await fine(cells, 'let d = exec "true"')
-    machine = cells.workspace.machine
+    machine = cells.workspace.opened.machine
     assert machine.bindings()["d"].value.result.worker is not None  # who answers changed, the machines did not
     assert text(await fine(cells, "%remote disconnect")) == "Commands run on this machine."
     await fine(cells, 'let e = exec "true"')
@@ -252,13 +252,13 @@ async def test_a_lost_command_is_an_error_that_a_program_can_catch(two: Cluster,
     try:
         await workspace.execute(f'let caught = ""\ntry:\n  {SUICIDE}\ncatch as problem:\n  caught = problem.message')
         message = "exec was lost with the worker that ran it; it may have run in part, and is not run again"
-        assert workspace.machine.bindings()["caught"].value == message
+        assert workspace.opened.machine.bindings()["caught"].value == message
         with pytest.raises(ExecError) as error:
             await workspace.execute(SUICIDE)
         told = error.value
         assert (told.code, told.details["kind"], told.details["exit_code"]) == ("E203", "lost", 255)
         await workspace.execute(f'let on = {SUICIDE}\n  on-fail: "continue"')
-        value = workspace.machine.bindings()["on"].value
+        value = workspace.opened.machine.bindings()["on"].value
         assert isinstance(value, ExecText)
         assert (value.result.outcome, value.result.exit_code) == ("lost", 255)
     finally:

@@ -22,16 +22,16 @@ async def test_a_reset_that_is_interrupted_is_a_reset_all_the_same(tmp_path: Pat
     workspace = Workspace(Settings(), Start(tmp_path), asker=Unattended())
     try:
         await workspace.execute('let a = "of the first run"')
-        first = workspace.run_id
+        first = workspace.opened.id
         stubborn = {"cmd": "trap '' TERM; while :; do sleep 0.05; done", "yield_time_ms": 0}
-        receipt = await workspace.tasks.start(stubborn, TaskCaller())
+        receipt = await workspace.opened.tasks.start(stubborn, TaskCaller())
         assert isinstance(receipt, CommandPromoted)
         ending, here = asyncio.Event(), asyncio.get_running_loop()
 
         def told(event: TaskEvent) -> None:
             here.call_soon_threadsafe(ending.set)
 
-        workspace.tasks.subscribe(told)
+        workspace.opened.tasks.subscribe(told)
         resetting = asyncio.create_task(workspace.reset())
         await asyncio.wait_for(ending.wait(), PATIENCE)  # the run is ending, and waits for the task
         resetting.cancel()
@@ -39,8 +39,8 @@ async def test_a_reset_that_is_interrupted_is_a_reset_all_the_same(tmp_path: Pat
             await asyncio.wait_for(resetting, PATIENCE)
 
         await workspace.execute('let b = "of the second run"')
-        assert set(workspace.machine.bindings()) == {"b"}
-        assert workspace.run_id != first
+        assert set(workspace.opened.machine.bindings()) == {"b"}
+        assert workspace.opened.id != first
     finally:
         await workspace.close()
 
@@ -52,7 +52,7 @@ async def test_texts_of_two_languages_belong_to_one_run(tmp_path: Path) -> None:
     workspace = Workspace(Settings(), Start(tmp_path), asker=Unattended())
     try:
         await workspace.execute("a = 20", language=VVM)
-        first = workspace.run_id
+        first = workspace.opened.id
         (tmp_path / "sub").mkdir()
         await workspace.execute('let b = a + 1\nexec "cd sub"\noutput c = b')
         assert workspace.cwd == tmp_path / "sub"
@@ -65,7 +65,7 @@ async def test_texts_of_two_languages_belong_to_one_run(tmp_path: Path) -> None:
             "c": (21, "openprose"),
         }
         assert {name: value for name, (value, _) in workspace.outputs().items()} == {"a": 2, "c": 21}
-        assert workspace.run_id == first is not None
+        assert workspace.opened.id == first is not None
         await workspace.reset()
         assert workspace.bindings() == {}
         with pytest.raises(RunError, match="unbound name: a"):
@@ -83,7 +83,7 @@ async def test_what_one_language_cannot_compile_changes_nothing(tmp_path: Path) 
         with pytest.raises(CompileError):
             await workspace.execute("a = ]")
         assert await workspace.execute("a") == 1
-        assert workspace.run_id is None and not list(tmp_path.iterdir())  # VVM writes nothing
+        assert workspace.opened.id is None and not list(tmp_path.iterdir())  # VVM writes nothing
     finally:
         await workspace.close()
 

@@ -76,8 +76,8 @@ async def test_a_program_leaves_the_same_in_every_backend(backend: Backend) -> N
         await run.execute(PROGRAM, "p.prose")
         assert {name: value for name, (value, _) in run.outputs().items()} == {"r": "hiin 1!<v>"}
         await run.end()
-        assert run.run_id is not None
-        lines = run.trace_text.replace(run.run_id, "RUN").splitlines()
+        assert run.opened.id is not None
+        lines = run.opened.trace_text.replace(run.opened.id, "RUN").splitlines()
         concurrent = [line for line in lines if re.match("[34]", line)]
         assert [line for line in lines if line not in concurrent][:-1] == [
             *("# run:RUN p.prose", "", "1→ a ✓", "2→ block:twice#1", "  2→ b ✓", "  2→ c ✓", "2→ #1 done", "2→ d ✓"),
@@ -88,8 +88,8 @@ async def test_a_program_leaves_the_same_in_every_backend(backend: Backend) -> N
             ["3→ ∥start p,q", "3a→ p ✓", "3b→ q ✓", "3→ ∥done", "4→ loop:1/2", "4→ loop:2/2", "4→ w ✓", "4→ w ✓"]
         )
         assert lines[-1].startswith("---end ")
-        again = backend.open(run.run_id).store
-        assert again.trace_text() == run.trace_text
+        again = backend.open(run.opened.id).store
+        assert again.trace_text() == run.opened.trace_text
     finally:
         await run.close()
 
@@ -121,7 +121,7 @@ async def test_the_rows_of_a_program(backend: Backend) -> None:
 async def test_the_questions_of_the_documentation_have_answers(backend: Backend) -> None:
     run = workspace(backend)
     await run.execute(PROGRAM.replace('"echo hi"', '"echo hi; exit 3"\n  on-fail: "continue"'), "p.prose")
-    lines = run.trace_text.splitlines()[2:]
+    lines = run.opened.trace_text.splitlines()[2:]
     await run.close()
     page = (Path(__file__).parents[2] / "docs" / "state.md").read_text()
     (block,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
@@ -154,7 +154,7 @@ async def test_sessions_are_told_rows_and_the_run_writes_their_answers(backend: 
     run.add_listener(lambda event: requests.append(event.request) if type(event).__name__ == "SessionStarted" else None)
     try:
         await run.execute('let plan = session "Write"\nlet ok = session "Check"\n  context: plan', "p.prose")
-        run_id = run.run_id
+        run_id = run.opened.id
     finally:
         await run.close()
     assert run_id is not None
@@ -204,7 +204,7 @@ async def test_a_run_that_was_killed_goes_on_and_leaves_what_an_unbroken_one_lea
         await run.restore()
         await run.execute(KILLED.format(process=process.pid), "p.prose")
         await run.end()
-        lines = run.trace_text.splitlines()
+        lines = run.opened.trace_text.splitlines()
     finally:
         await run.close()
     assert lines[:-1] == [
@@ -262,16 +262,16 @@ async def test_without_a_place_for_the_file_a_gate_is_kept_in_memory(backend: Ba
 async def test_after_a_reset_a_resumed_run_is_over(backend: Backend) -> None:
     run = workspace(backend)
     await run.execute('let a = "1"', "p.prose")
-    directory = run.run_directory
+    directory = run.opened.directory
     assert directory is not None
     await run.close()
     again = workspace(backend, resumption=resumption(directory / "journal.jsonl"))
     try:
         await again.restore()
-        assert again.run_directory == directory
+        assert again.opened.directory == directory
         await again.reset()
         await again.execute('let b = "2"', "p.prose")
-        assert again.run_directory != directory
+        assert again.opened.directory != directory
         assert again.bindings().keys() == {"b"}
     finally:
         await again.close()

@@ -214,10 +214,11 @@ def journal_of(call: Call) -> JournalRead | None:
     workspace = call.cells.started
     if workspace is None or not workspace.begun:
         return None
-    if workspace.journal is None and not workspace.keeps_journal:
+    run = workspace.opened
+    if run.journal is None:
         hint = "it is kept in memory" if workspace.settings.journal != "off" else "the setting journal is off"
         raise UsageError("the run keeps no journal", hint=hint)
-    return read(workspace.journal) if workspace.journal is not None else None
+    return read(run.journal_file) if run.journal_file is not None else None
 
 
 # ---------------------------------------------------------------- what came back

@@ -11,8 +11,8 @@ from prose_kernel.views import document as doc
 from prose_kernel.views.session_cards import clip_block
 
 if TYPE_CHECKING:
+    from prose_kernel.run.session_chain import SessionServices
     from prose_kernel.run.session_description import Description
-    from prose_kernel.run.session_services import SessionServices
     from prose_kernel.runtime.machine import Preview
 
 SESSIONS = 20

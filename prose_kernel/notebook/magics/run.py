@@ -64,15 +64,15 @@ async def blocks(call: Call) -> None:
 @magic("%state", "show where the run is stored, and its log")
 async def state(call: Call) -> None:
     use(call, state, 0, 0)
-    workspace = call.cells.started
-    if workspace is not None and workspace.transcript is not None:
-        return call.show(tables.state(None, workspace.transcript))
-    if workspace is None or workspace.run_directory is None:
+    run = call.cells.current
+    if run is not None and run.transcript is not None:
+        return call.show(tables.state(None, run.transcript))
+    if run is None or run.directory is None:
         lives = "in memory" if call.cells.settings.state == "in-context" else "not on disk yet"
         bound = doc.counted(len(call.cells.values()), "binding")
         return call.show(doc.paragraph(f"The run is {lives}: {bound}."))
-    directory = tables.short_path(workspace.run_directory, call.cells.cwd)
-    call.show(tables.state(directory, workspace.trace_text, workspace.database))
+    directory = tables.short_path(run.directory, call.cells.cwd)
+    call.show(tables.state(directory, run.trace_text, run.database))
     return None
 
 
@@ -150,7 +150,7 @@ async def trust(call: Call) -> None:
 
 def _programs_from_elsewhere(cells: Cells) -> RemotePrograms:
     try:
-        return cells.workspace.programs_from_elsewhere
+        return cells.workspace.imports.from_elsewhere()
     except ImportProgramError as problem:
         raise UsageError(problem.message, hint=problem.hint) from None
 
@@ -164,7 +164,7 @@ async def gate(call: Call) -> None:
     if len(words) != 2 or words[0] not in ("approve", "reject"):
         raise UsageError("%gate needs approve or reject, and the name of a gate", hint=f"usage: {gate.usage}")
     answer = Answer(words[0] == "approve", "user" if who is None else who, comment or "")
-    call.cells.workspace.gates.prior.give(words[1], answer)
+    call.cells.workspace.opened.gates.prior.give(words[1], answer)
 
 
 @magic("%pip install NAME…", "run pip in the Python environment of this kernel", raw=True)
@@ -179,7 +179,7 @@ async def pip(call: Call) -> None:
     before = _installed()
     try:
         request = CommandRequest(command, str(workspace.cwd), _PIP_SECONDS, track=False)
-        result = await workspace.commands_here.run(request, shown.feed)
+        result = await workspace.opened.local_commands.run(request, shown.feed)
     finally:
         shown.finish("run it in a terminal to see all of it")
     if result.exit_code:

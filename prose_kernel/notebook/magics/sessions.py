@@ -50,7 +50,7 @@ def _providers(call: Call) -> doc.Table:
     from prose_kernel.models.providers.choice import known_names
     from prose_kernel.run.session_description import who
 
-    settings, services = call.cells.settings, call.cells.workspace.services
+    settings, services = call.cells.settings, call.cells.workspace.opened.services
     options = services.means.options
     rows = [("answers now", who(services)), ("chosen", settings.provider or "auto")]
     if settings.script:
@@ -99,7 +99,7 @@ def _reasons(call: Call) -> doc.Table:
 def _judges(call: Call) -> doc.Table:
     from prose_kernel.models.providers.choice import AGENT, judge_choice, judge_model
 
-    settings, services = call.cells.settings, call.cells.workspace.services
+    settings, services = call.cells.settings, call.cells.workspace.opened.services
     choice = judge_choice(services.means.options)
     live = f"{AGENT}{choice.name}" if choice.kind == "agent" else choice.name
     if choice.model:
@@ -189,7 +189,7 @@ async def cassette(call: Call) -> None:
 def _cassette(call: Call) -> doc.Table:
     from prose_kernel.cassettes.records import ANSWERS
 
-    services = call.cells.workspace.services
+    services = call.cells.workspace.opened.services
     shelf = services.cassettes.shelf
     mode = services.cassettes.mode(services.asker)
     files = list(shelf.cassettes)
@@ -214,7 +214,7 @@ def _cassette(call: Call) -> doc.Table:
 @magic("%usage", "what this run has consumed: sessions, judgements, tokens and cost by provider and model")
 async def usage(call: Call) -> None:
     use(call, usage, 0, 0)
-    totals = call.cells.workspace.services.usage
+    totals = call.cells.workspace.opened.services.usage
     lines = totals.lines
     if len(lines) > 1:
         lines = (*lines, totals.total)
@@ -232,7 +232,7 @@ async def budget(call: Call) -> None:
     workspace = call.cells.workspace
     if call.text.strip():
         workspace.limit(call.text.strip().strip("\"'"))
-    found = workspace.budget
+    found = workspace.opened.budget
     if found is None:
         return call.show(doc.paragraph("The run has no budget."))
     rows = [(name, f"{limit:,g}", f"{used:,g}") for name, limit, used in _budget_rows(found)]
@@ -284,7 +284,7 @@ async def prompt(call: Call) -> None:
     if not text.strip():
         raise UsageError("%prompt: a statement is needed, behind it or below it", hint=f"usage: {prompt.usage}")
     _, found = await _previewed(call, text, "cell", call.view.language)
-    call.show(prompts([one for one in found if one.kind == "session"], call.cells.workspace.services))
+    call.show(prompts([one for one in found if one.kind == "session"], call.cells.workspace.opened.services))
 
 
 @magic(
@@ -307,7 +307,7 @@ async def plan(call: Call) -> None:
     uncounted = ["conditions that a model decides"] if list(language.judged_texts(compiled.program)) else []
     if "loop" in kinds_of(language.flow(compiled.program, compiled.source)):
         uncounted.append("further passes of loops whose length is not known")
-    call.show(previews.plan(found, uncounted, call.cells.workspace.services))
+    call.show(previews.plan(found, uncounted, call.cells.workspace.opened.services))
 
 
 async def _previewed(call: Call, text: str, name: str, language: Language) -> tuple[Compiled, tuple[Preview, ...]]:

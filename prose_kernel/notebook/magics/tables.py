@@ -18,7 +18,7 @@ from prose_kernel.views.safety import clip
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
-    from prose_kernel.run.workspace import Defined
+    from prose_kernel.run.machines import Defined
 
 WHOLE = 200_000
 """Characters of one binding that `%binding` shows."""

@@ -142,7 +142,7 @@ async def run_cell(cells: Cells, line: str, body: str, output: Output, view: Cel
 
 async def run_command(cells: Cells, asked: Asked, output: Output, view: CellView) -> None:
     """Start a command and watch it for its window. An interrupt ends it, unless it is a task by then."""
-    tasks = cells.workspace.tasks
+    tasks = cells.workspace.opened.tasks
     caller = TaskCaller(workspace=str(cells.workspace.cwd), continues=asked.continues)
     watching = asked.fields.get("yield_time_ms") != 0
     shown = view.command_view()
@@ -255,7 +255,7 @@ async def tasks_(call: Call) -> None:
     everything = call.words == ("--all",)
     if call.words and not everything:
         raise UsageError(f"%tasks: {call.words[0]} is not understood", hint=f"usage: {tasks_.usage}")
-    service = call.cells.workspace.tasks
+    service = call.cells.workspace.opened.tasks
     if everything:
         found = await service.history()
     else:
@@ -267,7 +267,7 @@ async def tasks_(call: Call) -> None:
 async def task_(call: Call) -> None:
     use(call, task_, 1, 2)
     name, *verb = call.words
-    cells, service = call.cells, call.cells.workspace.tasks
+    cells, service = call.cells, call.cells.workspace.opened.tasks
     try:
         task = await service.status(name, TaskCaller())
         match verb:
@@ -301,7 +301,7 @@ async def _follow(call: Call, service: TaskService, task: TaskSnapshot) -> None:
 async def stop(call: Call) -> None:
     use(call, stop, 1, 1)
     try:
-        await _stop(call, call.cells.workspace.tasks, call.words[0])
+        await _stop(call, call.cells.workspace.opened.tasks, call.words[0])
     except TaskRefused as refused:
         raise UsageError(refused.message, hint=refused.hint) from None
 
@@ -359,7 +359,7 @@ def _continuation(workspace: Workspace, found: TaskFollowUp, name: str) -> str:
 
 async def _next_follow_up(cells: Cells) -> TaskFollowUp | None:
     """Claim the oldest continuation, of this run or of an earlier one."""
-    service = cells.workspace.tasks
+    service = cells.workspace.opened.tasks
     for waiting in await service.follow_ups():
         if await service.take_follow_up(waiting.result_id):
             return waiting
@@ -377,8 +377,7 @@ async def _next_follow_up(cells: Cells) -> TaskFollowUp | None:
 async def tell_news(cells: Cells, output: Output, *, live: bool) -> None:
     """At the start of a cell: which tasks have ended since the last one, where a person is there to read it."""
     earlier = await _earlier(cells, live=live)
-    workspace = cells.started
-    service = workspace.started_tasks if workspace is not None else None
+    service = cells.current.task_service.made if cells.current is not None else None
     if not live:
         return
     tasks: tuple[TaskSnapshot, ...] = ()

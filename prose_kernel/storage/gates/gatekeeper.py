@@ -33,7 +33,7 @@ from prose_kernel.storage.gates.watcher import POLL_SECONDS, Watcher
 from prose_kernel.storage.layout import file_stem
 
 if TYPE_CHECKING:
-    from prose_kernel.run.earlier_approvals import Approval
+    from prose_kernel.run.resuming import Approval
     from prose_kernel.runtime.services import Asker
 
 _T = TypeVar("_T")

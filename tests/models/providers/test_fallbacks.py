@@ -250,7 +250,7 @@ async def test_a_run_with_a_fallback_is_recorded_and_replayed(
         try:
             await workspace.execute(program)
             lines.append(
-                [(one.provider, one.model, one.sessions, one.replayed) for one in workspace.services.usage.lines]
+                [(one.provider, one.model, one.sessions, one.replayed) for one in workspace.opened.services.usage.lines]
             )
         finally:
             await workspace.close()

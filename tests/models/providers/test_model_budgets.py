@@ -125,8 +125,8 @@ async def test_a24_the_settings_give_a_model_a_price(stub: StubServer, tmp_path:
     here = of_stub(stub, tmp_path, budget="0.04 usd")
     with pytest.raises(BudgetSpent):
         await here.execute(TWENTY + f'  session "Say {{i}}"\n    model: {model}\n')
-    assert here.budget is not None
-    spent = here.budget.spent
+    assert here.opened.budget is not None
+    spent = here.opened.budget.spent
     each = spent.usd / spent.sessions
     assert each > 0 and spent.usd < 0.04 + each
     await here.close()
@@ -136,8 +136,8 @@ async def test_a24_tokens_are_exceeded_by_one_request_at_most(stub: StubServer, 
     here = of_stub(stub, tmp_path, budget="120 tokens", providers={"gateway": plain(stub)})
     with pytest.raises(BudgetSpent):
         await here.execute(TWENTY + '  session "Say {i}"\n')
-    assert here.budget is not None
-    spent = here.budget.spent
+    assert here.opened.budget is not None
+    spent = here.opened.budget.spent
     assert 120 - 16 <= spent.tokens <= 120 + spent.tokens / spent.requests
     await here.close()
 

@@ -129,11 +129,11 @@ async def test_what_is_shown_beforehand_is_what_the_server_gets(
         for text in CALLS:
             (found,) = await here.preview(here.compile(text))
             assert found.request is not None
-            shown = here.services.describe(found.request)
+            shown = here.opened.services.describe(found.request)
             await here.execute(text)
             assert stub.last is not None
             sent = stub.last.asked
-            assert shown.message.text == sent.user.replace(here.run_id or "«run»", "«run»")
+            assert shown.message.text == sent.user.replace(here.opened.id or "«run»", "«run»")
             assert (shown.system, set(shown.tools)) == (sent.system.strip(), set(sent.tools))
     finally:
         await here.close()

@@ -1,5 +1,5 @@
-"""Approvals that an earlier process of a run was given: they are asked once more before the run continues
-(docs/reference/openprose.md 5.9).
+"""Before a run of an earlier process continues: its approvals are confirmed (docs/reference/openprose.md 5.9), and its
+processes have ended.
 
 The journal and the records of gates are files, and commands of the run can write them. So a replayed approval opens its
 gate only if a person has given or confirmed it in this process; `runtime/journal.py` holds each of them against
@@ -8,8 +8,10 @@ gate only if a person has given or confirmed it in this process; `runtime/journa
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import shlex
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -28,8 +30,10 @@ from prose_kernel.runtime.ports import GateDecision
 from prose_kernel.runtime.text import escaped
 
 if TYPE_CHECKING:
+    from prose_kernel.run.context import RunContext
     from prose_kernel.run.journal import Resumption
     from prose_kernel.runtime.services import Asker
+    from prose_kernel.storage.gates.gatekeeper import Gatekeeper
 
 _SHOWN: Final = 100
 _HERE: Final[dict[str, set[Approved]]] = {}
@@ -94,6 +98,11 @@ class EarlierApprovals:
     def decisions(self) -> dict[str, bool]:
         """Confirmed approvals that were given before the run began: they count for gates to come."""
         return {one.gate: True for one in self.given} if self.confirmed is not None else {}
+
+    def take(self) -> list[Approval]:
+        """Those that the journal holds; the next call returns none."""
+        taken, self.found = [one for one, _ in self.found], []
+        return taken
 
     async def confirm(self, asker: Asker, given: Mapping[str, bool], how: Place | None, *, believe: bool) -> None:
         """Have every approval confirmed: by `given` (`--yes`, `--no`), by the person in one question (`how` is the
@@ -196,3 +205,58 @@ def _approvals(how: Resumption, ids: tuple[bytes, ...]) -> Iterator[tuple[Approv
 
 def _clip(text: str) -> str:
     return clipped(escaped(" ".join(text.split())), _SHOWN)
+
+
+# ---------------------------------------------------------------- before the run continues
+
+
+class Resuming:
+    """A run that is to continue. Each step is done once."""
+
+    def __init__(self, how: Resumption) -> None:
+        self._how = how
+        self._approvals: EarlierApprovals | None = None
+        self._orphans_gone = False
+
+    async def sweep(self) -> None:
+        """End the processes that the killed process had started, and that its watchdog has not ended yet."""
+        from prose_kernel.processes.tasks.recovery import sweep
+
+        await asyncio.to_thread(sweep)
+
+    async def confirm_approvals(self, context: RunContext) -> None:
+        """Have the approvals of earlier processes confirmed, in one question.
+
+        Raises `GateRejected` when they are not, and `UsageError`; then nothing of the run was opened.
+        """
+        if self._how.over or self._approvals is not None:
+            return
+        found = await asyncio.to_thread(earlier_approvals, self._how)
+        settings, start = context.settings, context.start
+        place: Place = "cell" if start.notebook else "terminal"
+        asks = settings.gates.mode != "deny" and context.asker.available
+        believe = settings.gates.resume == "replay"
+        await found.confirm(context.asker, start.decisions, place if asks else None, believe=believe)
+        self._approvals = found
+        context.given.decisions.update({**found.decisions, **start.decisions})
+
+    async def log_approvals(self, gates: Gatekeeper) -> None:
+        """Write into the log of each gate that its approval was taken over."""
+        found = self._approvals
+        if found is not None and found.confirmed is not None and (taken := found.take()):
+            await gates.took_over(taken, found.confirmed)
+
+    async def wait_for_orphans(self, context: RunContext) -> None:
+        """Wait until the commands that the killed process left running have ended."""
+        if self._orphans_gone:
+            return
+        from prose_kernel.processes.watchdog import wait_for_orphans
+
+        stop = threading.Event()
+        try:
+            gone = await asyncio.to_thread(wait_for_orphans, stop)
+        finally:
+            stop.set()
+        self._orphans_gone = True
+        if not gone:
+            context.warnings.append("commands that a killed process has started cannot be ended, and may still run")

@@ -1,0 +1,150 @@
+"""What a run is given: how its workspace starts, the settings, the front end, and what was supplied beforehand."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prose_kernel.run import languages
+from prose_kernel.run.lazy import Once
+from prose_kernel.run.settings import Settings
+from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.events import Listener
+from prose_kernel.runtime.ports import Clock
+
+if TYPE_CHECKING:
+    from prose_kernel.cassettes.library import SharedCassettes
+    from prose_kernel.models.providers.model_servers import SharedWays
+    from prose_kernel.processes import Engine
+    from prose_kernel.remote.commands import RemoteCommands
+    from prose_kernel.run.journal import Resumption
+    from prose_kernel.run.languages import Language
+    from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
+    from prose_kernel.runtime.services import Asker
+    from prose_kernel.telemetry.listener import Spans
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a workspace begins: where, and under which name its program goes into the trace.
+
+    Where `program_file` is a file, local imports are relative to its directory, otherwise to `cwd`. `notebook` tells
+    that cells arrive one by one, and that a gate never waits for a decision from outside. `supplied` holds input values
+    given beforehand; `decisions` what a person decided about gates before the start; `gate_files` that files which
+    another program writes decide gates. `elsewhere` tells that the program is not a file of the user, but an example of
+    the package: its sessions work in `cwd`. `notebook_path` is the notebook's own, where it is known. `origin` is the
+    registry name or URL of a program that is fetched; `trust` what was agreed to beforehand about programs from
+    elsewhere. `language` is that of a text which does not name one; without it, that of the program file. `at` precedes
+    all paths of the run, and `recordings` and `ways` to model servers are those that it shares with others.
+    """
+
+    cwd: Path
+    program_file: str = "notebook"
+    notebook: bool = True
+    supplied: Mapping[str, str] = field(default_factory=dict)
+    decisions: Mapping[str, bool] = field(default_factory=dict)
+    gate_files: bool = False
+    elsewhere: bool = False
+    notebook_path: str = ""
+    origin: str = ""
+    trust: Sequence[str] = ()
+    language: Language | None = None
+    at: str = ""
+    recordings: SharedCassettes | None = None
+    ways: SharedWays | None = None
+
+
+class Given:
+    """Input values and decisions about gates that were given before the program asks for them."""
+
+    def __init__(self, start: Start, *, resumed: bool = False) -> None:
+        self.supplied = dict(start.supplied)
+        self.decisions = dict(start.decisions)
+        self._by_journal = set(start.supplied) if resumed else set[str]()
+        self._declared: set[str] = set()
+
+    def supply(self, name: str, value: str, *, by_journal: bool = False) -> None:
+        """`by_journal`: an earlier process of the run was given it."""
+        self.supplied[name] = value
+        (self._by_journal.add if by_journal else self._by_journal.discard)(name)
+
+    def declare(self, names: Iterable[str]) -> None:
+        """Texts of the run declare these inputs."""
+        self._declared.update(names)
+
+    def decision(self, name: str) -> str | None:
+        """A value supplied under the name of a gate decides it, unless a text of the run declares an input of that
+        name, or an earlier process of the run was given it."""
+        return None if name in self._declared or name in self._by_journal else self.supplied.get(name)
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """What a run finds. Settings, front end and process engine stay when it ends; a change makes another context.
+
+    `load` loads an import, `interrupt` ends what is running. `resumption` is the earlier run that this one continues.
+    `warnings` are shown at the end of a text, from whichever thread they come. `remote` runs commands on other
+    machines, `spans` reports the run to OpenTelemetry and the log.
+    """
+
+    settings: Settings
+    start: Start
+    asker: Asker
+    tell: Listener
+    load: Callable[[LoadRequest], Awaitable[LoadedProgram]]
+    interrupt: Callable[[], None]
+    given: Given
+    engine: Once[Engine]
+    clock: Clock = field(default_factory=SystemClock)
+    warnings: deque[str] = field(default_factory=deque)
+    resumption: Resumption | None = None
+    remote: RemoteCommands | None = None
+    spans: Spans | None = None
+
+    @property
+    def language(self) -> Language:
+        """The language of a text that does not name one."""
+        return self.start.language or languages.of_file(self.start.program_file)
+
+    @property
+    def keeps_names(self) -> bool:
+        """Whether the setting `state` says where the run is kept (OpenProse); else `vvm_state` does."""
+        return self.language.state == "state"
+
+    @property
+    def leaves_nothing(self) -> bool:
+        """Whether nothing of a run is left on disk that the user has not asked for: a program of VVM in its default
+        mode (docs/reference/vvm.md 7.1). A notebook is kept itself, and so is what it has done."""
+        start = self.start
+        noted = start.notebook or start.program_file.endswith(".ipynb") or start.recordings is not None
+        return not self.keeps_names and self.settings.vvm.state != "filesystem" and not noted
+
+    @property
+    def file(self) -> Path | None:
+        """The program file, if there is one."""
+        file = self.start.cwd / self.start.program_file
+        return file if file.is_file() else None
+
+    @property
+    def project(self) -> Path:
+        """The directory in which the sessions of the run work."""
+        at_home = self.language.at_home and not self.start.notebook and not self.start.elsewhere
+        return self.file.parent if at_home and self.file is not None else self.start.cwd
+
+    @property
+    def functions(self) -> Path | None:
+        """The directory whose Python functions sessions may use; None where the program is not a file of the user."""
+        if self.start.origin or self.start.elsewhere:
+            return None
+        return self.file.parent if self.file is not None else self.start.cwd
+
+    def show(self, warning: str) -> None:
+        self.asker.show(f"Warning: {warning}")
+
+    def tell_warnings(self) -> None:
+        """Show the warnings that have come since the last call."""
+        while self.warnings:
+            self.show(self.warnings.popleft())

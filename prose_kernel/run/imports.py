@@ -1,0 +1,101 @@
+"""The programs that the texts of a workspace import, and those that are fetched from a registry or a URL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from prose_kernel.run import languages
+from prose_kernel.run.lazy import Once
+
+if TYPE_CHECKING:
+    from prose_kernel.programs.resolver import RemotePrograms
+    from prose_kernel.run.context import RunContext
+    from prose_kernel.run.languages import Language, Programs
+    from prose_kernel.run.settings import Settings
+    from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
+    from prose_kernel.runtime.services import Asker
+
+
+class Imports:
+    """Finds programs, those of each language with its first import. `context` is that in which the workspace begins."""
+
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+        self._by_language: dict[str, Programs] = {}
+        self.from_elsewhere: Once[RemotePrograms] = Once(self._resolver)
+        """What fetches programs. Raises `UsageError` for a start that trusts an invalid address, and
+        `ImportProgramError` for an invalid registry."""
+        self._report: Callable[[LoadedProgram], None] = lambda loaded: None
+
+    def report_to(self, report: Callable[[LoadedProgram], None]) -> None:
+        """Call `report` with each program that is loaded from now on, in the place of an earlier one."""
+        self._report = report
+
+    async def load(self, request: LoadRequest, language: Language) -> LoadedProgram:
+        """Load an import of a text that is running."""
+        loaded = await self.of(language).load_program(request)
+        self._report(loaded)
+        return loaded
+
+    def of(self, language: Language) -> Programs:
+        found = self._by_language.get(language.name)
+        if found is None:
+            found = self._by_language[language.name] = self._open(language)
+        return found
+
+    async def root(self) -> str:
+        """The text of the program at the start's `origin`, when it may run. Raises `ImportProgramError` (E215) and
+        `CompileError` for its errors."""
+        programs = cast("languages.RemotePrograms", self.of(self._context.language))
+        return (await programs.load_root()).text
+
+    def _open(self, language: Language) -> Programs:
+        start = self._context.start
+        file = None if start.origin else self._context.file
+        return language.programs(
+            start.cwd if file is None else file.parent,
+            program=file,
+            profile=self._context.settings.profile,
+            resolver=self.from_elsewhere,
+            origin=start.origin,
+        )
+
+    def _resolver(self) -> RemotePrograms:
+        settings, start = self._context.settings, self._context.start
+        writes = not self._context.keeps_names or settings.state != "in-context"
+        file = "" if start.origin else start.program_file
+        found = remote_programs(settings, start.cwd, file, asker=self._context.asker, writes=writes)
+        found.trust.add(start.trust, found.registry)
+        return found
+
+
+def remote_programs(
+    settings: Settings,
+    cwd: Path,
+    program_file: str = "",
+    *,
+    asker: Asker | None = None,
+    writes: bool = True,
+    upgrade: bool = False,
+) -> RemotePrograms:
+    """What provides programs from elsewhere: the pins of the project, the user's cache, the servers. `asker` is the
+    person who agrees to new ones; `writes` tells whether that is noted in `prose.lock`."""
+    from prose_kernel.programs.cache import ProgramCache
+    from prose_kernel.programs.download import Limits
+    from prose_kernel.programs.lock_file import LockFile, place_of
+    from prose_kernel.programs.resolver import Options, RemotePrograms
+    from prose_kernel.runtime.asker import serial
+
+    private = tuple(host.lower() for host in settings.programs.private_hosts)
+    limits = Limits(settings.programs.size, settings.programs.seconds, private)
+    cache = ProgramCache()
+    return RemotePrograms(
+        Options(settings.programs.registry, limits, settings.programs.most),
+        LockFile(place_of(cwd, program_file), cache.directory / "locks"),
+        cache,
+        asker=serial(asker) if asker is not None else None,
+        writes=writes,
+        upgrade=upgrade,
+    )

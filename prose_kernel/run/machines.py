@@ -1,0 +1,97 @@
+"""The machines of one run, for a run that asks the outside as for one that is replayed from its journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from prose_kernel.run import languages
+from prose_kernel.runtime.events import Listener
+from prose_kernel.runtime.ports import Commands, Ports, Races
+from prose_kernel.runtime.values import Value
+
+if TYPE_CHECKING:
+    from prose_kernel.run.context import RunContext
+    from prose_kernel.run.languages import Language
+    from prose_kernel.runtime.machine import BindingInfo, Definition, Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A name of the run, and the language that has bound it."""
+
+    info: BindingInfo
+    language: Language
+
+    @property
+    def kind(self) -> str:
+        """How it was bound, where the language has a word for it, and what its value is: `let, number`."""
+        declared, kind = self.language.declared.get(self.info.kind), self.language.kind_of(self.info.value)
+        return f"{declared}, {kind}" if declared else kind
+
+
+@dataclass(frozen=True, slots=True)
+class Defined:
+    """An agent, block, function or program that a text of the run has defined, and the language that has defined it."""
+
+    definition: Definition
+    language: Language
+
+
+class Machines:
+    """One machine for each language in which texts of the run are written, made at its first text.
+
+    They share ports, directory, supplied values, beginning and end; `first` stands for all of them.
+    """
+
+    def __init__(self, context: RunContext, language: Language, ports: Ports, listeners: Sequence[Listener]) -> None:
+        start, self._settings = context.start, context.settings
+        self.first = language.machine()(
+            ports,
+            listeners=listeners,
+            cwd=str(start.cwd),
+            program_file=start.program_file,
+            concurrency=self._settings.concurrency,
+            load=context.load,
+            supplied=context.given.supplied,
+            at=start.at,
+        )
+        self._by_language: dict[str, Machine] = {}
+        self._add(language, self.first)
+
+    def _add(self, language: Language, machine: Machine) -> Machine:
+        self._by_language[language.name] = machine
+        language.configure(machine, self._settings)
+        return machine
+
+    def of(self, language: Language) -> Machine:
+        found = self._by_language.get(language.name)
+        return found or self._add(language, language.machine().beside(self.first))
+
+    def __iter__(self) -> Iterator[tuple[Language, Machine]]:
+        for name, machine in self._by_language.items():
+            yield languages.LANGUAGES[name], machine
+
+    def use(self, commands: Commands, races: Races | None) -> None:
+        """Let the next text use these ports."""
+        self.first.ports = structs.replace(self.first.ports, commands=commands, races=races)
+
+    def bindings(self) -> dict[str, Named]:
+        """The names of the run with their values, whichever language has bound them."""
+        found: dict[str, Named] = {}
+        for language, machine in self:
+            for name, info in machine.bindings().items():
+                if name not in found or not info.adopted:
+                    found[name] = Named(info, language)
+        return found
+
+    def outputs(self) -> dict[str, tuple[Value, Language]]:
+        """The outputs of the run's programs with their values by now, and the language of each."""
+        return {name: (value, language) for language, machine in self for name, value in machine.outputs().items()}
+
+    def definitions(self) -> tuple[Defined, ...]:
+        """What the texts of the run have defined, in all languages."""
+        return tuple(Defined(one, language) for language, machine in self for one in machine.definitions())

@@ -1,0 +1,403 @@
+"""One run: its machines with the ports to the outside, its journal, and what it leaves on disk.
+
+This is the one place where ports are plugged into machines. Parts that a run may not need are made at their first use;
+all of them are closed together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from prose_kernel._version import __version__
+from prose_kernel.errors import RunError
+from prose_kernel.run import parts
+from prose_kernel.run.lazy import Once, lazy
+from prose_kernel.run.machines import Machines
+from prose_kernel.run.settings import DECIDES, Settings, budget_limits, surroundings
+from prose_kernel.runtime.asker import PersonUser
+from prose_kernel.runtime.budgets import RUN, Budget
+from prose_kernel.runtime.events import Listener
+from prose_kernel.runtime.journal_records import Asked, Head, Text
+from prose_kernel.runtime.ports import Commands, Phrases, Ports, Races
+
+if TYPE_CHECKING:
+    from prose_kernel.processes import ShellCommands
+    from prose_kernel.processes.exec_tool.tool import AgentPrograms
+    from prose_kernel.processes.tasks.service import TaskService
+    from prose_kernel.run.context import RunContext
+    from prose_kernel.run.journal import RunJournal
+    from prose_kernel.run.languages import Compiled, Language
+    from prose_kernel.run.session_chain import SessionServices
+    from prose_kernel.runtime.journal_codec import Request
+    from prose_kernel.storage.answer_files import AnswerFiles
+    from prose_kernel.storage.home import RunHome
+    from prose_kernel.storage.kept import Kept
+    from prose_kernel.storage.transcript import InContextTrace
+
+
+class Run:
+    """One run, which a text of `language` begins. `kept` is None for one that lives in memory. `on_live` is called when
+    a resumed run has come to the end of its journal, with what was under way then."""
+
+    def __init__(
+        self,
+        context: RunContext,
+        language: Language,
+        kept: Kept | None,
+        on_live: Callable[[Sequence[Asked]], None],
+    ) -> None:
+        from prose_kernel.processes import ShellCommands
+
+        settings = context.settings
+        self.context = context
+        self.kept = kept
+        self.answers: AnswerFiles | None = None
+        self.started_services: SessionServices | None = None
+        self._earlier: list[SessionServices] = []  # replaced in this run; closed with its next text
+        self._on_live = on_live
+        if settings.vvm.state == "filesystem":
+            self.answers = parts.answer_files(context, self.home)
+        self.gates = parts.gatekeeper(context, kept, self._started)
+        self.commands: ShellCommands = ShellCommands(context.engine(), settings.shell, displayed=settings.display_cap)
+        self.task_service: Once[TaskService] = Once(lambda: parts.task_service(self.context, self.home))
+        self._transcript = self._new_transcript()
+        self.machines = Machines(context, language, self._ports(), self._listeners())
+        self.machine = self.machines.first
+        self.limit(settings.budget.run)
+        self.programs: AgentPrograms | None = None
+        if settings.exec.enabled:
+            self.programs = parts.agent_programs(context, self.home)
+        self.journal = self._new_journal()
+        if settings.chooses_who_answers:  # a choice that makes no sense is an error of the first text
+            self.started_services = self._connect(settings)
+        self._plug_in()
+
+    def _ports(self) -> Ports:
+        from prose_kernel.storage.memory import MemoryStore
+        from prose_kernel.storage.shown_files import FilesToShow
+
+        return Ports(
+            commands=self.commands,
+            sessions=lazy(lambda: self.services.sessions),
+            judge=lazy(lambda: self.services.judge),
+            user=PersonUser(self.context.asker, self._phrases),
+            gates=self.gates,
+            store=self.kept.store if self.kept is not None else MemoryStore(cwd=self.context.start.cwd),
+            clock=self.context.clock,
+            races=lazy(self._races),
+            memories=lazy(lambda: self.services.digests),
+            answers=self.answers,
+            files=FilesToShow(),
+        )
+
+    def _races(self) -> Races:
+        races = self.services.races
+        assert races is not None  # services that record nothing are made before the first race (`_plug_in`)
+        return races
+
+    def _phrases(self) -> Phrases | None:
+        """What puts questions into words; nothing is loaded where no provider was chosen."""
+        settings = self.context.settings
+        return self.services.phrases if settings.judge.phrase and settings.chooses_who_answers else None
+
+    def _new_transcript(self) -> InContextTrace | None:
+        """The markers of a run that lives in memory."""
+        if self.kept is not None:
+            return None
+        from prose_kernel.storage.transcript import InContextTrace, MarkedTrace
+
+        return InContextTrace(self.context.asker.show) if self.context.keeps_names else MarkedTrace()
+
+    def _listeners(self) -> list[Listener]:
+        found = (self.kept.trace if self.kept is not None else self._transcript, self.answers, self.context.tell)
+        return [listener for listener in found if listener is not None]
+
+    def _started(self, number: int) -> bool:
+        """Whether a session, a process group or a worker on this machine with this number works for the run."""
+        engine, remote = self.context.engine.made, self.context.remote
+        return (engine is not None and engine.guards(number)) or (remote is not None and remote.works_in(number))
+
+    # ------------------------------------------------------------ services
+
+    @property
+    def services(self) -> SessionServices:
+        """What answers sessions, and its recordings. Loads the sessions room at first use."""
+        if self.started_services is None:
+            self.started_services = self._connect(self.context.settings)
+        return self.started_services
+
+    @property
+    def tasks(self) -> TaskService:
+        """Commands with a waiting window, and tasks. Loads tasks at first use."""
+        return self.task_service()
+
+    @property
+    def local_commands(self) -> Commands:
+        """Runs commands on this machine, wherever those of the program run."""
+        services = self.started_services
+        return (services.commands if services is not None else None) or self.commands
+
+    @property
+    def budget(self) -> Budget | None:
+        """What the run may consume, and what it has consumed."""
+        return self.machine.host.budget
+
+    def limit(self, budget: str | None) -> None:
+        """Let the whole run have this budget from now on; None or `off`: none. Raises `UsageError`."""
+        limits, host = budget_limits(budget or "off"), self.machine.host
+        if limits is None:
+            host.budget = None
+        elif host.budget is None:
+            host.budget = Budget(RUN, "the run", limits, self.context.clock)
+        else:
+            host.budget.begin_again(limits)
+        del host.caught_budgets[RUN]
+
+    def choose(self, settings: Settings) -> None:
+        """Let other services answer from the next text on. Raises `UsageError`; then nothing has changed."""
+        chosen = self._connect(settings)
+        if self.started_services is not None:
+            self._earlier.append(self.started_services)
+        self.started_services = chosen
+        self._plug_in()
+
+    def use(self, context: RunContext) -> None:
+        """Continue with other settings, and with commands on other machines."""
+        self.context = context
+        self._plug_in()
+
+    def _plug_in(self) -> None:
+        """Let the machines use the services and the commands that there are by now."""
+        services, spans = self.started_services, self.context.spans
+        commands: Commands = self.context.remote or self.commands
+        if spans is not None and self.context.settings.telemetry.commands:
+            from prose_kernel.telemetry.commands import TracedCommands
+
+            commands = TracedCommands(commands, spans)
+        if services is None:  # they are made when they are needed
+            self.machines.use(commands, self.machine.ports.races)
+        else:
+            self.machines.use(services.commands or commands, services.races)
+
+    def _connect(self, settings: Settings) -> SessionServices:
+        """Put together what answers sessions. Raises `UsageError`."""
+        from prose_kernel.models.tools.commands import command_tools
+        from prose_kernel.models.tools.exec import exec_tools
+        from prose_kernel.processes.helpers import Helpers
+        from prose_kernel.processes.tasks.terminals import TaskTerminals
+        from prose_kernel.run.session_chain import Facilities, connect
+        from prose_kernel.storage.journal_file import is_answered
+
+        context, start, tasks, home = self.context, self.context.start, self.tasks, self.home or self.answers
+        directory = home.directory if home is not None else None
+        options = settings.session_options(start.cwd)
+        if context.leaves_nothing and not settings.records_by_choice:
+            options = replace(options, cassette=structs.replace(options.cassette, writes=False))
+        facilities = Facilities(
+            context.clock,
+            context.interrupt,
+            Helpers(context.engine()),
+            TaskTerminals(tasks),
+            more_tools=lambda request, policy, desk: (
+                *command_tools(request, policy, desk, tasks),
+                *exec_tools(request, policy, desk, self.programs, str(start.cwd)),
+            ),
+            is_answered=is_answered,
+            functions=context.functions,
+            note=parts.tool_notes(context, directory),
+            recordings=start.recordings,
+            ways=start.ways,
+        )
+        where = surroundings(context.project, directory, settings.state_dir)
+        return connect(context.asker, options, where, facilities, self.started_services)
+
+    # ------------------------------------------------------------ what it leaves behind
+
+    @property
+    def home(self) -> RunHome | None:
+        return self.kept.home if self.kept is not None else None
+
+    @property
+    def directory(self) -> Path | None:
+        """That of the run, be it that of its journal only; None before it exists."""
+        home = self.home or self.answers
+        directory = home.directory if home is not None else self.journal.directory if self.journal is not None else None
+        return directory if directory is not None and directory.is_dir() else None
+
+    @property
+    def id(self) -> str | None:
+        """None before anything of the run exists on disk, and where nothing of it ever does."""
+        return self.directory.name if self.directory is not None else None
+
+    @property
+    def journal_file(self) -> Path | None:
+        """The journal with which it can be resumed; None where it has none, or none yet."""
+        path = self.journal.path if self.journal is not None else None
+        return path if path is not None and path.is_file() else None
+
+    @property
+    def database(self) -> str | None:
+        """The database that the run is kept in, for people; None for a run in files or in memory."""
+        found = self.kept.database if self.kept is not None else None
+        return f"{found.dialect.title} ({found.place})" if found is not None else None
+
+    @property
+    def trace_text(self) -> str:
+        """The log of a run that is kept outside of memory, as it was after the last statement that was waited for."""
+        if self.kept is not None:
+            return self.kept.store.trace_text()
+        return self.answers.trace_text() if self.answers is not None else ""
+
+    @property
+    def transcript(self) -> str | None:
+        """The markers of a run that lives in memory (openprose.md 7.6); None for one on disk."""
+        return self._transcript.text if self._transcript is not None and self.answers is None else None
+
+    # ------------------------------------------------------------ its texts
+
+    @contextlib.contextmanager
+    def text(self, compiled: Compiled, inputs: Mapping[str, str], language: Language) -> Iterator[None]:
+        """One text while it runs: it is kept with the run, and the journal holds what happens in here."""
+        source, notebook = compiled.source, self.context.start.notebook
+        kept = self.kept.store if self.kept is not None else None
+        for store in (kept, self.answers if language.state == "vvm_state" else None):
+            if store is not None:
+                (store.record_source if notebook else store.start)(source.text)
+        if self.journal is None:
+            yield
+            return
+        supplied, directory = dict(self.context.given.supplied), self.machine.cwd
+        prompt = source.prompt or 0
+        text = Text(0, language.name, source.name, source.text, dict(inputs), supplied, directory, prompt=prompt)
+        with self.journal.text(text):
+            yield
+
+    def interrupt(self) -> None:
+        """End its gates and commands, from any thread; a second call kills what is left."""
+        self.gates.interrupt()
+        self.commands.interrupt()
+
+    def cancel(self, task: asyncio.Task[object]) -> None:
+        """End a text that runs in this task."""
+        if self.journal is not None:
+            self.journal.interrupt(task)
+        else:
+            task.cancel()
+
+    # ------------------------------------------------------------ its journal
+
+    def _new_journal(self) -> RunJournal | None:
+        context, how = self.context, self.context.resumption
+        mode, in_memory = context.settings.journal, self.kept is None and context.keeps_names
+        dry = context.settings.provider == "dry-run"
+        if how is None and (mode == "off" or in_memory or context.leaves_nothing or dry):
+            return None
+        from prose_kernel.run.journal import RunJournal
+        from prose_kernel.storage.journal_file import NAME, JournalFile
+
+        host = self.machine.host
+        if how is not None:
+            file = JournalFile(how.journal.path, durable=mode == "durable", on_lost=self._journal_lost)
+            return RunJournal.resume(file, host, how, self._on_live, self._replayed)
+        directory = parts.journal_directory(context, self.home or self.answers)
+        file = JournalFile(
+            directory / NAME,
+            durable=mode == "durable",
+            on_lost=self._journal_lost,
+            out_of_git=self._out_of_git(),
+            at_once=self.kept is not None and self.kept.database is not None and not self.kept.database.inside,
+        )
+        return RunJournal.begin(file, host, self._head(directory.name))
+
+    def _out_of_git(self) -> Path | None:
+        """The directory that git ignores: only our own, never one that the settings name."""
+        from prose_kernel.storage.layout import STATE, VVM
+
+        if self.home is None:
+            return self.context.project / VVM
+        return self.home.state_dir if self.home.state_dir.name == STATE else None
+
+    def _head(self, run_id: str) -> Head:
+        context, start = self.context, self.context.start
+        deciding: dict[str, str | int | bool | None] = {
+            name: value for name, value in context.settings.by_name().items() if name in (*DECIDES, "cassette_mode")
+        }
+        return Head(
+            run_id,
+            start.program_file,
+            context.language.name,
+            str(start.cwd),
+            package=__version__,
+            notebook=start.notebook,
+            notebook_path=start.notebook_path,
+            gate_files=start.gate_files,
+            elsewhere=start.elsewhere,
+            origin=start.origin,
+            supplied=dict(start.supplied),
+            started=f"{context.clock.now():%Y-%m-%dT%H:%M:%S.%fZ}",
+            decisions=dict(start.decisions),
+            settings=deciding,
+        )
+
+    def _journal_lost(self, reason: str) -> None:
+        if self.home is not None and not self.home.directory.is_dir():
+            return  # the store says that nothing can be kept
+        then = "a resumed run asks and runs again what comes now"
+        self.context.warnings.append(f"the journal cannot be written ({reason}); {then} [E219]")
+
+    def _replayed(self, request: Request, notes: Mapping[str, object], got: bool) -> None:
+        self.services.again(request, notes, got)
+
+    def give_back(self) -> None:
+        """Agents have left in the run what the replayed answers have made of it, and no more."""
+        if self.answers is not None:
+            self.answers.forget_others()
+        known = {}
+        if self.started_services is not None:
+            from prose_kernel.models.memory_directory import forget_answered
+
+            known = self.started_services.memories.known
+            forget_answered(self.started_services.memories)
+        directory = self.home.directory if self.home is not None else None
+        if directory is not None and (known or any((directory / name).is_dir() for name in ("agents", "imports"))):
+            from prose_kernel.models.memory import restore_memories
+
+            restore_memories(directory, known)
+
+    # ------------------------------------------------------------ its end
+
+    async def retire(self) -> None:
+        """Close services that others have replaced."""
+        earlier, self._earlier = self._earlier, []
+        async with contextlib.AsyncExitStack() as replaced:
+            for services in earlier:
+                replaced.push_async_callback(services.retire)
+
+    async def end(self, error: RunError | None) -> None:
+        """Write down that the run is over. Raises `StateError`."""
+        if self.journal is not None and self.journal.replaying:  # nothing was left to do
+            self.give_back()
+        await self.machine.end(error)
+        if self.journal is not None:
+            self.journal.finish(error)
+
+    async def close(self, end: Callable[[], Awaitable[None]]) -> None:
+        """Call `end`, then close every part, whatever becomes of the others."""
+        async with contextlib.AsyncExitStack() as closing:
+            if self.kept is not None:
+                closing.callback(self.kept.store.close)
+            for closed in (self.journal, self.programs):
+                if closed is not None:
+                    closing.callback(closed.close)
+            for one in (self.task_service.made, self.started_services):
+                if one is not None:
+                    closing.push_async_callback(one.close)
+            closing.push_async_callback(self.retire)
+            await end()
