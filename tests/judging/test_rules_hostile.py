@@ -210,7 +210,6 @@ all tests pass twice
 tests pass on Windows
 tests were failing
 the build was passing before
-the build exited with an error
 build exited with code 0 on Linux
 review is approved by two people
 review is almost approved
@@ -251,6 +250,13 @@ def test_they_stay_open_whatever_the_values_are(text: str, data: st.DataObject) 
         name: data.draw(ANYTHING, name) for name in ("tests", "build", "issues", "bugs", "errors", "approved", "done")
     }
     assert rules.decide(text, VALUES | values).answer is None
+
+
+@given(ANYTHING | st.integers(0, 255).map(command))
+def test_an_exit_with_an_error_is_a_non_zero_code(value: Value) -> None:
+    """With code 0 the output may still report one."""
+    failed = isinstance(value, ExecText) and value.result.exit_code != 0
+    assert rules.decide("the build exited with an error", {"build": value}).answer is (True if failed else None)
 
 
 @pytest.mark.parametrize("text", ["score > threshold", "score is more than expected", "review.approved", "it is done"])
