@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from prose_kernel.access import atomic, jsonl, plain_files
 from prose_kernel.cassettes import records
 from prose_kernel.cassettes.records import BadLine, Record, encoded, head
 from prose_kernel.errors import UsageError
 from prose_kernel.runtime.session_options import CassetteOptions, Surroundings
-
-if TYPE_CHECKING:
-    from filelock import FileLock
 
 DIRECTORY = "cassettes"
 SUFFIX = ".jsonl"
@@ -209,6 +208,7 @@ PATIENCE: Final = 10.0
 """Seconds that a record waits for another kernel to finish writing."""
 
 LOCK: Final = ".lock"
+_LOCK_PAUSE: Final = 0.01
 
 
 class Busy(OSError):
@@ -224,7 +224,6 @@ class Writer:
     def __init__(self, path: Path, *, private: bool = False) -> None:
         self.path = path
         self._private = private
-        self._lock: FileLock | None = None
         self._known = (0, 0, 0)  # inode, size and lines of the file as we left it
 
     def append(self, lines: bytes, *, patience: float = PATIENCE) -> int:
@@ -278,18 +277,27 @@ class Writer:
 
     @contextlib.contextmanager
     def _locked(self, patience: float) -> Iterator[None]:
-        from filelock import FileLock, Timeout
-
-        if self._lock is None:
-            self._lock = FileLock(self.path.parent / LOCK, thread_local=False)
+        descriptor = plain_files.descriptor(self.path.parent / LOCK, os.O_RDWR | os.O_CREAT)
         try:
-            self._lock.acquire(timeout=patience, poll_interval=0.01)
-        except Timeout:
-            raise Busy(None, "another process is writing to it") from None
-        try:
-            yield
+            end = time.monotonic() + patience
+            while not _locks(descriptor):
+                if time.monotonic() >= end:
+                    raise Busy(None, "another process is writing to it")
+                time.sleep(_LOCK_PAUSE)
+            try:
+                yield
+            finally:
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # a process that was forked meanwhile has the descriptor too
         finally:
-            self._lock.release()
+            os.close(descriptor)
+
+
+def _locks(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _line_ends(descriptor: int) -> int:

@@ -101,9 +101,7 @@ class RecordedSessions:
 
     def _lookup(self, attempt: _Attempt, mode: CassetteMode) -> tuple[Take, How, Entry] | None:
         found = attempt.lookup(failed=mode == "replay")
-        if found is None and mode == "auto" and (failed := attempt.lookup()) is not None and not self._asks_model():
-            return failed
-        return found
+        return attempt.lookup() if found is None and mode == "auto" and not self._asks_model() else found
 
     # ------------------------------------------------------------ replaying
 

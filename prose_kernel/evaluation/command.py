@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -98,12 +99,16 @@ def _path(name: str | None) -> Path | None:
 
 def _progress() -> Callable[[Result, int, int], None]:
     """A line on a terminal that counts; nothing elsewhere."""
-    if not sys.stderr.isatty():
-        return lambda result, done, planned: None
+    counts, first = sys.stderr.isatty(), True
 
     def show(result: Result, done: int, planned: int) -> None:
-        sys.stderr.write(f"\r\x1b[2K{done:,} of {planned:,}")
-        sys.stderr.flush()
+        nonlocal first
+        if first:
+            gc.freeze()  # the first run has loaded all modules: a later collection need not walk over them
+            first = False
+        if counts:
+            sys.stderr.write(f"\r\x1b[2K{done:,} of {planned:,}")
+            sys.stderr.flush()
 
     return show
 

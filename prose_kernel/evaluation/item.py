@@ -210,8 +210,9 @@ class ItemRun:
         outputs = {name: given for name, (given, _) in workspace.outputs().items()}
         own: dict[str, Value] = dict(item.case.columns)
         known = own | dict(zip(NAMES, (own.get(EXPECTED), own, value), strict=True))
+        bound = workspace.bindings()
         for name, given in known.items():
-            if name not in workspace.bindings():
+            if name not in bound:
                 machine.adopt(name, given)
         values = {name: named.info.value for name, named in workspace.bindings().items()}
         ran = Ran(

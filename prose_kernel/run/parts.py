@@ -247,9 +247,11 @@ def task_service(context: RunContext, home: RunHome | None) -> TaskService:
         log_tail=settings.tasks.log - settings.tasks.log // 4,
         pass_environment=settings.tasks.environment,
     )
-    directory = home.directory if home is not None else None
-    where = surroundings(cwd, directory, settings.state_dir)
-    pointer = pointer_of(home.state_dir, home.run_id, where.notebook) if home is not None else None
+    directory = pointer = None
+    if home is not None:
+        directory = home.directory
+        notebook = surroundings(cwd, directory, settings.state_dir).notebook
+        pointer = pointer_of(home.state_dir, home.run_id, notebook)
     return TaskService(
         context.engine(), directory, str(cwd), context.clock, options, displayed=settings.display_cap, pointer=pointer
     )
