@@ -8,10 +8,10 @@ import gzip
 import json
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from prose_kernel.errors import ProviderBadReply, ProviderTimeout
 from prose_kernel.models.providers import model_http
@@ -42,7 +42,7 @@ async def served(answer: Answer, tmp_path: Path, **server: float) -> AsyncIterat
 
     listening = await asyncio.start_server(one, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
-    settings = replace(ModelServer("openai", f"http://127.0.0.1:{port}/v1", ""), **server)
+    settings = structs.replace(ModelServer("openai", f"http://127.0.0.1:{port}/v1", ""), **server)
     link = ServerLink("stub", settings, None, Surroundings(str(tmp_path)))
     try:
         yield link

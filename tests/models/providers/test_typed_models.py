@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from models.providers.agents import agent, request
 from models.providers.models import WIRES, Live, asked, conversation, server
+from msgspec import structs
 from stubs.model_server import Last, StubServer
 
 from prose_kernel.errors import ProviderError
@@ -189,7 +189,7 @@ async def test_a44_an_option_is_sent_or_an_error_on_every_kind_of_server(
     bodies: dict[str, Any] = {}
     for option, value in {"none": None, **OPTIONS}.items():
         options = {"x": ModelOptions(**({option: value} if value is not None else {}))}
-        async with Live(stub, wire, None, tmp_path, others={name: replace(found, options=options)}) as live:
+        async with Live(stub, wire, None, tmp_path, others={name: structs.replace(found, options=options)}) as live:
             sessions = ModelSessions(live.servers, name, "x", workbench=live.bench)
             problem = ""
             try:
