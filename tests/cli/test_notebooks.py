@@ -14,7 +14,7 @@ import yaml
 from jupyter_client.manager import KernelManager
 
 from prose_kernel.cli.main import main
-from prose_kernel.run import session_services
+from prose_kernel.run import session_chain
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "notebooks"
@@ -40,7 +40,7 @@ def test_recording_again_gives_the_same_file(answers: Path, tmp_path: Path, monk
     beside = tmp_path / "book"
     shutil.copytree(answers.parents[1], beside, ignore=shutil.ignore_patterns(".*", "cassettes", "course"))
     notebook = beside / f"{answers.stem}.ipynb"
-    monkeypatch.setattr(session_services, "LiveProviders", session_services.LiveProviders)  # which it replaces
+    monkeypatch.setattr(session_chain, "LiveProviders", session_chain.LiveProviders)  # which it replaces
     monkeypatch.setattr("sys.argv", ["record.py", "--no-outputs", str(notebook)])
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(NOTEBOOKS / "record.py"), run_name="__main__")
