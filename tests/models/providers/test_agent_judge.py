@@ -104,6 +104,32 @@ async def test_an_option_is_chosen_by_its_number(bench: Bench) -> None:
 
 
 @loop
+async def test_a49_an_agent_puts_the_text_of_an_input_into_words(bench: Bench) -> None:
+    options = ["rye", "wheat", 3]
+    todo = "say " + json.dumps({"question": "Which bread?", "options": options})
+    said = await AgentJudge("stub", bench.sessions).phrase(asking("usage 7 3 0.5", todo))
+    assert (said.value, said.by) == ({"question": "Which bread?", "options": ["rye", "wheat", "3"]}, "agent")
+    assert said.details["usage"] == {"requests": 1, "tokens_in": 8, "tokens_out": 3, "cost": 0.5}
+
+
+@pytest.mark.parametrize(
+    "reply", ["Which bread?", '{"question": "Which?"}', '{"question": "Which?", "options": "rye"}']
+)
+async def test_a49_an_agent_whose_words_have_another_form_is_asked_once(reply: str) -> None:
+    class Agent:
+        asked = 0
+
+        async def ask(self, text: str, model: str | None) -> SessionResult:
+            self.asked += 1
+            return SessionResult(reply)
+
+    agent = Agent()
+    with pytest.raises(Undecided):
+        await AgentJudge("stub", agent).phrase(asking("x"))  # type: ignore[arg-type]
+    assert agent.asked == 1
+
+
+@loop
 async def test_members_and_items_of_a_text(bench: Bench) -> None:
     judge = AgentJudge("stub", bench.sessions)
     nothing = JudgeRequest("", "c1/j0")
