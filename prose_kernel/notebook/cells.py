@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -75,6 +75,22 @@ class GoesBack(Protocol):
         ...
 
 
+class FrontEnd:
+    """The notebook that cells belong to. This one has no Python variables and cannot run its cells by itself."""
+
+    def holds(self, cell: Cell, name: str) -> bool:
+        """Return whether the Python variable `name` still has the value that was passed to `cell`."""
+        return True
+
+    def rerunning(self, cell: Cell) -> AbstractAsyncContextManager[None]:
+        """Return a context in which `%rerun` runs `cell`: Python variables are passed in before, and out afterwards."""
+        return nullcontext()
+
+    def rerun(self, cells: Sequence[Cell]) -> bool:
+        """Ask the front end to run stale `cells`. Return False if it cannot; nothing runs then."""
+        return False
+
+
 class Cells:
     """A workspace fed cell by cell. All calls but `interrupt` belong to one event loop.
 
@@ -82,8 +98,11 @@ class Cells:
     has chosen.
     """
 
-    def __init__(self, cwd: Path, asker: Asker, language: Language | None = None) -> None:
+    def __init__(
+        self, cwd: Path, asker: Asker, language: Language | None = None, front_end: FrontEnd | None = None
+    ) -> None:
         self.cwd = cwd
+        self.front_end = front_end or FrontEnd()
         self.asker, self._announced = announced(asker)
         self.language = language or languages.default()
         self.overrides: dict[str, Any] = {}
@@ -97,12 +116,6 @@ class Cells:
         self._record: RunRecord | None = None
         self.ran: dict[object, Ran] = {}  # by cell, in the order in which they first ran
         self.provenance = Provenance()
-        self.outside: Callable[[Cell, str], bool] = lambda cell, name: True
-        """Whether a Python variable is still what went into a cell."""
-        self.around: Callable[[Cell], AbstractAsyncContextManager[None]] = lambda cell: nullcontext()
-        """What has to happen around a cell that `%rerun` runs."""
-        self.rerun_elsewhere: Callable[[Sequence[Cell]], bool] = lambda cells: False
-        """Lets the front end run its own cells; false where it cannot."""
         self._heard: Printing | None = None  # the cell that runs, where there are exercises
         self._printing: Printing | None = None  # of the program that has run last
         self.attempts: dict[str, int] = {}  # at exercises, that have failed since the last one that passed
@@ -393,7 +406,7 @@ class Cells:
         failed = True
         self.provenance.begin(replace(cell.opening))  # another run than the one before
         try:
-            async with self.around(cell):
+            async with self.front_end.rerunning(cell):
                 await self._run(cell.code, output, view, cell.opening.language)
             failed = False
         finally:

@@ -20,7 +20,7 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from prose_kernel.errors import NobodyToAsk, UsageError
-from prose_kernel.notebook.cells import Cells
+from prose_kernel.notebook.cells import Cells, FrontEnd
 from prose_kernel.notebook.messages import replaces_displays
 from prose_kernel.notebook.panel import TARGET, Panel
 from prose_kernel.notebook.stdin import AGAIN, StdinChannel
@@ -336,7 +336,7 @@ def arguments(line: str, magic: str = "prose") -> Arguments:
 
 
 @dataclass
-class Front:
+class Front(FrontEnd):
     """`%%prose` in one IPython shell."""
 
     shell: Any
@@ -353,8 +353,7 @@ class Front:
             kernel.control_handlers[AGAIN] = self._channel.asked_again
         asker: Asker | None = self._channel or self._terminal
         assert asker is not None
-        self.cells = Cells(Path.cwd(), asker)
-        self.cells.outside, self.cells.around = self._same, self._around
+        self.cells = Cells(Path.cwd(), asker, front_end=self)
         self.bindings = Bindings(self.cells, self.bind)
         self.panel: Panel | None = None
         if kernel is not None:
@@ -476,8 +475,7 @@ class Front:
         finally:
             self.cells.provenance.end(failed=False)
 
-    def _same(self, cell: Cell, name: str) -> bool:
-        """Whether a Python variable is still what went into a cell."""
+    def holds(self, cell: Cell, name: str) -> bool:
         opening = cell.opening
         if opening.language is None or name not in self.shell.user_ns:
             return False
@@ -488,8 +486,7 @@ class Front:
         return _given(opening.language, {name: value})[name] == opening.given[name]
 
     @asynccontextmanager
-    async def _around(self, cell: Cell) -> AsyncIterator[None]:
-        """`%rerun` runs a cell: its variables go in before, its names come out afterwards."""
+    async def rerunning(self, cell: Cell) -> AsyncIterator[None]:
         from prose_kernel.notebook.python_values import give
 
         opening = cell.opening
@@ -503,6 +500,9 @@ class Front:
         for name in opening.taken:
             if name in self.bindings:
                 self.shell.user_ns[name] = self._frame(name, "%rerun") if name in frames else self.bindings[name]
+
+    def rerun(self, cells: Sequence[Cell]) -> bool:
+        return self.panel is not None and self.panel.rerun(cells)
 
     def _run(
         self, language: Language, opening: Opening, values: Mapping[str, object], *, whole_cell: bool = False

@@ -13,7 +13,7 @@ import asyncio
 import contextvars
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ipykernel.kernelbase import Kernel
 
 from prose_kernel._version import __version__
-from prose_kernel.notebook.cells import Cells
+from prose_kernel.notebook.cells import Cells, FrontEnd
 from prose_kernel.notebook.comms import KINDS, Comms
 from prose_kernel.notebook.history import History
 from prose_kernel.notebook.magics.registry import in_cell
@@ -32,7 +32,7 @@ from prose_kernel.notebook.panel import TARGET, Panel
 from prose_kernel.notebook.stdin import AGAIN, StdinChannel
 from prose_kernel.run import languages
 from prose_kernel.run.languages import Language
-from prose_kernel.run.provenance import Opening
+from prose_kernel.run.provenance import Cell, Opening
 from prose_kernel.views.display import Problem
 
 if TYPE_CHECKING:
@@ -74,6 +74,16 @@ def language_info(language: Language) -> dict[str, Any]:
     }
 
 
+class _Notebook(FrontEnd):
+    """The notebook of a kernel: its front end runs stale cells."""
+
+    def __init__(self, kernel: ProseKernel) -> None:
+        self._kernel = kernel
+
+    def rerun(self, cells: Sequence[Cell]) -> bool:
+        return self._kernel.panel.rerun(cells)
+
+
 class ProseKernel(Kernel):
     """OpenProse, or another language of `languages.py`, as a Jupyter kernel: that of a cell which names none."""
 
@@ -109,7 +119,7 @@ class ProseKernel(Kernel):
         self.typed: dict[str, None] = {}
         """Cells that are more than program text: where each program text stands in them."""
         self._debugger: KernelDebugger | None = None
-        self.cells = Cells(Path.cwd(), self.asker, language)
+        self.cells = Cells(Path.cwd(), self.asker, language, _Notebook(self))
         self.panel = Panel(self.cells, lambda seconds, work: self._loop.call_later(seconds, work))
         self.comm_manager.targets[TARGET] = self.panel
         self.history = History(_history_file())

@@ -42,7 +42,6 @@ class Panel:
         self._told: dict[str, tuple[object, object]] = {}  # what stands in the panels: value and version by name
         self._under_way: object = None
         self._looking = False
-        cells.rerun_elsewhere = self._rerun
 
     # ------------------------------------------------------------ channels
 
@@ -99,7 +98,7 @@ class Panel:
             self._running()
             self.begun()
 
-    def _rerun(self, cells: Sequence[Cell]) -> bool:
+    def rerun(self, cells: Sequence[Cell]) -> bool:
         """Ask the front end to run stale cells of the notebook; false where it does not know them."""
         known = set(self._cells.provenance.order)
         if self._ordered is None or any(cell.key not in known for cell in cells):

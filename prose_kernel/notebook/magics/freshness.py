@@ -46,7 +46,7 @@ async def rerun(call: Call) -> None:
     found = freshness_of(cells).stale()
     if not found:
         return call.show(doc.paragraph(_NONE))
-    if "--here" not in call.words and cells.rerun_elsewhere([one.cell for one in found]):
+    if "--here" not in call.words and cells.front_end.rerun([one.cell for one in found]):
         sure = sum(not one.maybe for one in found)
         return call.show(doc.paragraph(f"{doc.counted(sure, 'stale cell')} of the notebook will run again, in order."))
     return await _rerun_here(call)
@@ -92,7 +92,7 @@ def _heading(cell: Cell) -> doc.Group:
 def freshness_of(cells: Cells) -> Freshness:
     from prose_kernel.run.freshness import Freshness
 
-    return Freshness(cells.provenance, cells.outside)
+    return Freshness(cells.provenance, cells.front_end.holds)
 
 
 # ---------------------------------------------------------------- bindings
