@@ -17,13 +17,14 @@ unexport PYTHONDONTWRITEBYTECODE
 # What a notebook shows does not depend on where it is tested: with CI set, prose asks nobody and updates nothing.
 unexport CI
 
-.PHONY: older-lab demo durability posix test coverage lab lint bench docs generated tools agents local-model clean help
+.PHONY: older-lab demo durability posix test test-fast fast coverage lab lint bench docs generated tools agents local-model clean help
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo   run the tour through the kernel, print it, render it to build/"
 	@echo "make lab    JupyterLab with the Prose kernel"
 	@echo "make test   linters, types, layers, notebooks, tests"
+	@echo "make test-fast   linters, types, layers; languages, machines and runtime: what to run at every change"
 	@echo "make coverage   the same tests, observed: slower by half, and a table of the lines that none reaches"
 	@echo "make durability   programs killed at every record of their journals, on every backend: minutes, and a table"
 	@echo "make posix  tests of commands and tasks as on a system without Linux's facilities"
@@ -59,6 +60,12 @@ test: .make/test
 	$(BIN)/python -m pytest -q -m timing --reruns 2 $(TIMING) $(PYTEST_ARGS) || test $$? = 5 # 5: there is no such test
 	$(BIN)/python -m pytest -m "not timing" $(WORKERS) tests $(NBVAL) $(PYTEST_ARGS)
 	@$(MAKE) --no-print-directory posix
+
+# For every change, within 90 seconds on two cores: no kernel, browser or database, and fewer generated programs.
+test-fast: .make/test
+	@$(MAKE) --no-print-directory -j 2 -O lint fast
+fast: .make/test
+	HYPOTHESIS_PROFILE=fast $(BIN)/python -m pytest -q -m "not timing and not slow" -n $$(nproc) tests/language tests/machine tests/runtime $(PYTEST_ARGS)
 
 # Commands, tasks and the kernel with Linux's facilities switched off, as on other systems (docs/reliability.md): how they
 # start, end, are interrupted and swept, without what is slow (races that are provoked hundreds of times, gigabytes).

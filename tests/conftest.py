@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from postgres import PostgresServer
 
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True, max_examples=60)
+hypothesis.settings.register_profile("fast", deadline=None, derandomize=True, max_examples=10)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 

@@ -224,7 +224,7 @@ TEXTS = sorted(PROGRAMS.values())
 PIECES = sorted({line for text in TEXTS for line in text.splitlines()})
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=settings().max_examples * 5 // 2, deadline=None)
 @given(st.data())
 def test_nothing_crashes_on_mutated_programs(data):
     lines = data.draw(st.sampled_from(TEXTS)).splitlines()

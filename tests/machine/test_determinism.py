@@ -56,7 +56,7 @@ SPAWNS = [
 EXPECTED = outcome({}, None)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(
     st.lists(st.integers(0, 50), min_size=len(SPAWNS), max_size=len(SPAWNS)),
     st.sampled_from([None, 1, 2, 5]),

@@ -144,7 +144,7 @@ def files(store: MemoryStore) -> dict[str, object]:
 EXPECTED = kept({})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(
     st.lists(st.integers(0, 20), min_size=len(SPAWNS), max_size=len(SPAWNS)),
     st.sampled_from([None, 1, 2, 5]),

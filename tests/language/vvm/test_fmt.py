@@ -30,7 +30,7 @@ def formatted(text: str) -> str:
 # ---------------------------------------------------------------- laws
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(programs)
 def test_what_is_printed_parses_to_the_same_program(program: t.Program) -> None:
     text = format_program(program)
@@ -38,7 +38,7 @@ def test_what_is_printed_parses_to_the_same_program(program: t.Program) -> None:
     assert formatted(text) == text
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(expression)
 def test_every_expression_survives(node: t.Expression) -> None:
     program = t.Program((t.Assign(t.Name("x"), node),))
@@ -47,7 +47,7 @@ def test_every_expression_survives(node: t.Expression) -> None:
     assert formatted(text) == text
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(st.data())
 def test_no_comment_is_lost_or_moved_past_another(data: st.DataObject) -> None:
     text = data.draw(programs.map(format_program).flatmap(commented))

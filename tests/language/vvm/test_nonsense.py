@@ -19,7 +19,7 @@ from prose_kernel.language.vvm import tree as t
 from prose_kernel.language.vvm.completion import complete, completeness
 from prose_kernel.language.vvm.keywords import RESERVED
 
-QUICK = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=settings().max_examples * 5 // 2, deadline=None, suppress_health_check=list(HealthCheck))
 SIGNS = "= == < + - . , : ( ) [ ] { } @ ? ` # & && ; {x} _ \0 \u00e9 $ ' \\ x f kind 1 0.5"
 LAYOUT = ['"', '"' * 3, "\n", "\n  ", "\n    ", "\n\t", ":\n  ", " "]
 WORDS = st.sampled_from([*sorted(RESERVED), *SIGNS.split(" "), *LAYOUT])
@@ -86,7 +86,7 @@ def test_damaged_programs(text: str, data: st.DataObject) -> None:
     check(text)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=settings().max_examples // 2, deadline=None)
 @given(st.sampled_from(sorted(PROGRAMS.values())), st.integers(0, 2000))
 def test_every_beginning_of_a_program_can_go_on(text: str, cut: int) -> None:
     prefix = text[: min(cut, len(text))]
