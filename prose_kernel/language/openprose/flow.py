@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final, get_args
 
-from prose_kernel.language.flow import DEPTH, FlowOf, Kind, Step, Way, shortened, statements
+from prose_kernel.language.flow import DEPTH, FlowOf, Step, Way, shortened, statements
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Source, Span
@@ -80,7 +81,9 @@ class _Flow(FlowOf[tree.Statement]):
             case tree.Block(name=name, parameters=parameters, body=body):
                 head = f"{name.id}({', '.join(p.id for p in parameters)})" if parameters else name.id
                 own = tuple(parameter.id for parameter in parameters)
-                return self._step("block", head, node, (("", body),), depth, uses=(name.id,), own=own)
+                return self._within(
+                    Step("block", head, node.span, uses=(name.id,), own=own), node, (("", body),), depth
+                )
             case _:
                 return Step("value", self.text(node), node.span)
 
@@ -140,20 +143,21 @@ class _Flow(FlowOf[tree.Statement]):
                 text = bodies[0][0] if len(bodies) - (otherwise is not None) == 1 else "if"
                 if text != "if":
                     bodies[0] = ("yes", bodies[0][1])
-                first = arms[0].condition
-                return self._step("if", text, node, bodies, depth, reads, binds, (), otherwise is not None, first)
+                step = Step("if", text, arms[0].condition.span, reads, binds, always=otherwise is not None)
+                return self._within(step, node, bodies, depth)
             case tree.Choice(criteria=criteria, options=options):
                 named = [(shortened(option.label.raw), option.body) for option in options]
                 text = f"choice {self.text(criteria)}"
-                return self._step("if", text, node, named, depth, _reads(criteria), binds, (), True, criteria)
+                step = Step("if", text, criteria.span, _reads(criteria), binds, always=True)
+                return self._within(step, node, named, depth)
             case tree.Try(body=body, catch=catch, final=final):
                 parts = [("try", body)]
                 parts += [("catch", catch.body)] if catch is not None else []
                 parts += [("finally", final)] if final is not None else []
                 own = (catch.name.id,) if catch is not None and catch.name is not None else ()
-                return self._step("try", "try", node, parts, depth, (), binds, own=own)
+                return self._within(Step("try", "try", node.span, binds=binds, own=own), node, parts, depth)
             case _:
-                return self._step("body", "do", node, [("", node.body)], depth, (), binds)
+                return self._within(Step("body", "do", node.span, binds=binds), node, [("", node.body)], depth)
 
     def _parallel(self, node: tree.Parallel, binds: tuple[str, ...], depth: int) -> Step:
         names = tuple(branch.name.id for branch in node.branches if branch.name is not None)
@@ -182,10 +186,10 @@ class _Flow(FlowOf[tree.Statement]):
             case tree.Loop(mode=mode, condition=head, maximum=maximum):
                 text = f"loop {mode} {self.text(head)}" if head is not None else "loop"
                 text += f", at most {maximum} times" if maximum is not None else ""
-        asked = head if isinstance(node, tree.Loop) else None
+        span = head.span if isinstance(node, tree.Loop) and head is not None else node.span
         names = (node.item, node.index) if isinstance(node, tree.For) else (node.variable,)
         own = tuple(name.id for name in names if name is not None)
-        return self._step("loop", text, node, [("", node.body)], depth, _reads(head), binds, asked=asked, own=own)
+        return self._within(Step("loop", text, span, _reads(head), binds, own=own), node, [("", node.body)], depth)
 
     def _pipe(self, node: tree.Pipe, binds: tuple[str, ...], depth: int) -> list[Step]:
         steps, reads = self.inner(node.source, depth), _reads(node.source)
@@ -195,30 +199,16 @@ class _Flow(FlowOf[tree.Statement]):
             body = [("", operation.body)]
             own = ("item", *(name.id for name in operation.names))
             bound = binds if last else ()
-            steps.append(self._step("loop", operation.kind + names, operation, body, depth, reads, bound, own=own))
+            step = Step("loop", operation.kind + names, operation.span, reads, bound, own=own)
+            steps.append(self._within(step, operation, body, depth))
             reads = ()
         return steps
 
-    def _step(
-        self,
-        kind: Kind,
-        text: str,
-        node: Any,
-        bodies: Any,
-        depth: int,
-        reads: tuple[str, ...] = (),
-        binds: tuple[str, ...] = (),
-        uses: tuple[str, ...] = (),
-        always: bool = False,
-        asked: Any = None,
-        own: tuple[str, ...] = (),
-    ) -> Step:
-        """A step with bodies. `asked` is its condition, if it has one: what is decided about it is decided there."""
-        span = asked.span if asked is not None else node.span
+    def _within(self, step: Step, node: Any, bodies: Any, depth: int) -> Step:
+        """Return `step` with a way for each body; at the deepest level only with the number of their statements."""
         if depth >= DEPTH:
-            return Step(kind, text, span, reads, binds, uses, inside=statements(node, _STATEMENTS), own=own)
-        ways = tuple(self.way(label, body, depth) for label, body in bodies)
-        return Step(kind, text, span, reads, binds, uses, ways, always, own=own)
+            return replace(step, always=False, inside=statements(node, _STATEMENTS))
+        return replace(step, ways=tuple(self.way(label, body, depth) for label, body in bodies))
 
 
 def _modifiers(modifiers: tree.Modifiers) -> list[str]:

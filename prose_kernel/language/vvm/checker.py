@@ -17,7 +17,7 @@ from prose_kernel.language.source import Source, Span
 from prose_kernel.language.vvm import certain_errors, tree
 from prose_kernel.language.vvm.agent_checks import AgentChecker
 from prose_kernel.language.vvm.diagnostics import Finding, Findings
-from prose_kernel.language.vvm.expression_checks import ExpressionChecker
+from prose_kernel.language.vvm.expression_checks import ExpressionChecker, ModuleNames
 from prose_kernel.language.vvm.import_checks import ImportChecker, disagreements, in_file
 from prose_kernel.language.vvm.modules import LoadModule, Module, execution_order
 from prose_kernel.language.vvm.names import LIBRARY, Known
@@ -108,9 +108,8 @@ class Checker:
         agents = self.imports.agents
         checks = AgentChecker(self._findings, near, {*known.skills, *self.imports.skills}, load)
         self._agents = checks
-        self._expressions = ExpressionChecker(
-            self._findings, near, known, agents, self._scopes, checks, _functions(program), self._reached
-        )
+        names = ModuleNames(known, agents, _functions(program))
+        self._expressions = ExpressionChecker(self._findings, near, names, self._scopes, checks, self._reached)
         self._walk = self._expressions.walk
         self._report = self._expressions.report
         self._is_broken = any(finding.severity == "error" for finding in read)

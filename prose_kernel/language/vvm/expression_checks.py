@@ -7,6 +7,7 @@ nest to any depth.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
 
@@ -35,32 +36,38 @@ _ELSEWHERE: Final = {
 """What names of other languages are called here."""
 
 
-class ExpressionChecker:
-    """Walks expressions in the current scope of `scopes`. `agents` are the agents of the module.
+@dataclass(frozen=True, slots=True)
+class ModuleNames:
+    """The names of a module: those known from outside, its agents, and the parameters of functions bound only once."""
 
-    `functions` are the parameters of the functions that the module binds once; `reached` tells whether the current
-    statement runs whenever the module does, and outside of a `try`.
+    known: Known
+    agents: set[str]
+    functions: Mapping[str, tuple[str, ...]]
+
+
+class ExpressionChecker:
+    """Checks expressions in the current scope of `scopes`.
+
+    `reached` returns whether the current statement runs whenever the module does, and outside of a `try`.
     """
 
     def __init__(
         self,
         findings: Findings,
         near: Nearest,
-        known: Known,
-        agents: set[str],
+        names: ModuleNames,
         scopes: Scopes,
         checks: AgentChecker,
-        functions: Mapping[str, tuple[str, ...]],
         reached: Callable[[], bool],
     ) -> None:
         self._findings = findings
         self._near = near
-        self._known = known
-        self._agents = agents
+        self._known = names.known
+        self._agents = names.agents
         self._scopes = scopes
         self._checks = checks
         self._text = findings.source.text
-        self._functions = functions
+        self._functions = names.functions
         self._reached = reached
         self._right: list[Span] = []  # operands that may not be evaluated, in the expressions of the current walk
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final, get_args
 
 from prose_kernel.language.flow import DEPTH, FlowOf, Kind, Step, Way, shortened, statements
@@ -60,10 +61,14 @@ class _Flow(FlowOf[tree.Statement]):
             case _:
                 head = f"{node.name.id}({', '.join(p.id for p in node.parameters)})"
                 own = tuple(parameter.id for parameter in node.parameters)
-                return self._step("block", head, node, [("", node.body)], depth, uses=(node.name.id,), own=own)
+                step = Step("block", head, node.span, uses=(node.name.id,), own=own)
+                return self._within(step, node, [("", node.body)], depth)
 
     def _compound(self, node: Any, depth: int) -> Step:
-        reads = _reads(_head(node))
+        head = _head(node)
+        reads = _reads(head)
+        decided = isinstance(node, tree.If | tree.While) and not isinstance(head, tuple)
+        span = head.span if decided else node.span
         match node:
             case tree.If(arms=arms, otherwise=otherwise):
                 bodies = [(self.text(arm.condition), arm.body) for arm in arms]
@@ -72,53 +77,42 @@ class _Flow(FlowOf[tree.Statement]):
                     bodies[0] = ("yes", bodies[0][1])
                 if otherwise is not None:
                     bodies.append(("else", otherwise))
-                return self._step("if", text, node, bodies, depth, reads, always=otherwise is not None)
+                step = Step("if", text, span, reads, always=otherwise is not None)
+                return self._within(step, node, bodies, depth)
             case tree.Match(value=value, cases=cases):
                 bodies = [(self.text(case.pattern), case.body) for case in cases]
-                return self._step("if", f"match {self.text(value)}", node, bodies, depth, reads)
+                return self._within(Step("if", f"match {self.text(value)}", span, reads), node, bodies, depth)
             case tree.Choose(criterion=criterion, target=target, options=options):
                 bodies = [(shortened(option.label.value), option.body) for option in options]
                 text = f"choose by ?{self.text(criterion)}"
-                return self._step("if", text, node, bodies, depth, reads, (target.id,), always=True)
+                return self._within(Step("if", text, span, reads, (target.id,), always=True), node, bodies, depth)
             case tree.While(condition=condition, body=body):
-                return self._step("loop", f"while {self.text(condition)}", node, [("", body)], depth, reads)
+                return self._within(
+                    Step("loop", f"while {self.text(condition)}", span, reads), node, [("", body)], depth
+                )
             case tree.For(target=target, items=items, body=body):
                 text = f"for {target.id} in {self.text(items)}"
-                return self._step("loop", text, node, [("", body)], depth, reads, own=(target.id,))
+                return self._within(Step("loop", text, span, reads, own=(target.id,)), node, [("", body)], depth)
             case tree.Try(body=body, handler=handler, final=final):
                 parts = [("try", body)]
                 parts += [("except", handler.body)] if handler is not None else []
                 parts += [("finally", final)] if final is not None else []
                 own = (handler.target.id,) if handler is not None else ()
-                return self._step("try", "try", node, parts, depth, own=own)
+                return self._within(Step("try", "try", span, own=own), node, parts, depth)
             case tree.WithInput(value=value, body=body):
-                return self._step("body", f"with input {self.text(value)}", node, [("", body)], depth, reads)
+                return self._within(
+                    Step("body", f"with input {self.text(value)}", span, reads), node, [("", body)], depth
+                )
             case tree.Constrain(target=target):
                 return Step("judgement", f"constrain {target.id}", node.span, (target.id,), (target.id,))
             case _:
                 return Step("value", self.text(node), node.span, reads)
 
-    def _step(
-        self,
-        kind: Kind,
-        text: str,
-        node: Any,
-        bodies: list[tuple[str, tree.Body]],
-        depth: int,
-        reads: tuple[str, ...] = (),
-        binds: tuple[str, ...] = (),
-        uses: tuple[str, ...] = (),
-        always: bool = False,
-        own: tuple[str, ...] = (),
-    ) -> Step:
-        """A step with bodies; what is decided about it is decided at its condition."""
-        head = _head(node)
-        asked = isinstance(node, tree.If | tree.While) and not isinstance(head, tuple)
-        span = head.span if asked else node.span
+    def _within(self, step: Step, node: Any, bodies: list[tuple[str, tree.Body]], depth: int) -> Step:
+        """Return `step` with a way for each body; at the deepest level only with the number of their statements."""
         if depth >= DEPTH:
-            return Step(kind, text, span, reads, binds, uses, inside=statements(node, _STATEMENTS), own=own)
-        ways = tuple(Way(label, self.body(body, depth + 1)) for label, body in bodies)
-        return Step(kind, text, span, reads, binds, uses, ways, always, own=own)
+            return replace(step, always=False, inside=statements(node, _STATEMENTS))
+        return replace(step, ways=tuple(Way(label, self.body(body, depth + 1)) for label, body in bodies))
 
     # ------------------------------------------------------------ expressions
 
