@@ -15,7 +15,7 @@ from msgspec import structs
 
 from prose_kernel.errors import ResumeMismatch, RunError, UsageError
 from prose_kernel.run.resuming import approved_here
-from prose_kernel.runtime.journal import Journal, OnReplayed, UnderWay
+from prose_kernel.runtime.journal import Journal, KnownRecords, OnReplayed, UnderWay
 from prose_kernel.runtime.journal_records import Answered, Asked, Ended, Finished, Head, Interrupted, Noted, Text
 from prose_kernel.storage.journal_file import NAME, JournalFile, JournalRead, read
 from prose_kernel.storage.layout import VVM
@@ -228,17 +228,19 @@ class RunJournal:
             file,
             host.scheduler,
             (head.run, *head.branch_of),
-            known=found.records(1),
-            changed_before=head.branch_at if head.changed else 0,
-            texts_stay=how.texts_stay,
-            under_way=how.under_way,
-            again=how.cause.key if how.cause is not None else "",
-            on_live=on_live,
-            on_replayed=on_replayed,
+            known=KnownRecords(
+                found.records(1),
+                changed_before=head.branch_at if head.changed else 0,
+                texts_stay=how.texts_stay,
+                under_way=how.under_way,
+                again=how.cause.key if how.cause is not None else "",
+                on_live=on_live,
+                on_replayed=on_replayed,
+                complete=how.over,
+            ),
             place=str(file.path),
             clock=host.ports.clock,
             approved=approved_here(head.run),
-            complete=how.over,
         )
         return cls(file, journal, how)
 

@@ -24,7 +24,7 @@ from prose_kernel.run.journal import RunJournal
 from prose_kernel.run.machines import Machines, Named
 from prose_kernel.run.settings import DECIDES, Settings
 from prose_kernel.runtime.events import Event
-from prose_kernel.runtime.journal import Journal
+from prose_kernel.runtime.journal import Journal, KnownRecords
 from prose_kernel.runtime.journal_records import Answered, Asked, Noted, Record, Text
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest, Ports, Target
 from prose_kernel.storage.journal_file import JournalFile, JournalRead, TextRead
@@ -158,11 +158,13 @@ class _Replaying:
             file,
             host.scheduler,
             (head.run, *head.branch_of),
-            known=self._found.records(1),
-            changed_before=head.branch_at if head.changed else 0,
-            texts_stay=True,
-            on_live=self._at_end,
-            on_replayed=self._replayed,
+            known=KnownRecords(
+                self._found.records(1),
+                changed_before=head.branch_at if head.changed else 0,
+                texts_stay=True,
+                on_live=self._at_end,
+                on_replayed=self._replayed,
+            ),
         )
         return RunJournal(file, host.journal)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
@@ -83,19 +83,37 @@ class _Parked:
     task: asyncio.Task[object] | None = field(default_factory=asyncio.current_task)
 
 
+@dataclass(frozen=True, slots=True)
+class KnownRecords:
+    """The records of an earlier process, and how a journal replays them.
+
+    Records before `changed_before` belong to a program whose text has changed since: replay ends where the program
+    differs from them. With `texts_stay`, a text that differs from its record is an error; otherwise the new text is
+    recorded instead. `under_way` decides about requests without an answer; the request with the key `again` is asked
+    again in any case. A `complete` run has ended: if one of its approvals isn't confirmed, nothing more is asked.
+
+    `on_live` is called when all records are replayed, with the requests without an answer; `on_replayed` is called for
+    each replayed answer that has notes (`runtime/asides.py`).
+    """
+
+    records: Iterator[tuple[int, Record]]
+    changed_before: int = 0
+    texts_stay: bool = False
+    under_way: UnderWay = "rerun"
+    again: str = ""
+    on_live: Callable[[Sequence[Asked]], None] | None = None
+    on_replayed: OnReplayed | None = None
+    complete: bool = False
+
+
 class Journal:
-    """Writes the records of a run; with `known`, those of before are replayed first. `run_ids` are that of the run and
-    those of the runs that it branched from.
+    """Writes the records of a run, after replaying the `known` ones.
 
-    `on_live` is called when the records are at their end, with what was under way then; `on_replayed` for what was
-    noted beside an answer (`runtime/asides.py`). Records before `changed_before` are of a program whose text was
-    changed since: where it does something else than they say, they are at their end. `texts_stay`: another text than
-    the recorded one is an error; else it takes the place of that one. `again` is the key of what is asked again,
-    however what was `under_way` ends. `place` is the path of the journal's file. `clock` gives records their time.
+    `run_ids` are the id of the run and those of the runs that it branched from. `place` is the path of the journal's
+    file. `clock` gives records their time.
 
-    `approved` are the approvals of gates that count in a replay, because a person has given or confirmed them in this
-    process; those that are given from now on are added. None: whatever the records say counts, for records that never
-    were in a file. A `complete` run accepts all of them, and asks nothing any more if one was not confirmed.
+    `approved` are the approvals of gates that count in a replay, because a person gave or confirmed them in this
+    process; later approvals are added. None: all recorded approvals count, for records that were never in a file.
     """
 
     def __init__(
@@ -104,35 +122,24 @@ class Journal:
         turns: Scheduler,
         run_ids: Sequence[str] = (),
         *,
-        known: Iterator[tuple[int, Record]] | None = None,
-        changed_before: int = 0,
-        texts_stay: bool = False,
-        under_way: UnderWay = "rerun",
-        again: str = "",
-        on_live: Callable[[Sequence[Asked]], None] | None = None,
-        on_replayed: OnReplayed | None = None,
+        known: KnownRecords | None = None,
         place: str = "",
         clock: Clock | None = None,
         approved: set[Approved] | None = None,
-        complete: bool = False,
     ) -> None:
         self._approved = approved
-        self._complete = complete
+        # Without the records: their file is closed when the replay ends, which may be before their end.
+        self._how = replace(known or KnownRecords(iter(())), records=iter(()))
         self._unconfirmed = False
-        self._on_replayed = on_replayed
         self._clock = clock
         self._place = place
         self.rewound = False
         self._log = log
         self._turns = turns
         self._run_ids = tuple(run_id.encode() for run_id in run_ids)
-        self._changed_before = changed_before
-        self._texts_stay = texts_stay
-        self._known = known
+        self._known = known.records if known is not None else None
         self._coming: Record | None = None
         self._number = 0
-        self._under_way, self._again = under_way, again
-        self._on_live = on_live
         self._unwritten = False
         self._written: Record | None = None
         self._hasty = False  # the text was interrupted so that it asks nothing more
@@ -199,7 +206,7 @@ class Journal:
                         self._passes(described, answered)
                     s.host.ports.gates.replayed(request, value)
                 return value
-            failed = parked.known and self._under_way == "fail" and described.key != self._again
+            failed = parked.known and self._how.under_way == "fail" and described.key != self._how.again
             if failed and (failure := _failure(kind)) is not None:
                 return self._given_up(described, failure)
         again = self.now() if parked is not None and parked.known else 0
@@ -273,9 +280,9 @@ class Journal:
         aside.settle(kept)
 
     def _hand_back(self, request: Request, answered: Answered) -> None:
-        if answered.aside != NOTHING and self._on_replayed is not None:
+        if answered.aside != NOTHING and self._how.on_replayed is not None:
             got = answered.error == NOTHING and not answered.cancelled
-            self._on_replayed(request, json.decode(answered.aside), got)
+            self._how.on_replayed(request, json.decode(answered.aside), got)
 
     def _passes(self, described: Described, answered: Answered) -> None:
         """A replayed approval opens its gate. Raises `ResumeMismatch` unless a person has given or confirmed exactly
@@ -283,7 +290,7 @@ class Journal:
         this = approved(described, answered.value, self._run_ids)
         if self._approved is None or this in self._approved:
             return
-        if not self._complete:
+        if not self._how.complete:
             raise _unconfirmed(described.gate)
         self._unconfirmed = True
 
@@ -416,7 +423,7 @@ class Journal:
         """The program does what the next record does not tell of. Raises `ResumeMismatch` when there is one, unless the
         program was changed since."""
         if self._coming is not None:
-            if self._number >= self._changed_before:
+            if self._number >= self._how.changed_before:
                 raise _mismatch(_next_words(self._coming), now)
             self._log.rewind(self._number)
             self.rewound = True
@@ -429,8 +436,8 @@ class Journal:
         self._unwritten = True
         under_way = [one.asked for one in self._parked.values() if one.asked.kind != "wait"]
         self._is_drained()
-        if self._on_live is not None:
-            self._on_live(under_way)
+        if self._how.on_live is not None:
+            self._how.on_live(under_way)
 
     def _is_drained(self) -> None:
         if not self._parked:
@@ -544,7 +551,7 @@ class Journal:
                 self._advance()
                 return
             if coming is not None:
-                if self._texts_stay and isinstance(coming, Text):
+                if self._how.texts_stay and isinstance(coming, Text):
                     raise _mismatch(f"{coming.name}: {coming.text.strip()}", f"{text.name}: {text.text.strip()}")
                 self._log.rewind(self._number)
                 self.rewound = True

@@ -19,7 +19,7 @@ from prose_kernel.run.journal import RunJournal
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.events import CommandOutput, Event, SessionProgressed
 from prose_kernel.runtime.execution_context import Host
-from prose_kernel.runtime.journal import Journal
+from prose_kernel.runtime.journal import Journal, KnownRecords
 from prose_kernel.runtime.journal_records import Answered, Asked, Interrupted, Record, Rewound, Text
 
 ASKED: ContextVar[str] = ContextVar("ASKED", default="")
@@ -102,12 +102,10 @@ async def live(
     asked = scripted(world, delay)
     host: Host = world.machine.host if not hasattr(world, "vvm") else world.vvm.host
     log, under_way = MemoryLog(), list[str]()
-    journal = host.journal = KeyedJournal(
-        log,
-        host.scheduler,
-        known=iter(list(enumerate(known))) if known else None,
-        on_live=lambda parked: under_way.extend(one.key for one in parked),
+    before = KnownRecords(
+        iter(list(enumerate(known))), on_live=lambda parked: under_way.extend(one.key for one in parked)
     )
+    journal = host.journal = KeyedJournal(log, host.scheduler, known=before if known else None)
     run = RunJournal(log, journal)  # type: ignore[arg-type]
     result, loop = [], asyncio.get_running_loop()
     for text in texts:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from machine.fakes import Reply, World
 
 from prose_kernel.runtime import scheduler
-from prose_kernel.runtime.journal import Journal
+from prose_kernel.runtime.journal import Journal, KnownRecords
 from prose_kernel.runtime.journal_records import Answered, Interrupted, Record
 
 
@@ -191,7 +191,7 @@ async def test_an_interrupted_replay_leaves_the_journal_alone() -> None:
     for kept in range(1, len(known)):
         world, log = world_of(program), MemoryLog()
         host = world.machine.host
-        journal = host.journal = Journal(log, host.scheduler, known=iter(list(enumerate(known[:kept]))))
+        journal = host.journal = Journal(log, host.scheduler, known=KnownRecords(iter(list(enumerate(known[:kept])))))
         task = asyncio.ensure_future(world.run(text, cell=True))
         await asyncio.sleep(0)
         if journal.replaying:
