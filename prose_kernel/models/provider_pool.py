@@ -178,21 +178,14 @@ class LiveProviders:
         found = self._agents.get(name)
         if found is None:
             from prose_kernel.errors import NoProvider
-            from prose_kernel.models.providers.acp import AcpSessions
+            from prose_kernel.models.providers.acp import AcpSessions, AgentHost
 
             means = self._means
             if means.guard is None:
                 raise NoProvider(f"{name} cannot be started here: no process engine would end it")
-            found = self._agents[name] = AcpSessions(
-                name,
-                means.options.agents[name],
-                policy_of=means.policy,
-                desk=means.desk,
-                where=means.where,
-                limit=means.options.max_parallel,
-                guard=means.guard,
-                terminals=means.terminals,
-            )
+            host = AgentHost(means.policy, means.desk, means.where, means.guard, means.terminals)
+            command, limit = means.options.agents[name], means.options.max_parallel
+            found = self._agents[name] = AcpSessions(name, command, host, limit=limit)
         return found
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from base64 import b64encode
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
@@ -55,6 +56,20 @@ MEMORY: Final = "Your memory as it is now:"
 CUT: Final = "the reply ends here because the limit of tokens was reached"
 
 
+@dataclass(frozen=True, slots=True)
+class AgentHost:
+    """What a run gives to its CLI agents: permissions, the directory, and the owner of their processes and terminals.
+
+    Without `terminals`, agents cannot run commands through the client.
+    """
+
+    policy_of: Callable[[SessionRequest], Policy]
+    desk: PermissionDesk
+    where: Surroundings
+    guard: Guard
+    terminals: Terminals | None = None
+
+
 class AcpSessions:
     """The `Sessions` port, answered by a CLI agent. Close it when the run is over."""
 
@@ -62,23 +77,19 @@ class AcpSessions:
         self,
         name: str,
         command: AgentCommand,
+        host: AgentHost,
         *,
-        policy_of: Callable[[SessionRequest], Policy],
-        desk: PermissionDesk,
-        where: Surroundings,
         limit: int | None = None,
-        guard: Guard,
-        terminals: Terminals | None = None,
         patience: Patience | None = None,
     ) -> None:
         self._name = name
         self._command = command
-        self._policy_of = policy_of
-        self._desk = desk
-        self._where = where
+        self._policy_of = host.policy_of
+        self._desk = host.desk
+        self._where = host.where
         self._turn = asyncio.Semaphore(limit or AT_ONCE)
-        self._guard = guard
-        self._terminals = terminals
+        self._guard = host.guard
+        self._terminals = host.terminals
         self._patience = patience or Patience()
         self._starting: asyncio.Task[Agent] | None = None
         self._agents: set[Agent] = set()

@@ -39,7 +39,7 @@ from prose_kernel.models.providers.model_errors import At, provider_error
 from prose_kernel.models.providers.model_http import client, too_long
 from prose_kernel.models.providers.model_output import Ways, is_refused
 from prose_kernel.models.providers.model_settings import Beginnings, settings_of
-from prose_kernel.models.providers.model_talk import begun, correction, is_prose, talk, text_of, worded
+from prose_kernel.models.providers.model_talk import Handlers, begun, correction, is_prose, talk, text_of, worded
 from prose_kernel.models.tools.tool import ToolAnswer
 from prose_kernel.models.usage import consumed
 from prose_kernel.runtime.ports import Usage
@@ -122,8 +122,7 @@ class ServerLink:
                     output=output,
                     settings=settings,
                     used=used,
-                    hear=listener.hear,
-                    call=listener.calls(asked),
+                    handlers=Handlers(listener.hear, listener.calls(asked)),
                 )
             except Exception as problem:
                 if not left or len(said) > begins or not is_refused(problem):

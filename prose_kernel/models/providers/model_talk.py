@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic_ai.direct import model_request, model_request_stream
 from pydantic_ai.exceptions import ContentFilterError, IncompleteToolCall, UsageLimitExceeded
@@ -40,6 +40,13 @@ from prose_kernel.runtime.typed_answers import corrected
 
 Hear = Callable[[AsyncIterable[ModelResponseStreamEvent]], Awaitable[None]]
 Call = Callable[[str, dict[str, Any]], Awaitable[ToolAnswer]]
+
+
+class Handlers(NamedTuple):
+    """`hear` receives each stream of events, `call` runs a tool with its arguments."""
+
+    hear: Hear
+    call: Call
 
 
 def begun(asked: Conversation, prompt: str | Sequence[UserContent], instructions: str | None) -> list[ModelMessage]:
@@ -78,13 +85,12 @@ async def talk(
     output: Way,
     settings: ModelSettings,
     used: RunUsage,
-    hear: Hear,
-    call: Call,
+    handlers: Handlers,
 ) -> ModelResponse:
-    """The response that calls no tool any more. `said` and `used` grow meanwhile; `hear` gets each stream of events.
+    """The response that calls no tool any more. `said` and `used` grow meanwhile.
 
     A call of a tool that is not there, or whose arguments are no JSON, is answered so, and the conversation goes on:
-    `rounds` bounds it. Raises errors of the library, and what `hear` and `call` raise.
+    `rounds` bounds it. Raises errors of the library, and those of `handlers`.
     """
     told = _told(asked, output)
     known = frozenset((*(spec.name for spec in asked.tools), *asked.denied))
@@ -96,7 +102,7 @@ async def talk(
         async with model_request_stream(
             model, messages, model_settings=settings, model_request_parameters=told
         ) as stream:
-            await hear(stream)
+            await handlers.hear(stream)
         return stream.get()
 
     for _ in range(asked.rounds):
@@ -108,7 +114,7 @@ async def talk(
             _refused(response)
             return response
         _whole(response, calls[-1])
-        answers = await _all(_answer(part, known, call) for part in calls)
+        answers = await _all(_answer(part, known, handlers.call) for part in calls)
         said.append(ModelRequest(parts=answers, instructions=instructions))
     raise UsageLimitExceeded(f"{asked.rounds} requests")
 

@@ -15,7 +15,7 @@ from models.people import ScriptedPerson
 from waiting import eventually
 
 from prose_kernel.access.policy import PermissionDesk, Policy
-from prose_kernel.models.providers.acp import AcpSessions
+from prose_kernel.models.providers.acp import AcpSessions, AgentHost
 from prose_kernel.models.providers.acp_wire import Patience
 from prose_kernel.processes import Engine
 from prose_kernel.processes.helpers import Helpers
@@ -110,12 +110,14 @@ async def agent(
     sessions = AcpSessions(
         "stub",
         AgentCommand(argv, env=env, aliases=aliases, **options),  # type: ignore[arg-type]
-        policy_of=lambda asked: Policy.of(asked.permissions, host, where.cwd),
-        desk=PermissionDesk(person, SystemClock(), audit=lambda event, told: audit.append((event, told))),
-        where=where,
+        AgentHost(
+            policy_of=lambda asked: Policy.of(asked.permissions, host, where.cwd),
+            desk=PermissionDesk(person, SystemClock(), audit=lambda event, told: audit.append((event, told))),
+            where=where,
+            guard=Helpers(engine),
+            terminals=terminals,
+        ),
         limit=limit,
-        guard=Helpers(engine),
-        terminals=terminals,
         patience=patience or (SHORT if any("cancel" in each for each in settings) else PATIENCE),
     )
     bench = Bench(sessions, engine, cwd, person, mark, host, audit=audit)
