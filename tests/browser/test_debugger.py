@@ -62,9 +62,9 @@ def set_breakpoint(notebook: Notebook, line: int) -> None:
         box = place.bounding_box()
         assert box is not None
         notebook.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        return appears(dot)
+        return appears(dot, 10)
 
-    until(is_set, 30, "there is no breakpoint")
+    until(is_set, 60, "there is no breakpoint")
 
 
 def button(notebook: Notebook, command: str) -> Any:
