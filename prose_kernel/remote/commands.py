@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from prose_kernel.processes.cross_loop import answered
 from prose_kernel.processes.output import Live
@@ -73,6 +74,19 @@ class RemoteState:
         return tuple(found)
 
 
+@dataclass(frozen=True, slots=True)
+class LinkOptions:
+    """Seconds between SIGTERM and SIGKILL, seconds without a sign of life after which a worker ends our commands, and
+    whether workers are reached directly where that is possible."""
+
+    grace: float = GRACE
+    lease: float = LEASE
+    direct: bool = True
+
+
+DEFAULT_LINK: Final = LinkOptions()
+
+
 class RemoteCommands:
     """The `Commands` port. `url` is a scheduler's address or `local`; `directory` must be the same on all workers.
 
@@ -89,9 +103,7 @@ class RemoteCommands:
         environment: Sequence[str] = (),
         shell: str | None = None,
         displayed: int = 0,
-        grace: float = GRACE,
-        lease: float = LEASE,
-        direct: bool = True,
+        link: LinkOptions = DEFAULT_LINK,
     ) -> None:
         self.mark = f"{secrets.token_hex(8)}-"
         """How the marker (`PROSE_JOB`) of every command of this run begins, on every machine."""
@@ -104,11 +116,11 @@ class RemoteCommands:
         self._closed = False
         self._connection = Connection(
             Target(url),
-            Terms(directory, self.mark, shell, grace, lease),
+            Terms(directory, self.mark, shell, link.grace, link.lease),
             joined=self._place_soon,
             left=self._gone,
             changed=self._place,
-            direct=direct,
+            direct=link.direct,
         )
 
     async def connect(self) -> RemoteState:

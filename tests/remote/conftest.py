@@ -15,7 +15,7 @@ from remote.cluster import Cluster, cluster
 from waiting import until
 
 from prose_kernel.processes.process_table import carries_prefix, members
-from prose_kernel.remote.commands import RemoteCommands
+from prose_kernel.remote.commands import LinkOptions, RemoteCommands
 
 GRACE = 0.4
 """The tests' time between two steps of a ladder."""
@@ -55,7 +55,10 @@ def connect(tcp: Cluster, workers: Workers, tmp_path: Path) -> Iterator[Connect]
     opened: list[RemoteCommands] = []
 
     def make(url: str | None = None, **options: Any) -> RemoteCommands:
-        opened.append(RemoteCommands(url or tcp.address, tmp_path.resolve(), **{"grace": GRACE, **options}))
+        link = LinkOptions(
+            **{"grace": GRACE, **{key: options.pop(key) for key in ("lease", "direct") if key in options}}
+        )
+        opened.append(RemoteCommands(url or tcp.address, tmp_path.resolve(), link=link, **options))
         return opened[-1]
 
     yield make

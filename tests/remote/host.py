@@ -9,13 +9,13 @@ import signal
 import sys
 from pathlib import Path
 
-from prose_kernel.remote.commands import RemoteCommands
+from prose_kernel.remote.commands import LinkOptions, RemoteCommands
 from prose_kernel.runtime.ports import CommandRequest
 
 
 async def main(address: str, directory: str, lease: str, *texts: str) -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # when whoever started this is gone
-    commands = RemoteCommands(address, Path(directory), grace=0.4, lease=float(lease))
+    commands = RemoteCommands(address, Path(directory), link=LinkOptions(grace=0.4, lease=float(lease)))
     await commands.connect()
     print(commands.mark, flush=True)
 

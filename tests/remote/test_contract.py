@@ -21,7 +21,7 @@ from waiting import appears, eventually, until
 
 from prose_kernel.processes import Engine, ShellCommands
 from prose_kernel.processes.process_table import carries_prefix, members
-from prose_kernel.remote.commands import RemoteCommands
+from prose_kernel.remote.commands import LinkOptions, RemoteCommands
 from prose_kernel.runtime.ports import NOTHING_OMITTED, CommandRequest, CommandResult, Omitted, Stream
 
 Seen = list[tuple[str, str]]
@@ -58,7 +58,7 @@ def side(request: pytest.FixtureRequest, directory: Path) -> Iterator[Side]:
 
         def make(displayed: int = 0) -> RemoteCommands:
             if displayed not in made:
-                options: Any = {"grace": GRACE, "shell": "bash", "displayed": displayed}
+                options: Any = {"link": LinkOptions(grace=GRACE), "shell": "bash", "displayed": displayed}
                 made[displayed] = RemoteCommands(running.address, directory, **options)
             return made[displayed]
 

@@ -19,7 +19,7 @@ from remote.conftest import GRACE, Connect, Workers, marked, nothing_left
 from waiting import appears, eventually, until
 
 from prose_kernel.remote import worker as worker_module
-from prose_kernel.remote.commands import RemoteCommands
+from prose_kernel.remote.commands import LinkOptions, RemoteCommands
 from prose_kernel.remote.messages import Order, Start
 from prose_kernel.runtime.ports import CommandRequest, CommandResult
 
@@ -119,7 +119,7 @@ async def test_a_worker_that_is_silent_is_lost_and_ends_its_commands_when_it_wak
 async def test_a_killed_scheduler_ends_the_cluster_and_its_commands_are_lost(tmp_path: Path) -> None:
     with cluster() as alone:
         alone.worker()
-        commands = RemoteCommands(alone.address, tmp_path.resolve(), grace=GRACE)
+        commands = RemoteCommands(alone.address, tmp_path.resolve(), link=LinkOptions(grace=GRACE))
         await commands.connect()
         running = start(commands, "touch ready; sleep 60", tmp_path)
         await appears(tmp_path / "ready")
