@@ -8,7 +8,7 @@ sense is refused in words, and changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from prose_kernel.debugger.breakpoints import Breakpoint, check_hits, evaluated_in, reason
 from prose_kernel.debugger.control import ALL_ERRORS, THREAD, UNCAUGHT, Debugger, Tell, as_told
@@ -35,33 +35,48 @@ class Refused(Exception):
     """A request cannot be fulfilled; the text says why."""
 
 
-class Adapter:
-    """One debug session. `names` are those of the run with their languages, for while nothing is held; `on_start` and
-    `on_end` are called when a client attaches and leaves; `rich` shows a value; `interrupt` ends the cell;
-    `back` prepares to begin the cell again, or says why that cannot be."""
+class Host(Protocol):
+    """The kernel around a debug session: its run, and the cell that runs in it."""
 
-    def __init__(
-        self,
-        language: Language,
-        tell: Tell,
-        read_cell: ReadCell,
-        *,
-        names: Callable[[], Mapping[str, tuple[Value, Language]]],
-        rich: Callable[[str, Value, Language], Body],
-        on_start: Callable[[], None],
-        on_end: Callable[[], None],
-        interrupt: Callable[[], None] = lambda: None,
-        back: Callable[[], str] = lambda: "there is nothing to go back to",
-        mark: Callable[[], int] = lambda: 0,
-    ) -> None:
+    def names(self) -> Mapping[str, tuple[Value, Language]]:
+        """Return the values of the run with their languages, for requests while no program is held."""
+        ...
+
+    def rich(self, name: str, value: Value, language: Language) -> Body:
+        """Return `value` as a MIME bundle."""
+        ...
+
+    def attached(self) -> None:
+        """A client has attached."""
+        ...
+
+    def detached(self) -> None:
+        """The client has left."""
+        ...
+
+    def interrupt(self) -> None:
+        """Interrupt the cell."""
+        ...
+
+    def back(self) -> str:
+        """Prepare to begin the cell again. Return why that isn't possible, or an empty text."""
+        ...
+
+    def mark(self) -> int:
+        """Return the number of records in the journal."""
+        ...
+
+
+class Adapter:
+    """One debug session."""
+
+    def __init__(self, language: Language, tell: Tell, read_cell: ReadCell, host: Host) -> None:
         self.texts = Texts(language.suffixes[0], read_cell)
-        self.debugger = Debugger(self.texts, self._event, mark)
+        self.debugger = Debugger(self.texts, self._event, host.mark)
         self.started = False
         self._language = language
         self._tell = tell
-        self._names, self._rich = names, rich
-        self._on_start, self._on_end = on_start, on_end
-        self._interrupt, self._back = interrupt, back
+        self._host = host
         self._variables = Variables()
         self._idle = Variables(typed=False)  # of the names while nothing is held
         self._seq = 0
@@ -187,7 +202,7 @@ class Adapter:
     def _attach(self, _: Arguments) -> None:
         if not self.started:
             self.started = True
-            self._on_start()
+            self._host.attached()
         self._event("initialized", {})
 
     def _disconnect(self, arguments: Arguments) -> None:
@@ -198,12 +213,12 @@ class Adapter:
         self._variables.clear()
         if self.started:
             self.started = False
-            self._on_end()
+            self._host.detached()
         if arguments.get("terminateDebuggee") is True:
-            self._interrupt()
+            self._host.interrupt()
 
     def _terminate(self, _: Arguments) -> None:
-        self._interrupt()
+        self._host.interrupt()
         self._event("terminated", {})
 
     # ------------------------------------------------------------ breakpoints
@@ -273,7 +288,7 @@ class Adapter:
             raise Refused("this is the first statement of the cell")
         if number > len(cell.marks):
             raise Refused(f"the way back is only known for the first {len(cell.marks):,} statements of a cell")
-        if problem := self._back():
+        if problem := self._host.back():
             raise Refused(problem)
         self.debugger.go_back(number)
         return {"allThreadsContinued": True}
@@ -337,7 +352,7 @@ class Adapter:
     def _inspect_variables(self, _: Arguments) -> Body:
         """The names of the run, for while nothing is held. Sent for every output of a cell, so it must cost little."""
         self._idle.clear()
-        names = list(self._names().items())
+        names = list(self._host.names().items())
         listed = [self._idle.variable(name, value, language, name) for name, (value, language) in names[:MEMBERS]]
         if len(names) > MEMBERS:
             left = f"{len(names) - MEMBERS:,} more"
@@ -354,11 +369,11 @@ class Adapter:
             for scope in frame.scopes:
                 names = scope.names()
                 if name in names:
-                    return self._rich(name, names[name], languages.LANGUAGES[frame.context.language])
-        found = self._names().get(name)
+                    return self._host.rich(name, names[name], languages.LANGUAGES[frame.context.language])
+        found = self._host.names().get(name)
         if found is None:
             raise Refused(f"there is no name `{name[:100]}` here")
-        return self._rich(name, *found)
+        return self._host.rich(name, *found)
 
     async def _evaluate(self, arguments: Arguments) -> Body:
         """The value of an expression in a frame. It looks, and asks nobody; so do watches, hovers and conditions."""

@@ -33,18 +33,7 @@ class KernelDebugger:
     def __init__(self, kernel: ProseKernel, loop: asyncio.AbstractEventLoop) -> None:
         self._kernel = kernel
         self._loop = loop
-        self._adapter = Adapter(
-            kernel.cells.language,
-            self._publish,
-            self._read_cell,
-            names=self._names,
-            rich=_rich,
-            on_start=self._start,
-            on_end=self._end,
-            interrupt=kernel.interrupt_cell,
-            back=self._back,
-            mark=self._mark,
-        )
+        self._adapter = Adapter(kernel.cells.language, self._publish, self._read_cell, self)
 
     async def answer(self, request: object) -> dict[str, object]:
         """The reply to a request. Called on the control thread; an interrupt must not wait behind a busy program."""
@@ -77,14 +66,16 @@ class KernelDebugger:
         if self._adapter.started:
             self._adapter.debugger.ends()
 
-    def _start(self) -> None:
+    # ------------------------------------------------------------ for the debug session
+
+    def attached(self) -> None:
         cells, debugger = self._kernel.cells, self._adapter.debugger
         for code in self._kernel.typed:
             self._adapter.texts.runs(code)
         cells.add_hook(debugger)
         cells.debugger = debugger
 
-    def _end(self) -> None:
+    def detached(self) -> None:
         cells = self._kernel.cells
         cells.remove_hook(self._adapter.debugger)
         cells.debugger = None
@@ -98,18 +89,32 @@ class KernelDebugger:
         found = [piece.text for piece in segments(text, language) if not piece.magic and has_statements(piece.text)]
         return language, found
 
-    def _names(self) -> Mapping[str, tuple[Value, Language]]:
+    def names(self) -> Mapping[str, tuple[Value, Language]]:
         return {name: (named.info.value, named.language) for name, named in self._kernel.cells.names().items()}
 
-    def _mark(self) -> int:
+    def mark(self) -> int:
         run = self._kernel.cells.current
         return run.journal.position if run is not None and run.journal is not None else 0
 
-    def _back(self) -> str:
+    def back(self) -> str:
         run = self._kernel.cells.current
         if run is None or run.journal is None or not run.journal.abandon():
             return "going back needs the run's journal; the setting journal is off, or the run is kept in memory"
         return ""
+
+    def interrupt(self) -> None:
+        self._kernel.interrupt_cell()
+
+    def rich(self, name: str, value: Value, language: Language) -> dict[str, Any]:
+        """Return `value` in full: the answer of a session as Markdown, an array of objects as a table."""
+        shown = value_display(value, language)
+        head = f"{inline_code(name)}: {language.kind_of(value)}"
+        if "text/html" in shown.data:
+            return {"data": dict(shown.data), "metadata": {}}
+        plain = shown.data["text/plain"]
+        text, rest = preview(plain, lines=500, characters=50_000)
+        body = shown.data.get("text/markdown", fenced(text) + (f"\n\n… ({rest})" if rest else ""))  # that of a session
+        return {"data": {"text/markdown": f"{head}\n\n{body}", "text/plain": plain}, "metadata": {}}
 
     # ------------------------------------------------------------ events
 
@@ -131,15 +136,3 @@ def sendable(message: Any) -> Any:
         return message
     except UnicodeEncodeError:
         return json.loads(json.dumps(message, ensure_ascii=False).encode("utf-8", "replace"))
-
-
-def _rich(name: str, value: Value, language: Language) -> dict[str, Any]:
-    """A value in full, for a panel of its own: the answer of a session as Markdown, an array of objects as a table."""
-    shown = value_display(value, language)
-    head = f"{inline_code(name)}: {language.kind_of(value)}"
-    if "text/html" in shown.data:
-        return {"data": dict(shown.data), "metadata": {}}
-    plain = shown.data["text/plain"]
-    text, rest = preview(plain, lines=500, characters=50_000)
-    body = shown.data.get("text/markdown", fenced(text) + (f"\n\n… ({rest})" if rest else ""))  # that of a session
-    return {"data": {"text/markdown": f"{head}\n\n{body}", "text/plain": plain}, "metadata": {}}
