@@ -10,6 +10,7 @@ from msgspec import structs
 
 from prose_kernel.run import languages
 from prose_kernel.runtime.events import Listener
+from prose_kernel.runtime.execution_context import Host
 from prose_kernel.runtime.ports import Commands, Ports, Races
 from prose_kernel.runtime.values import Value
 
@@ -49,16 +50,9 @@ class Machines:
 
     def __init__(self, context: RunContext, language: Language, ports: Ports, listeners: Sequence[Listener]) -> None:
         start, self._settings = context.start, context.settings
-        self.first = language.machine()(
-            ports,
-            listeners=listeners,
-            cwd=str(start.cwd),
-            program_file=start.program_file,
-            concurrency=self._settings.concurrency,
-            load=context.load,
-            supplied=context.given.supplied,
-            at=start.at,
-        )
+        concurrency, supplied = self._settings.concurrency, context.given.supplied
+        host = Host(ports, listeners, concurrency=concurrency, load=context.load, supplied=supplied)
+        self.first = language.machine()(host, cwd=str(start.cwd), program_file=start.program_file, at=start.at)
         self._by_language: dict[str, Machine] = {}
         self._add(language, self.first)
 

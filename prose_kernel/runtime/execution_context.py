@@ -84,13 +84,15 @@ class Host:
 
     `preview` is None when a program runs. A language may have a mode in which it only announces what it would ask of
     the outside; then its constructs ask this object of theirs where to go on. `hook` looks at each statement before it
-    runs; None, as long as nobody wants that.
+    runs; None, as long as nobody wants that. `concurrency` limits how many commands and sessions run at the same time
+    (None: no limit); it never changes results. `load` resolves imports. `supplied` holds input values given before the
+    run.
     """
 
     def __init__(
         self,
         ports: Ports,
-        listeners: Sequence[Listener],
+        listeners: Sequence[Listener] = (),
         *,
         concurrency: int | None = None,
         load: LoadProgram | None = None,
@@ -107,7 +109,7 @@ class Host:
         self.permits = asyncio.Semaphore(concurrency) if concurrency is not None else None
         self.load = load
         self.hook = hook
-        self.supplied: Mapping[str, str] = supplied if supplied is not None else {}
+        self.supplied = dict(supplied or {})
         self.scheduler = Scheduler()
         self.names = SharedNames()
         self.journal: Journal | None = None

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 from prose_kernel.errors import RunError, StateError, UsageError
 from prose_kernel.language.nodes import Node
 from prose_kernel.language.source import Location, Source, Span
-from prose_kernel.runtime.events import CellStarted, Listener, Place, RunEnded, RunStarted
+from prose_kernel.runtime.events import CellStarted, Place, RunEnded, RunStarted
 from prose_kernel.runtime.execution_context import ExecutionContext, Host, Run
 from prose_kernel.runtime.open_loops import OpenLoop
-from prose_kernel.runtime.ports import CommandRequest, GateRequest, Key, LoadProgram, Ports, SessionRequest
+from prose_kernel.runtime.ports import CommandRequest, GateRequest, Key, Ports, SessionRequest
 from prose_kernel.runtime.statement_hook import StatementHook
 from prose_kernel.runtime.trampoline import drive
 from prose_kernel.runtime.values import Value
@@ -78,7 +78,6 @@ class _Shared:
     host: Host
     cwd: str
     program_file: str
-    supplied: dict[str, str]
     at: str = ""
     started: bool = False
     ended: bool = False
@@ -88,10 +87,8 @@ class _Shared:
 class Machine:
     """One run, or in a run of several languages (`beside`) what one of them has of it.
 
-    `cwd` is the directory of the first command; `program_file` the name shown in the trace. `concurrency` limits how
-    many commands and sessions are under way at once (None: no limit); it never changes results. `load` resolves
-    imports. `hook` looks at every statement before it runs. `supplied` holds input values given beforehand. `at` stands
-    before all paths, where many runs share their recordings.
+    `cwd` is the directory of the first command, `program_file` the name shown in the trace. `at` is a prefix of all
+    paths, for runs that share a recording.
 
     Everything is called in one event loop, one `run` at a time. A language brings its kind of `Run`, the context of a
     text, what running one means, and what can be looked at from outside.
@@ -99,22 +96,8 @@ class Machine:
 
     new_run: ClassVar[type[Run]]
 
-    def __init__(
-        self,
-        ports: Ports,
-        *,
-        listeners: Sequence[Listener] = (),
-        cwd: str,
-        program_file: str = "",
-        concurrency: int | None = None,
-        load: LoadProgram | None = None,
-        hook: StatementHook | None = None,
-        supplied: Mapping[str, str] | None = None,
-        at: str = "",
-    ) -> None:
-        given = dict(supplied or {})
-        host = Host(ports, listeners, concurrency=concurrency, load=load, hook=hook, supplied=given)
-        self._shared = _Shared(host, cwd, program_file, given, at)
+    def __init__(self, host: Host, *, cwd: str, program_file: str = "", at: str = "") -> None:
+        self._shared = _Shared(host, cwd, program_file, at)
         self._begin_run(None)
 
     @classmethod
@@ -270,7 +253,7 @@ class Machine:
 
     def supply(self, name: str, value: str) -> None:
         """Give the value of an input before the program asks for it."""
-        self._shared.supplied[name] = value
+        self._shared.host.supplied[name] = value
 
     @property
     def host(self) -> Host:

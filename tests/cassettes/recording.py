@@ -20,6 +20,7 @@ from prose_kernel.language.source import Source
 from prose_kernel.machine.openprose.machine import Machine
 from prose_kernel.models.usage import CountedSessions, UsageTotals
 from prose_kernel.runtime.events import Event
+from prose_kernel.runtime.execution_context import Host
 from prose_kernel.runtime.ports import (
     Finding,
     JudgeRequest,
@@ -190,7 +191,7 @@ class Recording:
             self.clock,
             RecordedRaces(cassettes, asker=self.person),
         )
-        self.machine = Machine(ports, listeners=[self.events.append], cwd=str(self.cwd), program_file="main.prose")
+        self.machine = Machine(Host(ports, [self.events.append]), cwd=str(self.cwd), program_file="main.prose")
         try:
             for cell in cells or (text,):
                 source = Source(cell, "cell" if cells else "main.prose")

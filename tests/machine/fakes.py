@@ -18,6 +18,7 @@ from prose_kernel.language.openprose import parse
 from prose_kernel.language.source import Source
 from prose_kernel.machine.openprose.machine import Machine
 from prose_kernel.runtime.events import Event
+from prose_kernel.runtime.execution_context import Host
 from prose_kernel.runtime.ports import (
     Binding,
     CommandRequest,
@@ -361,16 +362,15 @@ class World:
         self.events: list[Event] = []
         self.loads: list[str] = []
         ports = Ports(self.commands, self.sessions, self.judge, self.user, self.gates, self.store, self.clock)
-        self.machine = Machine(
+        host = Host(
             ports,
-            listeners=[self.events.append] if self.listening else [],
-            cwd="/start",
-            program_file="main.prose",
+            [self.events.append] if self.listening else [],
             concurrency=self.concurrency,
             load=self._load,
             hook=self.hook,
             supplied=self.supplied,
         )
+        self.machine = Machine(host, cwd="/start", program_file="main.prose")
         self.error: RunError | None = None
 
     # ------------------------------------------------------------ scripts

@@ -24,6 +24,7 @@ from prose_kernel.language.vvm.contract import contract
 from prose_kernel.language.vvm.tree import Program
 from prose_kernel.machine.vvm.machine import Machine
 from prose_kernel.runtime.events import Event
+from prose_kernel.runtime.execution_context import Host
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest, Ports
 from prose_kernel.runtime.values import Value
 
@@ -50,15 +51,14 @@ class Vvm(World):
         self.loads: list[str] = []
         self._loaded: dict[str, modules.Module] = {}
         ports = (self.commands, self.sessions, self.judge, self.user, self.gates)
-        self.vvm = Machine(
+        host = Host(
             Ports(*ports, self.store, self.clock),
-            listeners=[self.events.append] if self.listening else [],
-            cwd="/start",
-            program_file="main.vvm",
+            [self.events.append] if self.listening else [],
             concurrency=self.concurrency,
             load=self._load,
             hook=self.hook,
         )
+        self.vvm = Machine(host, cwd="/start", program_file="main.vvm")
         self.vvm.depth = self.depth
 
     # ------------------------------------------------------------ modules

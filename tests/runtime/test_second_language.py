@@ -26,6 +26,7 @@ from prose_kernel.errors import RunError
 from prose_kernel.language.source import Source
 from prose_kernel.run import languages
 from prose_kernel.runtime.events import BranchFinished, CellStarted, Event, Failed, SessionStarted
+from prose_kernel.runtime.execution_context import Host
 from prose_kernel.runtime.ports import Ports
 from prose_kernel.runtime.values import Value, full_text, kind_of, plain
 
@@ -39,7 +40,7 @@ class Tally:
         self.clock, self.store = FakeClock(), MemoryStore()
         world.clock = self.clock
         ports = (FakeCommands(world), FakeSessions(world), FakeJudge(world), FakeUser(world), FakeGates(world))
-        self.machine = TallyMachine(Ports(*ports, self.store, self.clock), listeners=[self.events.append], cwd="/")
+        self.machine = TallyMachine(Host(Ports(*ports, self.store, self.clock), [self.events.append]), cwd="/")
 
     async def run(self, *lines: str) -> Value:
         source = Source("\n".join(lines), "cell")
