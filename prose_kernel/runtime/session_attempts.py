@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -77,12 +77,21 @@ def jittered(seconds: float, at: str, attempt: int) -> float:
     return seconds * (1 + JITTER * drawn)
 
 
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """The retries of a session, the wait before each, its timeout as written, and the budgets of it and its agent."""
+
+    retries: int = 0
+    backoff: str = "none"
+    timeout: str = ""
+    budgets: tuple[Budget, ...] = ()
+
+
 class SessionAttempts:
     """One session of a program while it runs. A language says where the answer goes (`target`) and takes it (`keep`).
 
-    `key` is where the answer will be kept, `bound_to` the name that takes it, `limit` the timeout as written.
-    `consumed` tells that the answer is used by what stands around the session, though it has no name. `budgets` are
-    those of the session itself and of its agent.
+    `key` is where the answer is kept, `bound_to` the name that it is bound to. A `consumed` answer has no name, but the
+    statement around the session uses it.
     """
 
     def __init__(
@@ -91,24 +100,18 @@ class SessionAttempts:
         node: Node,
         request: SessionRequest,
         key: Key,
-        *,
         bound_to: str | None = None,
-        retries: int = 0,
-        backoff: str = "none",
-        limit: str = "",
+        allowed: Allowed = Allowed(),
+        *,
         consumed: bool = False,
-        budgets: Sequence[Budget] = (),
     ) -> None:
         self.s = s
         self.node = node
         self.request = request
         self.key = key
         self.bound_to = bound_to
-        self.retries = retries
-        self.backoff = backoff
-        self.limit = limit
+        self.allowed = allowed
         self.consumed = consumed
-        self.budgets = tuple(budgets)
         self.number = s.host.next_spawn()
 
     def target(self) -> Target | None:
@@ -153,7 +156,7 @@ class SessionAttempts:
 
     async def run(self) -> Success | Failure:
         """Make attempts until one succeeds or no further one is allowed."""
-        with self.s.within(*self.budgets):
+        with self.s.within(*self.allowed.budgets):
             return await self._run()
 
     async def _run(self) -> Success | Failure:
@@ -183,7 +186,7 @@ class SessionAttempts:
             else:
                 self._finished(current, result=result, value=value)
                 return Success(value)
-            final = not again or attempt >= self.retries
+            final = not again or attempt >= self.allowed.retries
             self._finished(current, error=error, final=final)
             if final:
                 return Failure(error, cause)
@@ -200,9 +203,9 @@ class SessionAttempts:
     async def _pause(self, attempt: int, replayed: bool, asked: float) -> None:
         """Wait before a retry, at least as long as a busy server asked for; after a failure that was only replayed
         nobody needs the time."""
-        s, seconds = self.s, max(delay(self.backoff, attempt), asked)
+        s, seconds = self.s, max(delay(self.allowed.backoff, attempt), asked)
         if s.host.listeners:
-            s.emit(Retried(s.place(self.node), self.number, attempt, self.retries, seconds))
+            s.emit(Retried(s.place(self.node), self.number, attempt, self.allowed.retries, seconds))
         if seconds > 0 and not replayed:
             seconds = jittered(seconds, self.request.at, attempt)
             wait = Wait("retry", f"{self.request.at}/w{attempt}", seconds)
@@ -241,10 +244,10 @@ class SessionAttempts:
             await _all_ended(session, timer)
 
     def _timed_out(self) -> SessionTimeout:
-        return SessionTimeout(f"session timed out after {self.limit}", details={"kind": "timeout"})
+        return SessionTimeout(f"session timed out after {self.allowed.timeout}", details={"kind": "timeout"})
 
     def _failure(self, failure: ProviderError) -> RunError:
-        if isinstance(failure, RecordedTimeout) and self.limit:
+        if isinstance(failure, RecordedTimeout) and self.allowed.timeout:
             return self._timed_out()
         return SessionError(
             str(failure) or "the session failed",

@@ -30,7 +30,7 @@ from prose_kernel.runtime.execution_context import ExecutionContext, Run
 from prose_kernel.runtime.forks import iterate
 from prose_kernel.runtime.machine import BindingInfo, Definition, Machine, Preview
 from prose_kernel.runtime.ports import Binding, Key, LoadedProgram, LoadRequest, SessionRequest, SessionResult
-from prose_kernel.runtime.session_attempts import Failure, SessionAttempts
+from prose_kernel.runtime.session_attempts import Allowed, Failure, SessionAttempts
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import LanguageValue, Value, full_text, kind_of
 
@@ -244,7 +244,7 @@ class DefStep(Step):
 class AskStep(Step):
     async def _run(self, s: Context) -> Value:
         request = SessionRequest("session", self.node.words[0], s.at("session"))
-        ended = await Attempts(s, self.node, request, Key(self.node.name), bound_to=self.node.name, retries=1).run()
+        ended = await Attempts(s, self.node, request, Key(self.node.name), self.node.name, Allowed(retries=1)).run()
         if isinstance(ended, Failure):
             return s.bind(self.node, {"error": {"kind": ended.error.details["kind"], "message": ended.error.message}})
         return s.bind(self.node, ended.value)

@@ -22,7 +22,7 @@ from prose_kernel.machine.openprose.program_context import AgentEntry, BlockEntr
 from prose_kernel.machine.openprose.session_context import item_of_value
 from prose_kernel.runtime.execution_context import ExecutionContext, Node
 from prose_kernel.runtime.ports import Key
-from prose_kernel.runtime.session_attempts import Failure, Success
+from prose_kernel.runtime.session_attempts import Allowed, Failure, Success
 from prose_kernel.runtime.shared_names import Agent, Asked, Function
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import ExecText, Value
@@ -135,5 +135,5 @@ class DeclaredAgent(Agent):
         if asked.given is not None:
             item = item_of_value(s, "input", asked.given, session)
             request = structs.replace(request, context=(item,))
-        allowed = sessions.Allowed(asked.retries, asked.backoff, asked.timeout)
+        allowed = Allowed(asked.retries, asked.backoff, asked.timeout)
         return await sessions.Attempts(s, node, request, binding, asked.bound_to, allowed).run()

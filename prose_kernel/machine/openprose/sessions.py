@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import cast
 
 from msgspec import structs
@@ -38,7 +38,7 @@ from prose_kernel.runtime.ports import (
     SessionResult,
     Target,
 )
-from prose_kernel.runtime.session_attempts import Failure, SessionAttempts
+from prose_kernel.runtime.session_attempts import Allowed, Failure, SessionAttempts
 from prose_kernel.runtime.shared_names import Agent, Asked
 from prose_kernel.runtime.values import Reference, Value, inserted_text
 
@@ -76,7 +76,9 @@ async def run_session(s: ProgramContext, node: tree.Session | tree.Resume, desti
         return cast("Value", await s.host.preview.session(s, node, name, prepared(s, node, destination)))
     request, binding = await prepared(s, node, destination)
     allowed = _allowed(s.run.properties("session", node.properties))
-    ended = await Attempts(s, node, request, binding, name, allowed, _budgets(s, node, request)).run()
+    ended = await Attempts(
+        s, node, request, binding, name, replace(allowed, budgets=tuple(_budgets(s, node, request)))
+    ).run()
     if isinstance(ended, Failure):
         raise located(s, ended.error, node)
     return ended.value
@@ -98,15 +100,6 @@ async def prepared(
     binding = Binding(key, kind, "", statement_text(s.source, s.statement.span), request.label)
     target = s.run.store.target(binding) if request.output is None else None
     return structs.replace(request, target=target), binding
-
-
-@dataclass(frozen=True, slots=True)
-class Allowed:
-    """What a program allows a session: repetitions after a failure, the wait before each, the time as written."""
-
-    retries: int = 0
-    backoff: str = "none"
-    timeout: str = ""
 
 
 def _allowed(own: Properties) -> Allowed:
@@ -166,19 +159,8 @@ class Attempts(SessionAttempts):
         binding: Binding,
         bound_to: str | None,
         allowed: Allowed,
-        budgets: Sequence[Budget] = (),
     ) -> None:
-        super().__init__(
-            s,
-            node,
-            request,
-            binding.key,
-            bound_to=bound_to,
-            retries=allowed.retries,
-            backoff=allowed.backoff,
-            limit=allowed.timeout,
-            budgets=budgets,
-        )
+        super().__init__(s, node, request, binding.key, bound_to, allowed)
         self._binding = binding
         self._written: Callable[[], bool] = bool
 

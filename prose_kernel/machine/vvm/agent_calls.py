@@ -66,7 +66,7 @@ from prose_kernel.runtime.ports import (
     SessionResult,
     Target,
 )
-from prose_kernel.runtime.session_attempts import Failure, SessionAttempts, Success
+from prose_kernel.runtime.session_attempts import Allowed, Failure, SessionAttempts, Success
 from prose_kernel.runtime.shared_names import Agent, Asked
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.typed_answers import WrongAnswer, require_schema
@@ -465,16 +465,9 @@ class CallAttempts(SessionAttempts):
 
     def __init__(self, s: Context, node: Node, task: AgentTask, request: SessionRequest, target: Target | None) -> None:
         options = task.options
+        allowed = Allowed(options.retry, options.backoff, options.timeout or "")
         super().__init__(
-            s,
-            node,
-            request,
-            Key(task.bound_to or "answer"),
-            bound_to=task.bound_to,
-            retries=options.retry,
-            backoff=options.backoff,
-            limit=options.timeout or "",
-            consumed=task.consumed,
+            s, node, request, Key(task.bound_to or "answer"), task.bound_to, allowed, consumed=task.consumed
         )
         self._target = target
         self.patches: tuple[str, ...] = ()
