@@ -119,7 +119,7 @@ def _resolve(
     verb: Verb, target: tuple[str, ...], run: str | None, comment: str, principal: str, state_dir: str | None
 ) -> None:
     from prose_kernel.runtime.clock import SystemClock
-    from prose_kernel.storage.gates.decisions import resolve_gate
+    from prose_kernel.storage.gates.decisions import Decider, resolve_gate
 
     run, name = _run_and_gate(target, run)
     directory, postgres = places_of_runs(state_dir)
@@ -128,10 +128,8 @@ def _resolve(
         verb,
         name,
         run,
+        by=Decider(os.environ, principal, comment),
         clock=SystemClock(),
-        environment=os.environ,
-        principal=principal,
-        comment=comment,
         postgres=postgres,
     )
     click.echo(f"gate {done.id} of run {done.run}: {done.status} by {done.principal}")

@@ -148,20 +148,13 @@ def answer_files(context: RunContext, home: RunHome | None) -> AnswerFiles:
 def gatekeeper(context: RunContext, kept: Kept | None, started: Callable[[int], bool]) -> Gatekeeper:
     """What decides the gates of a run; `started` tells whether a process is one of this run."""
     from prose_kernel.storage.gates.answers import Prior
-    from prose_kernel.storage.gates.gatekeeper import Gatekeeper
+    from prose_kernel.storage.gates.gatekeeper import Gatekeeper, GatePolicy
 
     settings, clock = context.settings, context.clock
-    return Gatekeeper(
-        _gate_records(kept, clock),
-        context.asker,
-        settings.gates.mode,
-        clock,
-        Prior(context.given.decisions, context.given.decision),
-        notebook=context.start.notebook,
-        files=context.start.gate_files,
-        believes=settings.gates.resume == "replay",
-        started=started,
-    )
+    believes = settings.gates.resume == "replay"
+    policy = GatePolicy(settings.gates.mode, context.start.notebook, context.start.gate_files, believes)
+    prior = Prior(context.given.decisions, context.given.decision)
+    return Gatekeeper(_gate_records(kept, clock), context.asker, clock, policy, prior, started=started)
 
 
 def _gate_records(kept: Kept | None, clock: Clock) -> Records:

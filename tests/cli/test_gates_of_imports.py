@@ -10,7 +10,7 @@ from storage.test_gate_boundary import running
 from prose_kernel.cli.main import main
 from prose_kernel.errors import GateRefused
 from prose_kernel.runtime.clock import SystemClock
-from prose_kernel.storage.gates.decisions import gate_log, pending_gates, resolve_gate
+from prose_kernel.storage.gates.decisions import Decider, gate_log, pending_gates, resolve_gate
 
 GATE = 'gate go:\n  prompt: "Publish?"\n'
 
@@ -47,7 +47,7 @@ def test_a35_the_command_line_names_the_module_too() -> None:
     state, clock = Path(".prose"), SystemClock()
 
     def approve(name: str) -> str:
-        return resolve_gate(state, "approve", name, clock=clock, environment={}).id
+        return resolve_gate(state, "approve", name, clock=clock, by=Decider({})).id
 
     with running("--gates=wait", "--yes", "go", expects="gate inner:go--2 of run") as run:
         (gate,) = pending_gates(state, clock)

@@ -29,7 +29,7 @@ from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.journal_records import Answered, Asked, Record
 from prose_kernel.runtime.ports import GateDecision
-from prose_kernel.storage.gates.decisions import Decidable, pending_gates, resolve_gate
+from prose_kernel.storage.gates.decisions import Decidable, Decider, pending_gates, resolve_gate
 from prose_kernel.storage.journal_file import JournalFile, read
 from prose_kernel.storage.layout import runs_directory
 
@@ -372,7 +372,7 @@ def test_a10_until_then_it_is_gone(killed: Killed) -> None:
     (gate,) = pending_gates(Path(".prose"), CLOCK, None, postgres)
     assert gate.how is Decidable.ENDED
     with pytest.raises(Exception, match="has ended: nobody waits at gate go"):
-        resolve_gate(Path(".prose"), "approve", "go", clock=CLOCK, environment={}, postgres=postgres)
+        resolve_gate(Path(".prose"), "approve", "go", clock=CLOCK, by=Decider({}), postgres=postgres)
 
 
 @pytest.mark.parametrize("killed", ["filesystem"], indirect=True)

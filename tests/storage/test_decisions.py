@@ -22,6 +22,7 @@ from prose_kernel.runtime.ports import GateDecision, GateRequest
 from prose_kernel.storage.gates.decision_socket import NAME
 from prose_kernel.storage.gates.decisions import (
     Decidable,
+    Decider,
     Resolution,
     Verb,
     damaged_records,
@@ -30,7 +31,7 @@ from prose_kernel.storage.gates.decisions import (
     resolve_gate,
 )
 from prose_kernel.storage.gates.file_records import FileRecords
-from prose_kernel.storage.gates.gatekeeper import Gatekeeper, Mode
+from prose_kernel.storage.gates.gatekeeper import Gatekeeper, GatePolicy, Mode
 from prose_kernel.storage.gates.records import record_data
 
 RUNS = ("20260301-101500-aaaaaa", "20260301-101600-bbbbbb")
@@ -55,7 +56,8 @@ def request(name: str = "ok", **changes: Any) -> GateRequest:
 
 
 def resolve(state_dir: Path, verb: Verb, gate: str, run: str | None = None, **options: Any) -> Resolution:
-    return resolve_gate(state_dir, verb, gate, run, clock=CLOCK, environment=options.pop("environment", {}), **options)
+    by = Decider(**{"environment": {}, **options})
+    return resolve_gate(state_dir, verb, gate, run, by=by, clock=CLOCK)
 
 
 def leave(kept: FileRecords, gate: GateRequest) -> None:
@@ -105,7 +107,7 @@ class Runs:
         keeper = self._keepers.get(run)
         if keeper is None or mode != "wait":
             person = Absent(waits.set) if mode == "wait" else Present(waits.set)
-            made = Gatekeeper(records(self._state_dir, run), person, mode, CLOCK, inspect=lambda pid: None)
+            made = Gatekeeper(records(self._state_dir, run), person, CLOCK, GatePolicy(mode), inspect=lambda pid: None)
             keeper = self._keepers[run] = (made, waits)
         keeper[1].clear()
         decision = self._submit(keeper[0].decide(gate))

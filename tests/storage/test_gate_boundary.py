@@ -22,9 +22,9 @@ from prose_kernel.errors import GateRefused
 from prose_kernel.processes import Engine, system
 from prose_kernel.processes.helpers import Helpers
 from prose_kernel.runtime.clock import SystemClock
-from prose_kernel.storage.gates.decisions import Resolution, pending_gates, resolve_gate
+from prose_kernel.storage.gates.decisions import Decider, Resolution, pending_gates, resolve_gate
 from prose_kernel.storage.gates.file_records import FileRecords
-from prose_kernel.storage.gates.gatekeeper import Gatekeeper
+from prose_kernel.storage.gates.gatekeeper import Gatekeeper, GatePolicy
 
 CLIENT = '''
 """Ask for approval of the gate `go` over the socket; print the answer."""
@@ -106,7 +106,7 @@ def running(*arguments: str, expects: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def approve(gate: str = "go") -> Resolution:
-    return resolve_gate(Path(".prose"), "approve", gate, clock=SystemClock(), environment={})
+    return resolve_gate(Path(".prose"), "approve", gate, clock=SystemClock(), by=Decider({}))
 
 
 @pytest.fixture(autouse=True)
@@ -219,7 +219,7 @@ async def test_a34_a_helper_that_forks_twice_decides_nothing(tmp_path: Path) -> 
     directory = tmp_path / ".prose" / "runs" / RUN / "gates"
     records, engine, out = FileRecords(directory, RUN, SystemClock()), Engine(), Path("answer")
     person = Person(available=False)
-    keeper = Gatekeeper(records, person, "wait", SystemClock(), started=engine.guards)
+    keeper = Gatekeeper(records, person, SystemClock(), GatePolicy("wait"), started=engine.guards)
     Path("client.py").write_text(CLIENT.replace("flush=True", "file=open(here + '/answer', 'w'), flush=True"))
     Path("daemon.py").write_text(DAEMON)
     said: list[str] = []

@@ -31,6 +31,7 @@ from prose_kernel.storage.gates.answers import Prior
 from prose_kernel.storage.gates.decision_socket import ask
 from prose_kernel.storage.gates.decisions import (
     Decidable,
+    Decider,
     PendingGate,
     Resolution,
     Verb,
@@ -38,7 +39,7 @@ from prose_kernel.storage.gates.decisions import (
     pending_gates,
     resolve_gate,
 )
-from prose_kernel.storage.gates.gatekeeper import Gatekeeper, Mode
+from prose_kernel.storage.gates.gatekeeper import Gatekeeper, GatePolicy, Mode
 
 
 @dataclass
@@ -55,7 +56,8 @@ class World:
         return DatabaseRecords(self.database, self.directory, RUN, self.clock)
 
     def keeper(self, person: Person, mode: Mode = "auto", **options: Any) -> Gatekeeper:
-        return Gatekeeper(self.records(), person, mode, self.clock, inspect=anybody, **options)
+        prior = options.pop("prior", None)
+        return Gatekeeper(self.records(), person, self.clock, GatePolicy(mode, **options), prior, inspect=anybody)
 
     def sql(self, statement: str, *parameters: Any) -> list[dict[str, Any]]:
         """What a service would do: one transaction, over a connection of its own."""
@@ -459,8 +461,10 @@ async def test_a_restarted_server_costs_no_decision(own_postgres_server: Postgre
 
 def resolve(world: World, verb: Verb, gate: str = "release_ok", **options: Any) -> Resolution:
     state_dir, postgres = world.directory.parents[2], world.database if world.kind == "postgres" else None
-    options = {"environment": {}, "clock": world.clock, **options}
-    return resolve_gate(state_dir, verb, gate, **options, postgres=cast("PostgresDatabase | None", postgres))
+    run = options.pop("run", None)
+    by = Decider(**{"environment": {}, **options})
+    kept = cast("PostgresDatabase | None", postgres)
+    return resolve_gate(state_dir, verb, gate, run, by=by, clock=world.clock, postgres=kept)
 
 
 def listed(world: World) -> list[PendingGate]:

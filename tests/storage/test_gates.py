@@ -18,7 +18,7 @@ from prose_kernel.runtime.ports import GateDecision, GateRequest
 from prose_kernel.storage.gates.answers import Answer, Prior, read_answer
 from prose_kernel.storage.gates.decision_socket import ask
 from prose_kernel.storage.gates.file_records import FileRecords, MemoryRecords
-from prose_kernel.storage.gates.gatekeeper import Gatekeeper, Mode
+from prose_kernel.storage.gates.gatekeeper import Gatekeeper, GatePolicy, Mode
 
 
 @pytest.fixture
@@ -51,9 +51,8 @@ Keeper = Callable[..., Gatekeeper]
 @pytest.fixture
 def keeper(records: FileRecords, clock: TestClock) -> Keeper:
     def make(person: Person, mode: Mode = "auto", **options: Any) -> Gatekeeper:
-        return Gatekeeper(
-            records, person, mode, clock, options.pop("prior", None), inspect=options.pop("inspect", anybody), **options
-        )
+        prior, inspect = options.pop("prior", None), options.pop("inspect", anybody)
+        return Gatekeeper(records, person, clock, GatePolicy(mode, **options), prior, inspect=inspect)
 
     return make
 
@@ -239,13 +238,13 @@ async def test_waiting_announces_the_command_and_ends_at_the_deadline(
 
 def test_waiting_in_memory_is_refused_at_the_start(clock: TestClock) -> None:
     with pytest.raises(UsageError):
-        Gatekeeper(MemoryRecords(clock), Person(), "wait", clock)
-    Gatekeeper(MemoryRecords(clock), Person(), "wait", clock, notebook=True)
+        Gatekeeper(MemoryRecords(clock), Person(), clock, GatePolicy("wait"))
+    Gatekeeper(MemoryRecords(clock), Person(), clock, GatePolicy("wait", notebook=True))
 
 
 async def test_in_memory_records(clock: TestClock) -> None:
     records = MemoryRecords(clock)
-    decision = await Gatekeeper(records, Person("y"), "auto", clock).decide(request())
+    decision = await Gatekeeper(records, Person("y"), clock, GatePolicy()).decide(request())
     assert decision.status == "approved"
     assert [(e.event_type, e.principal) for e in records.events()] == [("created", "system"), ("approved", "user")]
 
@@ -327,7 +326,7 @@ async def test_two_pending_records_never_share_an_id(keeper: Keeper, records: Fi
 
 async def test_a_record_that_cannot_be_kept_is_an_error(tmp_path: Path, clock: TestClock) -> None:
     (tmp_path / "gates").write_text("in the way")
-    gates = Gatekeeper(FileRecords(tmp_path / "gates", RUN, clock), Person("y"), "auto", clock)
+    gates = Gatekeeper(FileRecords(tmp_path / "gates", RUN, clock), Person("y"), clock, GatePolicy())
     with pytest.raises(StateError, match="gate 'release_ok' could not be recorded") as caught:
         await gates.decide(request())
     assert caught.value.code == "E219"
@@ -383,7 +382,7 @@ async def test_the_socket_is_private_and_replaces_what_lies_in_its_way(
 
 async def test_a_long_path_is_no_obstacle(clock: TestClock, tmp_path: Path) -> None:
     records = FileRecords(tmp_path / ("d" * 100) / "runs" / RUN / "gates", RUN, clock)
-    gates = Gatekeeper(records, Person(), "auto", clock, inspect=anybody)
+    gates = Gatekeeper(records, Person(), clock, GatePolicy(), inspect=anybody)
     task = asyncio.create_task(gates.decide(request()))
     await settle()
     created = (await asked(records, ask="list"))["gates"][0]["created_at"]

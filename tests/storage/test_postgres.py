@@ -26,7 +26,7 @@ from prose_kernel.storage.database.gate_records import DatabaseRecords
 from prose_kernel.storage.database.postgres import PostgresDatabase
 from prose_kernel.storage.database.schema import Connection, DatabaseError, Statements
 from prose_kernel.storage.database.sqlite import SqliteDatabase
-from prose_kernel.storage.gates.decisions import Decidable, gate_log, pending_gates, resolve_gate
+from prose_kernel.storage.gates.decisions import Decidable, Decider, gate_log, pending_gates, resolve_gate
 from prose_kernel.storage.gates.records import AuditEvent, RecordsAway
 
 DOTENV, VARIABLE, OTHER = "postgresql://a/dotenv", "postgresql://a/variable", "postgresql://a/other"
@@ -316,7 +316,7 @@ def test_the_role_of_deciders_is_enough_for_prose_gate(roles: Roles, gate: Datab
     execute(roles.url("prose_run"), "UPDATE openprose.x_gates SET host = 'another'")
     (waiting,) = pending_gates(tmp_path, TestClock(), None, postgres)
     assert (waiting.id, waiting.how) == ("release_ok", Decidable.IN_DATABASE)
-    done = resolve_gate(tmp_path, "reject", "release_ok", clock=TestClock(), environment={}, postgres=postgres)
+    done = resolve_gate(tmp_path, "reject", "release_ok", clock=TestClock(), by=Decider({}), postgres=postgres)
     assert done.status == "rejected"
     assert log(roles)[-1].metadata == {"source": "cli"}
 

@@ -112,24 +112,32 @@ def damaged_records(
     return [(records.run_id, name) for records in runs for name in records.damaged()]
 
 
+@dataclass(frozen=True, slots=True)
+class Decider:
+    """The person who decides a gate with a command. `environment` is that of the command: a running job's mark
+    (`PROSE_JOB`) in it is refused."""
+
+    environment: Mapping[str, str]
+    principal: str = "user"
+    comment: str = ""
+
+
 def resolve_gate(
     state_dir: Path,
     verb: Verb,
     gate: str,
     run: str | None = None,
     *,
+    by: Decider,
     clock: Clock,
-    environment: Mapping[str, str],
-    principal: str = "user",
-    comment: str = "",
     postgres: PostgresDatabase | None = None,
 ) -> Resolution:
     """Approve or reject a pending gate, named by its record id, or by the gate name when one pending record has it.
 
-    The run decides, and looks at the process that asks. `environment` is that of the command: with the mark of a
-    running job (`PROSE_JOB`) in it the run is not even asked. Raises `GateRefused` and `UsageError`.
+    The run decides, and inspects the process that asks. Raises `GateRefused` and `UsageError`.
     """
-    if peers.MARK in environment:
+    principal, comment = by.principal, by.comment
+    if peers.MARK in by.environment:
         raise _from_inside()
     if len(comment) > _LONGEST_COMMENT:
         raise UsageError(f"a comment may have {_LONGEST_COMMENT:,} characters, this one has {len(comment):,}")

@@ -58,40 +58,49 @@ class _Open:
         return self.decision
 
 
+@dataclass(frozen=True, slots=True)
+class GatePolicy:
+    """How the gates of a run are decided.
+
+    In a `notebook`, a cell waits for the gate, so a decision from outside is never the only way. With `files`, a
+    decision file written by another process decides (`--gate-files`). With `believes`, recorded approvals from before
+    this process count (`[gates] resume = "replay"`).
+    """
+
+    mode: Mode = "auto"
+    notebook: bool = False
+    files: bool = False
+    believes: bool = False
+
+
 class Gatekeeper:
     """The `Gates` port of one run.
 
-    `notebook` tells that a cell is waiting: then no gate waits for a decision from outside alone. `files` lets a
-    decision file that somebody else writes decide (`--gate-files`). `believes`: an approval in the records that was
-    given before this process began counts (`[gates] resume = "replay"`). `started` tells whether the run's engine
-    started a session or process group; `inspect` replaces the look at the processes that connect. Raises `UsageError`
-    for mode `wait` where nobody outside can see a record.
+    `started` returns whether the run's engine started a session or process group; `inspect` replaces the inspection of
+    processes that connect. Raises `UsageError` for mode `wait` if no other process can see a record.
     """
 
     def __init__(
         self,
         records: Records,
         asker: Asker,
-        mode: Mode,
         clock: Clock,
+        policy: GatePolicy,
         prior: Prior | None = None,
         *,
-        notebook: bool = False,
-        files: bool = False,
-        believes: bool = False,
         started: Callable[[int], bool] = lambda _: False,
         inspect: Callable[[int], None] | None = None,
     ) -> None:
-        if mode == "wait" and not records.outside and not notebook:
+        if policy.mode == "wait" and not records.outside and not policy.notebook:
             raise UsageError("gates cannot wait here: a run that lives in memory is out of reach for other processes")
         self.prior = prior or Prior()
         self._records = records
         self._asker = asker
-        self._mode = mode
+        self._mode = policy.mode
         self._clock = clock
-        self._notebook = notebook
-        self._files = files
-        self._believes = believes
+        self._notebook = policy.notebook
+        self._files = policy.files
+        self._believes = policy.believes
         self._started = started
         self._inspect = inspect
         self._turn = asyncio.Lock()
