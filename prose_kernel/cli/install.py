@@ -11,7 +11,9 @@ import json
 import shutil
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -28,6 +30,17 @@ def spec_directory(language: Language) -> Path:
         if (directory / "kernel.json").is_file():
             return directory
     raise UsageError("this installation holds no kernelspec", hint="pip install --force-reinstall prose_kernel")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelOptions:
+    """The options of the command, as typed."""
+
+    where: str | None
+    prefix: str | None
+    language: str | None
+    name: str | None
+    display_name: str | None
 
 
 @click.command(short_help="Register the kernels with Jupyter, or install programs from elsewhere.")
@@ -47,16 +60,7 @@ def spec_directory(language: Language) -> Path:
 @click.option("--language", metavar="L", help="One kernel only: prose or vvm.  [default: both]")
 @click.option("--name", metavar="N", help="The name of that kernelspec.  [default: prose, vvm]")
 @click.option("--display-name", metavar="TEXT", help="What the launcher shows for it.")
-def install(
-    targets: tuple[str, ...],
-    upgrade: bool,
-    trust: tuple[str, ...],
-    where: str | None,
-    prefix: str | None,
-    language: str | None,
-    name: str | None,
-    display_name: str | None,
-) -> int:
+def install(targets: tuple[str, ...], upgrade: bool, trust: tuple[str, ...], **options: Any) -> int:
     """Register the kernels of Prose and VVM with Jupyter, to be started with this Python interpreter.
 
     --name and --display-name are those of one kernel, of Prose where --language says nothing else.
@@ -64,21 +68,22 @@ def install(
     With TARGET (handle/name or a URL): fetch programs with all that they import, show what they can do, and note in
     prose.lock that you agree. Exit status: 0 done, 1 a program has errors, 2 not fetched or not agreed to.
     """
+    given = KernelOptions(**options)
     if targets or upgrade:
-        if (where, prefix, language, name, display_name) != (None,) * 5:
+        if (given.where, given.prefix, given.language, given.name, given.display_name) != (None,) * 5:
             raise click.UsageError("these options are about kernels; programs take --upgrade and --trust")
         from prose_kernel.cli.programs import install_programs
 
         return install_programs(targets, trust, upgrade=upgrade)
     if trust:
         raise click.UsageError("--trust needs a TARGET to install")
-    if prefix is not None and where is not None:
+    if given.prefix is not None and given.where is not None:
         raise click.UsageError("choose one of --user, --sys-prefix and --prefix")
-    target = sys.prefix if where == "sys-prefix" else prefix
-    chosen = _chosen(language, one=name is not None or display_name is not None)
+    target = sys.prefix if given.where == "sys-prefix" else given.prefix
+    chosen = _chosen(given.language, one=given.name is not None or given.display_name is not None)
     for one in chosen:
-        registered = name or one.magic
-        click.echo(f"kernel {registered} is registered in {_register(one, registered, display_name, target)}")
+        registered = given.name or one.magic
+        click.echo(f"kernel {registered} is registered in {_register(one, registered, given.display_name, target)}")
     click.echo(f"{'they start' if len(chosen) > 1 else 'it starts'} {sys.executable}")
     return 0
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from prose_kernel.cli.execution import Cell, Ended, ProgramRun, Request
     from prose_kernel.cli.resuming import Resumed
     from prose_kernel.run.languages import Language
-    from prose_kernel.runtime.journal import UnderWay
 
 
 @click.command(short_help="Run a program, a notebook or a bundled example.")
@@ -98,39 +96,7 @@ if TYPE_CHECKING:
     "--format", "form", type=click.Choice(["text", "json"]), default="text", help="How the result is printed."
 )
 @click.pass_context
-def run(
-    ctx: click.Context,
-    /,
-    target: str | None,
-    resume: str | None = None,
-    interrupted: UnderWay | None = None,
-    at: str | None = None,
-    stored: bool = False,
-    changed: bool = False,
-    inputs: Sequence[str] = (),
-    yes: Sequence[str] = (),
-    no: Sequence[str] = (),
-    form: str = "text",
-    strict: bool = False,
-    in_context: bool = False,
-    state: str | None = None,
-    state_dir: str | None = None,
-    gates: str | None = None,
-    gate_files: bool = False,
-    provider: str | None = None,
-    script: str | None = None,
-    judge: str | None = None,
-    cassette: str | None = None,
-    cassette_mode: str | None = None,
-    cassette_stale: str | None = None,
-    realtime: bool = False,
-    remote: str | None = None,
-    trust: Sequence[str] = (),
-    budget: str | None = None,
-    otel: bool = False,
-    log: str | None = None,
-    usage: bool = False,
-) -> int:
+def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
     """Run a program, a notebook (its cells in order) or a bundled example. TARGET is a file, - for OpenProse on
     standard input, or the name, number or keyword of an example; handle/name or a URL is fetched.
 
@@ -145,57 +111,59 @@ def run(
     from prose_kernel.cli.execution import Request
     from prose_kernel.run import languages, settings
 
-    if resume is not None:
-        if stored and changed:
+    given = run_options.RunOptions(**options)
+    if given.resume is not None:
+        if given.stored and given.changed:
             raise UsageError("--stored and --changed exclude each other")
         from prose_kernel.cli import resuming
 
-        wanted = resuming.Wanted(resume, at, interrupted or "rerun", stored, changed)
+        wanted = resuming.Wanted(given.resume, given.at, given.interrupted or "rerun", given.stored, given.changed)
         return _resume(resuming.resume(target, wanted, ctx.params, Path.cwd()))
-    if at is not None or stored or changed or interrupted is not None:
-        option = "--from" if at is not None else "--stored" if stored else "--changed" if changed else "--interrupted"
+    if given.at is not None or given.stored or given.changed or given.interrupted is not None:
+        others = "--stored" if given.stored else "--changed" if given.changed else "--interrupted"
+        option = "--from" if given.at is not None else others
         raise UsageError(
             f"{option} is about a run that is resumed", hint="write --resume RUN too; prose runs lists them"
         )
     if target is None:
         raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0])
-    cwd, fetched = Path.cwd(), files.is_remote(target, strict=strict)
+    cwd, fetched = Path.cwd(), files.is_remote(target, strict=given.strict)
     name = target if fetched else files.find_program(target)
     cells, language = ([], languages.default()) if fetched else read(name)
-    kept: dict[str, Any] = {language.state: run_options.backend_of(state, in_context)}
+    kept: dict[str, Any] = {language.state: run_options.backend_of(given.state, given.in_context)}
     chosen = settings.load(
         cwd,
         file=run_options.settings_file(cwd, name),
         **kept,
-        state_dir=state_dir,
-        profile="strict" if strict else None,
-        gates=gates,
-        provider=provider,
-        script=script,
-        judge=judge,
-        cassette=cassette,
-        cassette_mode=cassette_mode,
-        cassette_stale=cassette_stale,
-        cassette_realtime=True if realtime else None,
-        remote=remote,
-        budget=budget,
-        telemetry_otel=True if otel else None,
-        telemetry_log=log,
+        state_dir=given.state_dir,
+        profile="strict" if given.strict else None,
+        gates=given.gates,
+        provider=given.provider,
+        script=given.script,
+        judge=given.judge,
+        cassette=given.cassette,
+        cassette_mode=given.cassette_mode,
+        cassette_stale=given.cassette_stale,
+        cassette_realtime=True if given.realtime else None,
+        remote=given.remote,
+        budget=given.budget,
+        telemetry_otel=True if given.otel else None,
+        telemetry_log=given.log,
     )
     request = Request(
         name,
-        run_options.pairs(inputs),
-        run_options.decisions(yes, no),
+        run_options.pairs(given.inputs),
+        run_options.decisions(given.yes, given.no),
         chosen,
         cwd,
         origin=name if fetched else "",
-        trust=tuple(trust),
-        json=form == "json",
-        usage=usage,
-        gate_files=gate_files,
+        trust=given.trust,
+        json=given.form == "json",
+        usage=given.usage,
+        gate_files=given.gate_files,
         who_answers=run_options.who_answers(ctx.params),
     )
-    if gate_files and chosen.gates.mode != "wait":
+    if given.gate_files and chosen.gates.mode != "wait":
         raise UsageError("--gate-files needs --gates=wait")
     if request.settings.gates.mode == "wait" and kept.keys() == {"state"} and request.settings.state == "in-context":
         raise UsageError("--gates wait needs a run on disk; remove --in-context")

@@ -4,10 +4,49 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+
+if TYPE_CHECKING:
+    from prose_kernel.runtime.journal import UnderWay
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """The options of `prose run`, as typed."""
+
+    resume: str | None = None
+    interrupted: UnderWay | None = None
+    at: str | None = None
+    stored: bool = False
+    changed: bool = False
+    inputs: tuple[str, ...] = ()
+    yes: tuple[str, ...] = ()
+    no: tuple[str, ...] = ()
+    form: str = "text"
+    strict: bool = False
+    in_context: bool = False
+    state: str | None = None
+    state_dir: str | None = None
+    gates: str | None = None
+    gate_files: bool = False
+    provider: str | None = None
+    script: str | None = None
+    judge: str | None = None
+    cassette: str | None = None
+    cassette_mode: str | None = None
+    cassette_stale: str | None = None
+    realtime: bool = False
+    remote: str | None = None
+    trust: tuple[str, ...] = ()
+    budget: str | None = None
+    otel: bool = False
+    log: str | None = None
+    usage: bool = False
+
 
 ANSWERING: Final = ("provider", "script", "judge", "cassette", "cassette_mode", "cassette_stale", "remote", "budget")
 """The options about who answers, where commands run, and what that may cost."""

@@ -9,9 +9,10 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +21,23 @@ from prose_kernel.errors import UsageError
 if TYPE_CHECKING:
     from prose_kernel.evaluation.results import Result
     from prose_kernel.evaluation.summary import Summary
+
+
+@dataclass(frozen=True, slots=True)
+class CommandOptions:
+    """The options of the command, as typed."""
+
+    parallel: int | None
+    fresh: bool
+    baseline: str | None
+    save_baseline: str | None
+    page: str | None
+    junit: str | None
+    provider: str | None
+    judge: str | None
+    cassette_mode: str | None
+    budget: str | None
+    force: bool
 
 
 @click.command("eval", short_help="Evaluate a program over a data set.")
@@ -37,20 +55,7 @@ if TYPE_CHECKING:
 @click.option("--cassette-mode", metavar="MODE", help="auto, record, replay or off.")
 @click.option("--budget", metavar="LIMITS", help="What the whole evaluation may consume: 2 usd, 200k tokens, 30 min.")
 @click.option("--force", is_flag=True, help="With --html: replace a file that is no report.")
-def evaluate(
-    spec: str,
-    parallel: int | None,
-    fresh: bool,
-    baseline: str | None,
-    save_baseline: str | None,
-    page: str | None,
-    junit: str | None,
-    provider: str | None,
-    judge: str | None,
-    cassette_mode: str | None,
-    budget: str | None,
-    force: bool,
-) -> int:
+def evaluate(spec: str, **options: Any) -> int:
     """Run a program over all cases of a data set, and say how often what SPEC asserts has held: for each variant (a
     model, a prompt, a program) its pass rate with its interval, the differences between them and whether they may be
     chance, and what has become worse since a baseline.
@@ -70,23 +75,26 @@ def evaluate(
     from prose_kernel.views.page import write_page
     from prose_kernel.views.plain_text import plain_text
 
+    given = CommandOptions(**options)
     path = Path(os.path.expanduser(spec)).resolve()  # noqa: PTH111 - a home directory of nobody stays as it is
-    overrides = settings.checked(provider=provider, judge=judge, cassette_mode=cassette_mode)
-    if budget is not None:
-        settings.budget_limits(budget)
-    options = Options(parallel, fresh, budget, _path(baseline), _path(save_baseline), overrides)
+    overrides = settings.checked(provider=given.provider, judge=given.judge, cassette_mode=given.cassette_mode)
+    if given.budget is not None:
+        settings.budget_limits(given.budget)
+    how = Options(
+        given.parallel, given.fresh, given.budget, _path(given.baseline), _path(given.save_baseline), overrides
+    )
     offer_commands()
-    page_path, junit_path = _path(page), _path(junit)
+    page_path, junit_path = _path(given.page), _path(given.junit)
     if page_path is not None and not page_path.parent.is_dir():  # said now, and not when all has been paid for
         raise UsageError(f"there is no directory {page_path.parent}", hint="make it first, or name another file")
     with redirect_stdout(sys.stderr):  # what functions of the specification print is none of the result
-        evaluation = Evaluation(read(path), options, read_notebook, _progress())
+        evaluation = Evaluation(read(path), how, read_notebook, _progress())
         with _interrupts(evaluation.interrupt):
             summary = asyncio.run(evaluation.run())
     _clear()
     click.echo(_coloured(plain_text(document(summary))))
     if page_path is not None:
-        write_page(page_path, html_page(summary), force=force)
+        write_page(page_path, html_page(summary), force=given.force)
     if junit_path is not None:
         _write_junit(junit_path, summary)
     return summary.status

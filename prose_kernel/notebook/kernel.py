@@ -442,7 +442,7 @@ class ProseKernel(Kernel):
         status, indent = completeness_of(code, self.cells.language)
         return {"status": status, "indent": indent} if status == "incomplete" else {"status": status}
 
-    async def do_history(
+    async def do_history(  # noqa: PLR0913 - the signature of the base class
         self,
         hist_access_type: str,
         output: bool = False,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +18,22 @@ if TYPE_CHECKING:
 NOTHING_FOUND = 5
 INTERRUPTED = 130
 WORDS: tuple[Status, ...] = ("failed", "updated", "passed", "skipped")
+
+
+@dataclass(frozen=True, slots=True)
+class TestCommandOptions:
+    """The options of the command, as typed."""
+
+    update: bool
+    live: bool
+    expression: str
+    exitfirst: bool
+    workers: int
+    timeout: float | None
+    sanitize: tuple[str, ...]
+    lax: bool
+    junit: str | None
+    verbose: bool
 
 
 @click.command(short_help="Test notebooks and programs against their committed outputs.")
@@ -50,19 +67,7 @@ WORDS: tuple[Status, ...] = ("failed", "updated", "passed", "skipped")
 @click.option("--lax", is_flag=True, help="Compare only outputs of cells marked NBVAL_CHECK_OUTPUT.")
 @click.option("--junit-xml", "--junitxml", "junit", metavar="FILE", help="Write a report for CI systems.")
 @click.option("-v", "--verbose", is_flag=True, help="A line for each cell and case.")
-def test(
-    targets: Sequence[str],
-    update: bool,
-    live: bool,
-    expression: str,
-    exitfirst: bool,
-    workers: int,
-    timeout: float | None,
-    sanitize: Sequence[str],
-    lax: bool,
-    junit: str | None,
-    verbose: bool,
-) -> int:
+def test(targets: Sequence[str], **options: Any) -> int:
     """Run notebooks and programs, and compare what they give with what is committed: the outputs in a notebook, and
     PROGRAM.expected.md beside a program.
 
@@ -76,21 +81,22 @@ def test(
     from prose_kernel.testing.options import SECONDS, Options
     from prose_kernel.testing.outputs import Rules
 
-    if update and os.environ.get("CI", "").strip().casefold() not in ("", "0", "false"):
+    given = TestCommandOptions(**options)
+    if given.update and os.environ.get("CI", "").strip().casefold() not in ("", "0", "false"):
         raise UsageError(
             "--update changes committed files, and CI is set", hint="to do it all the same: CI= prose test --update"
         )
-    options = Options(update, live, lax, exitfirst, timeout or SECONDS, Rules(sanitize))
+    how = Options(given.update, given.live, given.lax, given.exitfirst, given.timeout or SECONDS, Rules(given.sanitize))
     cwd = Path.cwd()
-    found = session.targets(targets, cwd, update=update)
-    if expression:
-        found = session.chosen(found, expression)
+    found = session.targets(targets, cwd, update=given.update)
+    if given.expression:
+        found = session.chosen(found, given.expression)
     offer_commands()
-    report = Report(verbose)
-    results = session.run_all(found, options, workers, report.file)
+    report = Report(given.verbose)
+    results = session.run_all(found, how, given.workers, report.file)
     status = report.summary(results)
-    if junit is not None:
-        _write_junit(junit, results)
+    if given.junit is not None:
+        _write_junit(given.junit, results)
     return status
 
 
