@@ -109,7 +109,7 @@ class RunError(ProseError):
 
     @property
     def unanswered(self) -> bool:
-        """Whether the program can neither catch nor ignore it: a session or a condition had nobody to answer it."""
+        """Whether the program can neither catch nor ignore it: nothing could answer a session or a condition."""
         return self.nobody and isinstance(self, (SessionError, JudgeError))
 
     @property
@@ -119,7 +119,7 @@ class RunError(ProseError):
 
 
 class Interrupted(RunError):
-    """Why a run has ended that somebody has interrupted. No program meets it."""
+    """The run was interrupted. Programs cannot catch it."""
 
     def __init__(self) -> None:
         super().__init__("interrupted")
@@ -184,12 +184,12 @@ class VvmRaise(RunError):
 
     @property
     def value(self) -> dict[str, object]:
-        """What `except as` binds."""
+        """The value that `except as` binds."""
         return {"error": {"kind": "thrown", "message": self.message}}
 
 
 class Thrown(VvmRaise):
-    """What a `raise` of the program raises; `type` is the kind that its `except` sees."""
+    """Raised by the program's `raise`; `type` is the kind that `except` matches."""
 
     type = "thrown"
 

@@ -1,1 +1,1 @@
-"""What a session may read, write, run and reach: one glob, one path resolver, one grant model for every door."""
+"""Permissions to read, write, run and connect: one glob, one path resolver and one grant model for all callers."""

@@ -135,7 +135,7 @@ async def _send(client: Any, library: Any, url: Any, to: Sequence[str], headers:
 
 
 def _certificate(error: BaseException | None) -> str | None:
-    """What is wrong with the certificate, in OpenSSL's words; None if the connection failed otherwise."""
+    """Return OpenSSL's reason for rejecting the certificate; None if the connection failed for another reason."""
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
             return error.verify_message or "it cannot be verified"

@@ -32,7 +32,7 @@ _FORMS: Final = re.compile(
     r".*\.(?:eval\.toml|pth|dist-info|egg-info)|(?:jupyter|ipython)(?:_\w+)?_config\.(?:py|json)", re.DOTALL
 )
 _ASSERTION: Final = re.compile(r"""(["'])([^"':\n]+\.py):[^\W\d]\w*\1""")
-"""`python = "checks.py:polite"`, wherever it is in a specification, also in one that is no valid TOML at the moment."""
+"""`python = "checks.py:polite"`, anywhere in a specification, including one that isn't valid TOML at the moment."""
 
 _MOST_DIRECTORIES: Final = 5_000
 _SKIPPED: Final = re.compile(r"\..*|node_modules|site-packages|__pycache__", re.DOTALL)

@@ -30,7 +30,7 @@ _ROOM: Final = 10
 
 @dataclass(slots=True)
 class _Note:
-    """What was there before a program ran, or what it has created (`created` is a list)."""
+    """The code files from before a program ran, or those that it created (`created` is a list)."""
 
     places: dict[str, bool] = field(default_factory=dict)
     present: list[str] = field(default_factory=list)
@@ -42,7 +42,7 @@ class _Note:
         atomic.write_whole(path, json.dumps(body if self.created is None else {"created": self.created}))
 
     def found(self, workspace: str) -> tuple[list[str], bool]:
-        """What has been created, and whether the search was complete."""
+        """Return the created files, and whether the search was complete."""
         if self.created is not None:
             return self.created, True
         now, cut = _listed(self.places, workspace, _ROOM)

@@ -70,7 +70,7 @@ def _imports(text: bytes, package: str) -> Iterator[str]:
 
 
 def _places(module: str) -> Iterator[tuple[str, str]]:
-    """Where a module and the packages above it may be: file and package of each."""
+    """Return the possible files of a module and of the packages above it, each with its package."""
     parts = module.split(".")
     if not all(part.isidentifier() for part in parts):
         return

@@ -82,7 +82,7 @@ class Glob:
         return moved | stayed | (states & self._dirs) << 1
 
     def _closure(self, states: int) -> int:
-        """All positions that are reached without a further character: a wildcard may stand for nothing."""
+        """Return all positions that can be reached without another character: a wildcard may match nothing."""
         passable = self._star | self._deep
         while True:
             grown = states | (states & passable) << 1 | (states & self._dirs) << 2

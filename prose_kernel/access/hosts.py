@@ -26,7 +26,7 @@ _LABELS: Final = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """What is called, or a pattern for it. `scheme`, `port` and `path` are None where nothing is said."""
+    """A request's target, or a pattern for targets. `scheme`, `port` and `path` are None if they aren't given."""
 
     host: str
     scheme: str | None = None
@@ -49,7 +49,7 @@ def address(text: str) -> Address | None:
 
 
 def _host(text: str) -> str | None:
-    """Lower case, ASCII, without a final dot; None when it is no host name."""
+    """Return the name in lower-case ASCII without a final dot; None if it isn't a host name."""
     text = text.lower().removesuffix(".")
     try:
         text = text if text.isascii() else text.encode("idna").decode("ascii")
@@ -164,7 +164,7 @@ def is_public(address: IPAddress) -> bool:
         if inner is not None and not is_public(inner):
             return False
         if inner is not None and (address.ipv4_mapped or address in _NAT64):
-            return True  # these stand for the IPv4 address and have no standing of their own
+            return True  # these denote the IPv4 address inside them
         if address not in _GLOBAL_UNICAST or address in _DOCUMENTATION:
             return False
     return address.is_global and not address.is_multicast

@@ -56,7 +56,7 @@ def is_below(path: str, directory: str) -> bool:
 
 
 def resolve(path: str) -> Resolved:
-    """Resolve an absolute path to the object. What does not exist is named by its nearest existing directory."""
+    """Resolve an absolute path to the object. A path that doesn't exist is named by its nearest existing directory."""
     if _magic(os.path.normpath(path)):
         return Resolved(path, reason=_MAGIC_REFUSED)
     try:

@@ -1,6 +1,6 @@
-"""Who is at the other end of a socket, and whether that process belongs to a run (docs/reference/openprose.md 5.10).
+"""Identify the process at the other end of a socket, and its run (docs/reference/openprose.md 5.10).
 
-A gate is decided by somebody outside its run. What a run has started can be recognized in four ways, and each of
+A gate is decided outside its run. Processes that a run started can be recognized in four ways, and each of
 them is enough to refuse: the mark `PROSE_JOB` in the environment that a process, one of its ancestors or another
 process of its session was started with; a session or process group that the run's engine started; descent from the
 run, or from a worker of its `--remote` on this machine. On Linux nothing that is left of a run while it lives gets out

@@ -1,4 +1,4 @@
-"""What a session may do: its `permissions:` over the host's rules, and the question to the person (4.5)."""
+"""Permissions of a session: its `permissions:` over the host's rules, and questions to the person (4.5)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Kind = Literal["read", "write", "execute", "network", "bash", "tools"]
 Answer = Literal["allow", "deny", "prompt"]
 
 KINDS: Final[tuple[Kind, ...]] = ("read", "write", "execute", "network", "bash")
-"""The kinds that every session has; `tools` concerns those that name tools of their own (docs/tools.md)."""
+"""The kinds that every session has; `tools` concerns sessions that name your own tools (docs/tools.md)."""
 WORKSPACE: Final = "workspace"
 SHIPPED: Final[Mapping[Kind, Rule]] = {
     "read": WORKSPACE,
@@ -60,7 +60,7 @@ def touches(tool: str) -> tuple[Kind, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """What the rules say to one call. `why` names the rule, for the model and the trace; `exact` tells that a pattern
+    """The decision of the rules about one call. `why` names the rule, for the model and the trace; `exact`: a pattern
     names the target itself, without a wildcard."""
 
     answer: Answer
@@ -110,8 +110,8 @@ class Policy:
         return cls.of(request.permissions, host, where.cwd, state_dir=where.state_dir, environment=where.environment)
 
     def rule(self, kind: Kind, target: str) -> Ruling:
-        """What the rules say: `target` is an absolute resolved path (read, write, execute), a URL or a host (network),
-        a command line (bash). Never raises: odd targets are denied."""
+        """Return the decision of the rules. `target` is an absolute resolved path (read, write, execute), a URL or host
+        (network), or a command line (bash). Never raises: odd targets are denied."""
         why = f"the rule is `{kind}: {shown(self.words(kind))}`"
         if kind in ("read", "write"):
             reason = self.protects(kind, target)
@@ -146,7 +146,7 @@ class Policy:
         return grants.protected(kind, target, self._surface)
 
     def reach(self, kind: Kind) -> Reach:
-        """What a rule about files covers at this moment; a word `prompt` covers everything, after a question."""
+        """The files that a rule covers now; the word `prompt` covers all of them, after a question."""
         return Reach(file_grants(self.words(kind), kind, self._surface, self._search_path))
 
     def could(self, kind: Kind) -> bool:
@@ -164,7 +164,7 @@ class Policy:
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """The kinds that are worth telling: all of `KINDS`, and `tools` where something is said about it."""
+        """Return the kinds to show: all of `KINDS`, and `tools` if there is a rule about it."""
         return KINDS if self.words("tools") == SHIPPED["tools"] else (*KINDS, "tools")
 
     @property
@@ -202,7 +202,7 @@ def _spelled(kind: Kind, rule: Rule) -> Rule:
 
 
 def file_grants(rule: Rule, kind: Kind, surface: Surface, search_path: str | None = None) -> tuple[FsGrant, ...]:
-    """What a rule about files grants, for every door: sessions' tools, `Exec`, agents' commands.
+    """The access that a rule about files grants to sessions' tools, `Exec` and agents' commands.
 
     A word `prompt` grants everything: whoever asks the person does so before. Unknown words grant nothing.
     """
@@ -245,7 +245,7 @@ class Ask:
 
     @property
     def covered(self) -> tuple[Kind, str, str]:
-        """What the answer "always" is remembered for."""
+        """Return the key under which the answer "always" is remembered."""
         return self.kind, self.always, self.program
 
 

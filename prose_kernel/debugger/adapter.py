@@ -206,8 +206,8 @@ class Adapter:
         self._event("initialized", {})
 
     def _disconnect(self, arguments: Arguments) -> None:
-        """The client leaves: the program goes on without breakpoints; with `terminateDebuggee` the cell is ended."""
-        if self.debugger.held is not None:  # a client that shows a held program has to learn that it goes on
+        """The client leaves: the program continues without breakpoints; with `terminateDebuggee` the cell is ended."""
+        if self.debugger.held is not None:  # a client that shows a paused program must learn that it continues
             self._event("continued", {"threadId": THREAD, "allThreadsContinued": True})
         self.debugger.reset()
         self._variables.clear()
@@ -251,7 +251,7 @@ class Adapter:
         chosen = filters if isinstance(filters, list) else []
         self.debugger.stops_on = frozenset(one for one in chosen if one in (ALL_ERRORS, UNCAUGHT))
 
-    # ------------------------------------------------------------ going on
+    # ------------------------------------------------------------ continuing
 
     def _go_on(self, how: Any) -> Body:
         if not self.debugger.go_on(how):
@@ -376,7 +376,7 @@ class Adapter:
         return self._host.rich(name, *found)
 
     async def _evaluate(self, arguments: Arguments) -> Body:
-        """The value of an expression in a frame. It looks, and asks nobody; so do watches, hovers and conditions."""
+        """Evaluate an expression in a frame without asking models or people; so do watches, hovers and conditions."""
         text = arguments.get("expression")
         if not isinstance(text, str) or len(text) > _WORD:
             raise Refused("`evaluate` needs an `expression`")

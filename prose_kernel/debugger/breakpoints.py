@@ -84,7 +84,7 @@ class Breakpoint:
 
 
 def check_hits(text: str) -> str:
-    """What is wrong with a hit condition, "" for nothing."""
+    """Return the problem of a hit condition, "" if it is valid."""
     return "" if not text or _HITS.fullmatch(text) else f"`{text}` is no count of hits: write 3, >= 3 or % 3"
 
 

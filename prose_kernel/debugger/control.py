@@ -1,4 +1,4 @@
-"""Where a program is held, and how it goes on: the hook behind breakpoints, steps, pauses and errors.
+"""Pause programs and continue them: the hook for breakpoints, steps, pauses and errors.
 
 A branch that is held keeps its turn (`runtime/statement_hook.py`), so nothing else of the program moves: one thread for
 the client, whichever branch it is. What the outside does goes on: a command that runs goes on running, and limits of
@@ -38,7 +38,7 @@ Reason = Literal["breakpoint", "step", "pause", "exception", "entry"]
 
 @dataclass(slots=True)
 class Held:
-    """A program that is held: where, why, and how to let it go on."""
+    """A paused program: its place, the reason, and the means to continue it."""
 
     context: ExecutionContext
     node: Node
@@ -58,7 +58,7 @@ class Step:
     branches: tuple[BranchStep, ...]
 
     def ends_at(self, s: ExecutionContext) -> bool:
-        """Whether the statement is where the step leads. What other branches do meanwhile is no part of it."""
+        """Return whether the step ends at this statement. Statements of other branches don't count."""
         here, there = s.branches, self.branches
         if here == there:
             return self.how == "in" or s.level < self.level + (self.how == "over")
@@ -179,7 +179,7 @@ class Debugger:
                 known.points[start] = lines[line]
 
     def _stops_of(self, known: _Source, language: str) -> dict[int, int]:
-        """Where the first statement of each line begins in this source, whose offsets may not be those of the cell."""
+        """Return the start of each line's first statement in this source; offsets may differ from the cell's."""
         from prose_kernel.debugger.texts import stops_in
 
         found: dict[int, int] = {}
@@ -226,7 +226,7 @@ class Debugger:
     # ------------------------------------------------------------ what a client wants
 
     def go_on(self, how: Literal["over", "in", "out"] | None = None) -> bool:
-        """Let a held program go on, to its next breakpoint or to the end of a step. False when none is held."""
+        """Continue a paused program to its next breakpoint or the end of a step. Return False if none is paused."""
         held = self.held
         if held is None or held.goes_on.done():
             return False
@@ -240,7 +240,7 @@ class Debugger:
             self._pausing = True
 
     def set_breakpoints(self, path: str, wanted: list[Breakpoint]) -> list[Breakpoint]:
-        """All breakpoints of a text, in the place of those before. Of a text that nobody knows yet they wait."""
+        """Replace all breakpoints of a text. Those of an unknown text wait for it."""
         text = self.texts.at(path)
         for point in wanted:
             self._ids += 1

@@ -28,7 +28,7 @@ _BUSY_SECONDS: Final = 5.0
 
 
 class KernelDebugger:
-    """What stands between the channels of a kernel and its debug session."""
+    """The connection between the channels of a kernel and its debug session."""
 
     def __init__(self, kernel: ProseKernel, loop: asyncio.AbstractEventLoop) -> None:
         self._kernel = kernel
@@ -36,7 +36,7 @@ class KernelDebugger:
         self._adapter = Adapter(kernel.cells.language, self._publish, self._read_cell, self)
 
     async def answer(self, request: object) -> dict[str, object]:
-        """The reply to a request. Called on the control thread; an interrupt must not wait behind a busy program."""
+        """The reply to a request. Called on the control thread; an interrupt must not wait for a busy program."""
         future = asyncio.run_coroutine_threadsafe(self._adapter.handle(request), self._loop)
         try:
             found: dict[str, object] = sendable(await asyncio.wait_for(asyncio.wrap_future(future), _BUSY_SECONDS))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from prose_kernel.run.languages import Language
 
 SEED: Final = 0xC70F6907
-"""What JupyterLab and `ipykernel` begin the hash of a cell with."""
+"""The seed of the hash of a cell in JupyterLab and `ipykernel`."""
 PREFIX: Final = "ipykernel_cells/"
 """JupyterLab shows `Cell [3]` for a path with `ipykernel_` in it; for any other path, the path."""
 CELL: Final = "cell"
@@ -45,7 +45,7 @@ def murmur2(data: bytes, seed: int = SEED) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A statement: its lines, where it begins on the first, and the line of the first statement inside it, if any."""
+    """A statement: its lines, its column on the first one, and the line of the first statement inside it, if any."""
 
     line: int
     end: int
@@ -137,7 +137,7 @@ class Texts:
         self.suffix = suffix
         self._read_cell = read_cell
         self._by_path: dict[str, Text] = {}
-        self._cells: dict[str, str] = {}  # path of the cell that a program text stands in
+        self._cells: dict[str, str] = {}  # path of the cell that contains a program text
 
     def path_of(self, code: str) -> str:
         """The path of a cell, by its exact text."""

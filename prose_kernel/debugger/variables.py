@@ -1,4 +1,4 @@
-"""Values as a debugger shows them: one line each, with members that are listed when somebody opens them."""
+"""Values as a debugger shows them: one line each, with members that are listed on request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from prose_kernel.run.languages import Language
 
 MEMBERS: Final = 100
-"""Members that are listed at once; what follows stands in one more entry."""
+"""Members in one list; the rest is in one more entry."""
 SHOWN: Final = 200
 """Characters of a value on its line."""
 
@@ -28,11 +28,11 @@ class Variables:
         self._last = 0
 
     def clear(self) -> None:
-        """The program goes on: what could be opened means nothing any more. No number is ever given twice."""
+        """The program continues: earlier references are invalid. No number is used twice."""
         self._members.clear()
 
     def listed(self, reference: int) -> Listed | None:
-        """What stands behind a number; None where nothing does."""
+        """Return the variables of a reference; None if there are none."""
         found = self._members.get(reference)
         return found() if found is not None else None
 
@@ -74,7 +74,7 @@ class Variables:
 
 
 def members_of(value: Value) -> Callable[[], list[tuple[str, Value]]] | None:
-    """What lists the members of a value that has some."""
+    """Return the function that lists the members of a value, if it has any."""
     match value:
         case list():
             return (lambda: [(f"[{index}]", member) for index, member in enumerate(value)]) if value else None
@@ -90,7 +90,7 @@ def members_of(value: Value) -> Callable[[], list[tuple[str, Value]]] | None:
 
 
 def one_line(value: Value, language: Language) -> str:
-    """The beginning of a value. Text stands in quotes; of what has many members a few are shown."""
+    """Return the beginning of a value. Text is quoted; of many members only a few are shown."""
     match value:
         case str():
             return _quoted(value)

@@ -64,7 +64,7 @@ class Document:
 
     @cached_property
     def known(self) -> Any:
-        """What may be referred to anywhere in the text."""
+        """Return the names that the text may refer to anywhere."""
         return self.language.known_in(self.compiled.program, self.programs.load_contract)
 
     def compile(self, source: Source) -> Compiled:
@@ -115,7 +115,7 @@ class Documents:
         return self._keep(Document(uri, *parts, version))
 
     def renew(self, uri: str) -> Document | None:
-        """The same document, to be compiled anew because a file that it imports may have changed."""
+        """Return the same document, to be compiled again because a file that it imports may have changed."""
         return self.edit(uri, lambda text: text, self._open[uri].version if uri in self._open else None)
 
     def close(self, uri: str) -> None:
@@ -147,7 +147,7 @@ class Documents:
     # ---- what is not
 
     def read(self, path: Path) -> Document | None:
-        """The document of a file, open or not; None for one that cannot be read, or is no text in UTF-8."""
+        """Return the document of a file, open or not; None if it cannot be read or isn't UTF-8 text."""
         opened = next((one for one in self._open.values() if one.path is not None and _same(one.path, path)), None)
         if opened is not None:
             return opened
@@ -169,7 +169,7 @@ class Documents:
         return document
 
     def target(self, document: Document, target: Target) -> tuple[Document, Symbol | None] | None:
-        """Where an import of a document leads: the other document, and the symbol in it that is meant."""
+        """Resolve an import of a document: return the other document, and the symbol in it."""
         file = document.file_of(target.path)
         other = self.read(file) if file is not None else None
         return None if other is None else (other, other.index.shared(target.name) if target.name else None)

@@ -1,4 +1,4 @@
-"""What editors are given beside the server: an extension for VS Code with the grammars, and a word for JupyterLab."""
+"""Files for editors: an extension for VS Code with the grammars, and the registration in JupyterLab."""
 
 from __future__ import annotations
 
@@ -99,9 +99,9 @@ def _configuration(language: Language) -> dict[str, Any]:
 
 
 def jupyter_specification(manager: object) -> dict[str, Any]:
-    """What jupyter-lsp is told, so that JupyterLab starts the server for both languages.
+    """Return the specification for jupyter-lsp, so that JupyterLab starts the server for both languages.
 
-    It comes from the entry point `jupyter_lsp_spec_v1`; nothing is said while pygls is missing.
+    It comes from the entry point `jupyter_lsp_spec_v1`; it is empty while pygls is missing.
     """
     from importlib.util import find_spec
 

@@ -1,4 +1,4 @@
-"""What an editor asks about one document, answered in the types of the protocol."""
+"""Answers to an editor's requests about one document, in the types of the protocol."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def offset_of(document: Document, position: types.Position) -> int:
 
 
 def diagnostics(document: Document) -> list[types.Diagnostic]:
-    """What is found in a document. Errors of a file that it imports are told at an import, with the place.
+    """Return the diagnostics of a document. Errors of an imported file are reported at the import, with their place.
 
     Nothing of a notebook, which an editor sends as one text: its kernel knows magics, and what earlier cells bound.
     """
@@ -145,7 +145,7 @@ def _described(one: Diagnostic) -> types.CodeDescription | None:
 
 
 def completion(document: Document, position: types.Position) -> types.CompletionList:
-    """What could be written at a position."""
+    """Return the completions at a position."""
     text, cursor, language = document.source.text, offset_of(document, position), document.language
     where, start = inside(text, cursor, language.delimiters)
     if where == "comment":
@@ -183,7 +183,7 @@ def _item(offer: Offer, whole: types.Range, number: int) -> types.CompletionItem
 
 
 def hover(documents: Documents, document: Document, position: types.Position) -> types.Hover | None:
-    """What is known about the word at a position: what it names, or what it means in the language."""
+    """Return the hover text of the word at a position: its definition, or its meaning in the language."""
     offset = offset_of(document, position)
     occurrence = document.index.at(offset)
     if occurrence is not None:
@@ -206,7 +206,7 @@ def _hover(document: Document, markdown: str, span: Span) -> types.Hover:
 
 
 def _named(documents: Documents, document: Document, offset: int, symbol: Symbol | None) -> str:
-    """What a name is: its kind, the text of its definition, the comment above it, and from which file it comes."""
+    """Describe a name: its kind, the text of its definition, the comment above it, and its file."""
     place = definition(documents, document, offset)
     if place is None:
         return f"**{symbol.kind}** `{symbol.name}`" if symbol is not None else ""
@@ -246,7 +246,7 @@ def _definition(source: Source, symbol: Symbol) -> str:
 
 
 def document_symbols(document: Document) -> list[types.DocumentSymbol]:
-    """The definitions of a document, as a tree: what stands inside a block or function is below it."""
+    """Return the definitions of a document as a tree: those inside a block or function are its children."""
     roots: list[types.DocumentSymbol] = []
     around: list[tuple[int, list[types.DocumentSymbol]]] = []
     for symbol in sorted(document.index.symbols, key=lambda one: (one.extent.start, -one.extent.end, one.span)):
@@ -272,7 +272,7 @@ def document_symbols(document: Document) -> list[types.DocumentSymbol]:
 
 
 def folding(document: Document) -> list[types.FoldingRange]:
-    """What can be folded: everything that spans several lines, and comments."""
+    """Return the foldable ranges: constructs of several lines, and comments."""
     source, last_of = document.source, dict[int, int]()
     find = source.text.find
     for node in walk(document.compiled.program):
@@ -291,7 +291,7 @@ def folding(document: Document) -> list[types.FoldingRange]:
 
 
 def _trimmed(text: str, node: Node) -> int:
-    """Where a node ends, without blank lines behind it."""
+    """Return the end of a node, without blank lines after it."""
     start, end = node.span
     return start + len(text[start:end].rstrip())
 
@@ -315,7 +315,7 @@ def _comments(text: str, delimiters: tuple[str, ...]) -> Iterator[tuple[int, int
 
 
 def semantic_tokens(document: Document) -> types.SemanticTokens:
-    """What each name is, for colours that the words alone do not tell."""
+    """Return the semantic tokens: the kind of each name, for highlighting."""
     data: list[int] = []
     before = Position(0, 0)
     defined: set[Symbol] = set()

@@ -26,7 +26,7 @@ class Place:
 
 
 def definition(documents: Documents, document: Document, offset: int) -> Place | None:
-    """Where what is named at an offset is defined, in this file or in one that it imports."""
+    """Return the definition of the name at an offset, in this file or in an imported one."""
     occurrence = document.index.at(offset)
     if occurrence is None:
         return _linked(documents, document, offset)
@@ -39,7 +39,7 @@ def definition(documents: Documents, document: Document, offset: int) -> Place |
 
 
 def _linked(documents: Documents, document: Document, offset: int) -> Place | None:
-    """The file whose path stands at an offset."""
+    """Return the file whose path is at an offset."""
     for span, path in document.index.links:
         if span.start <= offset <= span.end:
             found = documents.target(document, Target(path))
@@ -174,7 +174,7 @@ def _new_errors(before: Iterable[Diagnostic], after: Iterable[Diagnostic]) -> It
 
 
 def _moved(index: Index, edits: list[Edit], name: str) -> dict[tuple[int, int], Symbol | None]:
-    """Where the places of an index are after the edits."""
+    """Return the places of an index as they are after the edits."""
     moved: dict[tuple[int, int], Symbol | None] = {}
     at, shift = 0, 0
     for one in index.occurrences:

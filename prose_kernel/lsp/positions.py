@@ -63,7 +63,7 @@ class Text:
 
     @cached_property
     def _dropped_in_source(self) -> list[int]:
-        """Where they would be in the source."""
+        """Return their positions in the source."""
         return [at - number for number, at in enumerate(self._dropped)]
 
     # ---- offsets of the source
@@ -77,7 +77,7 @@ class Text:
         """The position of an offset of the source."""
         raw = offset + bisect_right(self._dropped_in_source, offset) if self._dropped else offset
         if raw and self._dropped and self.raw.startswith("\n", raw) and self.raw.startswith("\r", raw - 1):
-            raw -= 1  # the end of a line stands before both characters
+            raw -= 1  # a line ends before both characters
         raw = min(raw, len(self.raw))
         line = bisect_right(self._starts, raw) - 1
         return Position(line, self._units(self._starts[line], raw))
@@ -87,7 +87,7 @@ class Text:
 
     @property
     def end(self) -> Position:
-        """The position behind the last character."""
+        """Return the position after the last character."""
         line = len(self._starts) - 1
         return Position(line, self._units(self._starts[line], len(self.raw)))
 

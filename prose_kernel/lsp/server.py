@@ -135,7 +135,7 @@ def _say(text: str) -> None:
 
 
 class _Log(logging.Handler):
-    """What pygls has to say, in a line; a refusal is no news."""
+    """Log a message of pygls on one line; refused requests aren't logged."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.exc_info is None or not isinstance(record.exc_info[1], JsonRpcException):
@@ -154,7 +154,7 @@ def _initialize(server: ProseServer, params: types.InitializeParams) -> None:
 
 
 def _initialized(server: ProseServer, params: types.InitializedParams) -> None:
-    """Ask to be told of files that change outside of the editor."""
+    """Subscribe to changes of files outside of the editor."""
     workspace = server.client_capabilities.workspace
     watched = workspace.did_change_watched_files if workspace else None
     if not (watched and watched.dynamic_registration):

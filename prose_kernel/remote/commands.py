@@ -62,7 +62,7 @@ class RemoteState:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the person should know."""
+        """Warnings to show to the person."""
         found = []
         if not self.encrypted:
             found.append(

@@ -45,7 +45,7 @@ _AGAIN = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to connect to: `url` is what the person wrote."""
+    """The scheduler to connect to; `url` is as typed."""
 
     url: str
 
@@ -82,7 +82,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What every runner is started with, and the directory that it must share with us."""
+    """The options of every runner, and the directory that it must share with this machine."""
 
     directory: Path
     mark: str
@@ -212,7 +212,7 @@ class Connection:
             with contextlib.suppress(TimeoutError):
                 await within(self._look_now.wait(), _LOOK if self.workers else _LOOK / 10)
             self._look_now.clear()
-            with contextlib.suppress(Exception):  # the scheduler is away: the workers that we know go on
+            with contextlib.suppress(Exception):  # the scheduler cannot be reached: known workers continue
                 await within(self._look(), 2 * _ACTOR)
 
     async def _connect(self) -> None:

@@ -1,4 +1,4 @@
-"""What travels between the driver and the runner on a worker: frozen data, small and picklable.
+"""Messages between the driver and the runner on a worker: frozen data, small and picklable.
 
 The driver tells (`Start`, `Stop`, ...) in numbered batches; the runner answers with numbered messages of each command:
 `Chunk`s of its output, then its `End`. A number lets both sides drop what they have already, so nothing is done twice
@@ -41,7 +41,7 @@ class Interrupt(Struct, frozen=True):
 
 
 class Hold(Struct, frozen=True):
-    """Send no more output of a command (`on`), or go on: its consumer cannot take more for now."""
+    """Pause the output of a command (`on`) while its consumer cannot take more, or continue it."""
 
     number: int
     on: bool

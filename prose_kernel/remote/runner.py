@@ -1,4 +1,4 @@
-"""The actor on a worker: runs commands on an engine of its own, for one driver (docs/many-machines.md).
+"""The actor on a worker: runs the commands of one driver on a separate engine (docs/many-machines.md).
 
 It lives as long as its driver: when that is silent for longer than the lease, or lets go of it, every command is ended
 by the ladder. When the worker itself is killed, the engine's watchdog ends them.
@@ -57,7 +57,7 @@ class StrangeDriver(Exception):
 
 
 def versions() -> dict[str, str]:
-    """What must be the same on both sides."""
+    """Return the versions that both sides must share."""
     found = {"prose_kernel": __version__, "Python": "{}.{}".format(*sys.version_info)}
     try:
         found["distributed"] = version("distributed")
@@ -98,7 +98,7 @@ class Runner:
 
 
 class Work:
-    """What a runner does. Apart from the actor, because the actor's end must be noticed while this runs."""
+    """The work of a runner. Separate from the actor, because the actor's end must be noticed while this runs."""
 
     def __init__(self, mark: str, shell: str | None, grace: float, lease: float) -> None:
         self._instance = secrets.token_hex(8)
@@ -304,7 +304,7 @@ class _Command:
     # ------------------------------------------------------------ the worker's loop
 
     def waiting(self, room: int) -> tuple[int, list[News]]:
-        """What the driver has not seen, about as much as there is room for, and its size."""
+        """Return the size and the messages that the driver has not seen, until `room` is filled."""
         size, found = 0, list[News]()
         if self.held:
             return size, found
@@ -331,7 +331,7 @@ class _Command:
 
 
 class _Inherited(Environment):
-    """The worker's environment with the driver's variables instead of its own, where the driver has a say."""
+    """Return the worker's environment, with the variables that the driver sets."""
 
     def __init__(self, marker: str) -> None:
         super().__init__(marker)

@@ -108,7 +108,7 @@ class RemoteCommand:
         self._started = asyncio.get_running_loop().time()
 
     def take(self, news: News) -> bool:
-        """True when this was the end. What came before is dropped."""
+        """Take a message; return whether it was the end. Repeated messages are dropped."""
         if news.at <= self._seen:
             return False
         if news.at != self._seen + 1:
@@ -268,7 +268,7 @@ class Worker:
     # ------------------------------------------------------------ to and fro
 
     async def _sending(self) -> None:
-        """Orders as soon as there are any; now and then none, as a sign of life beside an answer that takes long."""
+        """Send orders as soon as there are any, and an empty batch periodically as a sign of life."""
         while True:
             with contextlib.suppress(TimeoutError):
                 await within(self._more.wait(), POLL)

@@ -1,4 +1,4 @@
-"""What OpenTelemetry's conventions for generative AI (version 1.41) call things, beyond plain names of attributes."""
+"""Names from OpenTelemetry's conventions for generative AI (version 1.41), beyond plain names of attributes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCHEMA: Final = "https://opentelemetry.io/schemas/1.41.0"
 LONGEST: Final = 32_000
 """Characters of one attribute that holds content."""
 OWN_MODELS: Final = ("model", "agent")
-"""Who answers as generative AI does: a model server or a CLI agent; all others are people, scripts and recordings."""
+"""Return whether the provider is generative AI: a model server or CLI agent, not a person, script or recording."""
 
 _PROVIDERS: Final[Mapping[str, str]] = {
     "azure": "azure.ai.openai",
@@ -43,13 +43,13 @@ def tool_name(name: str) -> str:
 
 
 def asked_with(sampling: object) -> dict[str, Attribute]:
-    """What a model was asked with, as the details of an answer tell it."""
+    """Return the options of a request to a model, from the details of its answer."""
     told = sampling if isinstance(sampling, Mapping) else {}
     return {f"gen_ai.request.{name}": told[name] for name in _SAMPLING if name in told}
 
 
 def consumed(usage: Usage, *, tokens: bool = True) -> dict[str, Attribute]:
-    """What was consumed; without `tokens` where spans below say them."""
+    """Return the consumption; without `tokens` if child spans have them."""
     found: dict[str, Attribute] = {"prose.requests": usage.requests}
     if usage.counted and tokens:
         found |= {"gen_ai.usage.input_tokens": usage.tokens_in, "gen_ai.usage.output_tokens": usage.tokens_out}

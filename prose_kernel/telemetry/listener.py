@@ -78,7 +78,7 @@ class Spans(Outline):
         self._handlers[type(event)](self, event)
 
     def environment(self, at: str) -> Mapping[str, str]:
-        """What tells the command with this path which span it belongs to."""
+        """Return the trace context for the command with this path."""
         span = self._open.get(("command", at))
         return {"TRACEPARENT": span.traceparent} if span is not None else {}
 
@@ -206,7 +206,7 @@ class Spans(Outline):
 
     @contextlib.contextmanager
     def text(self) -> Iterator[None]:
-        """What happens in here is one text; its cell ends with it."""
+        """A context for one text; its cell ends with it."""
         with tracing.watched(self), super().text():
             yield
 
@@ -237,7 +237,7 @@ class Spans(Outline):
         return Operation(self, span)
 
     def _judged_by(self, judgement: Span, details: Mapping[str, object]) -> None:
-        """The model that was asked, where it has not told itself: only now it is known that one was."""
+        """Add the model of a request that no earlier event reported."""
         if judgement.requests:
             return
         model, replayed = str(details["model"]), bool(details.get("replayed"))

@@ -25,7 +25,7 @@ ENDS_ALONE: Final = ("statement",)
 
 
 class LogFile:
-    """A recorder. What cannot be written is said once through `warn`, and nothing more is written."""
+    """A recorder. The first failed write is reported through `warn`, and nothing more is written."""
 
     names: ClassVar[bool] = False
 
@@ -105,7 +105,7 @@ class LogFile:
             self._warn(f"the log {self._path.name} cannot be written ({reason}); nothing more is logged")
 
     def _current(self, size: int) -> int:
-        """The file to write to: another process may have begun a new one, or somebody have removed it."""
+        """Return the file to write to: another process may have started a new one, or it may have been removed."""
         if self._file is not None:
             mine = os.fstat(self._file)
             try:

@@ -1,4 +1,4 @@
-"""What is measured of each span that ends: durations, tokens, cost, with few attributes each.
+"""The measures of each ended span: durations, tokens and cost, with few attributes each.
 
 Names are those of OpenTelemetry's conventions for generative AI where these have one, else begin with `prose.`. The
 recorders of OpenTelemetry and of the log both take them from here.

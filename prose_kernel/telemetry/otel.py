@@ -42,7 +42,7 @@ class Tracer:
         provider = trace.get_tracer_provider()
         self._own: TracerProvider | None = None
         self._exporter: Patient | None = None
-        if isinstance(provider, trace.ProxyTracerProvider):  # nobody has set one
+        if isinstance(provider, trace.ProxyTracerProvider):  # none is set
             with complaints(environment, warn):
                 if (exporter := _exporter(environment)) is not None:
                     self._exporter = Patient(exporter, warn)
@@ -114,7 +114,7 @@ def _links(span: Span) -> list[trace.Link]:
 
 
 def _provider(environment: Mapping[str, str], exporter: SpanExporter | None) -> TracerProvider:
-    """One of our own; nobody else in the process sees it."""
+    """Return a provider that the rest of the process doesn't see."""
     provider = TracerProvider(resource=resource(environment), shutdown_on_exit=False)
     if exporter is not None:
         provider.add_span_processor(BatchSpanProcessor(exporter))
@@ -122,7 +122,7 @@ def _provider(environment: Mapping[str, str], exporter: SpanExporter | None) -> 
 
 
 def resource(environment: Mapping[str, str]) -> Resource:
-    """What the spans and metrics of our own providers are about: the variables say it, else the service is `prose`."""
+    """Return the resource of our providers: from the variables, otherwise the service `prose`."""
     found = Resource.create()
     if environment.get("OTEL_SERVICE_NAME") or "service.name=" in environment.get("OTEL_RESOURCE_ATTRIBUTES", ""):
         return found
@@ -130,7 +130,7 @@ def resource(environment: Mapping[str, str]) -> Resource:
 
 
 def destination(environment: Mapping[str, str]) -> str:
-    """Where spans go, for people; without what an address may hold of secrets. Raises `UsageError`."""
+    """Return the destination of spans for display, without secrets in its address. Raises `UsageError`."""
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true" or not _wanted(environment):
         return "nobody"
     names = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -207,7 +207,7 @@ def _exporter(environment: Mapping[str, str]) -> SpanExporter | None:
 
 
 def quiet(*names: str) -> None:
-    """What these loggers say, our own warning says once."""
+    """Drop the records of these loggers; our warning reports the problem once."""
     for name in names:
         logging.getLogger(name).addFilter(_nothing)
 

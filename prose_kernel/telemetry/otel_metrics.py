@@ -1,4 +1,4 @@
-"""Metrics for OpenTelemetry, beside its spans (`otel.py`): the measures of each span that ends.
+"""Metrics for OpenTelemetry, next to its spans (`otel.py`): the measures of each ended span.
 
 They go through the meter provider of the process, or one of our own, which sends them every minute and at the end.
 """

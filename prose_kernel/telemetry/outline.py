@@ -68,7 +68,7 @@ class Outline:
 
     @contextlib.contextmanager
     def text(self) -> Iterator[None]:
-        """What happens in here is one text; its cell ends with it."""
+        """A context for one text; its cell ends with it."""
         try:
             yield
         except RunError as error:
@@ -206,7 +206,7 @@ class Outline:
         return self._statement
 
     def _mark(self, span: Span, place: Place) -> None:
-        """Where something stands, and what kind of statement it is."""
+        """The place of something, and the kind of its statement."""
         line, column = place.source.line_column(place.span.start)
         for name in ("prose.kind", "prose.block", "prose.branch"):
             span.attributes.pop(name, None)

@@ -1,4 +1,4 @@
-"""A span: something in a run that takes time. What makes spans, and where they go, share these classes alone."""
+"""Spans: activities of a run that take time. Producers and exporters of spans share only these classes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Note:
 
 
 class Recorder(Protocol):
-    """Where spans go. No call raises or waits for anything."""
+    """The destination of spans. No call raises or waits."""
 
     names: ClassVar[bool]
     """Whether it gives spans their ids; the others find them there. Such a recorder comes first."""
