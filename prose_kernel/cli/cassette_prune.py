@@ -82,5 +82,5 @@ def _told(ended: Ended, name: str) -> str:
 
 
 def _in_replay(text: str) -> str:
-    """A cell without the magics that would have somebody answer; every line keeps its number."""
+    """Return a cell without the magics that choose a provider; every line keeps its number."""
     return _MODE.sub(r"\1", _PROVIDER.sub("", text))

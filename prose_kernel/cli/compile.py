@@ -25,7 +25,7 @@ FAULT, USAGE = 1, 2
 
 
 class Compiled(NamedTuple):
-    """One file: its tree when it could be parsed, what was found, and whether it could be read at all."""
+    """One file: its tree if it could be parsed, its findings, and whether it could be read."""
 
     name: str
     language: Language
@@ -69,7 +69,7 @@ def compile_(names: tuple[str, ...], strict: bool, form: str) -> int:
 
 
 def _contract(compiled: Compiled) -> dict[str, Any] | None:
-    """What the contract says; what a program cannot have (a JSON Schema has a schema) is not there."""
+    """Return the contract as data; keys that the language doesn't have are left out."""
     if not compiled.ok:
         return None
     found = asdict(compiled.language.contract(compiled.program))
@@ -147,7 +147,7 @@ def _pipefail() -> bool:
 
 
 def _resolver(name: str) -> RemotePrograms:
-    """What was fetched earlier; nothing is fetched."""
+    """Return the loader of programs that were fetched earlier; nothing is fetched."""
     from prose_kernel.run import settings
     from prose_kernel.run.imports import remote_programs
 

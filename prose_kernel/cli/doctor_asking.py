@@ -30,7 +30,7 @@ CONDITION = JudgeRequest("two is more than one", "doctor/j0")
 SHOWN = 60  # characters of an answer
 
 Came = tuple[str, str, Usage | None]
-"""The model that answered, what it said, and what that consumed."""
+"""The model that answered, its answer, and the consumption."""
 
 
 Ask = Callable[[], Awaitable[Came]]
@@ -135,7 +135,7 @@ def _servers(options: SessionOptions, chosen: Choice) -> Iterable[str]:
 
 
 def _aliases(name: str, server: ModelServer) -> dict[str, list[str]]:
-    """The models of a server, each with the aliases that mean it. What means nothing stands for itself: it fails."""
+    """Return the models of a server with their aliases. An unknown alias is returned as a model: it fails."""
     from prose_kernel.models.providers import vendors
 
     meant: dict[str, list[str]] = {}

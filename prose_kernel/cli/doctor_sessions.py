@@ -1,4 +1,4 @@
-"""What `prose doctor` finds out about sessions: extras, who answers and judges, keys by name, agents, recordings."""
+"""The findings of `prose doctor` about sessions: extras, providers, judges, names of keys, agents, recordings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NEEDS = {"model": "llm", "agent": "acp"}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found about a subject. A `broken` one carries the `fix`; a `note` is no fault."""
+    """A finding about a subject. A `broken` one has a `fix`; a `note` isn't a fault."""
 
     state: Literal["ok", "note", "broken"]
     subject: str
@@ -32,7 +32,7 @@ class Finding:
 
 
 def examine(settings: Settings, cwd: Path) -> Iterator[Finding]:
-    """All findings about sessions, for a program started in `cwd`; nobody is called, and no key is shown."""
+    """Return all findings about sessions for a program started in `cwd`; no server is called, no key is shown."""
     from prose_kernel.run.settings import surroundings
 
     options = settings.session_options(cwd)

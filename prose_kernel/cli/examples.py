@@ -17,7 +17,7 @@ from prose_kernel.run import languages
 
 DIRECTORY = Path(__file__).parent.parent / "examples"
 NOTEBOOKS = (DIRECTORY / "notebooks", DIRECTORY.parents[1] / "notebooks")
-"""Where the tour and the course are: in an installed package, and in a checkout."""
+"""Return the directories of the tour and the course: in an installed package, and in a checkout."""
 SHIPPED = (
     "*.ipynb",
     "cassettes/*.jsonl",
@@ -43,7 +43,7 @@ def bundled() -> tuple[Example, ...]:
 
 
 def is_bundled(name: str) -> bool:
-    """Whether a program's file is one of the package's own, beside which nothing may be written."""
+    """Return whether a program's file belongs to the package: nothing may be written next to it."""
     return DIRECTORY in Path(name).parents
 
 

@@ -37,7 +37,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the person asked for: the program, its inputs, decisions made beforehand, and the settings in force.
+    """A request to run a program: its inputs, decisions made in advance, and the settings in force.
 
     `origin` is set for a program that is fetched, `trust` is what was agreed to about such programs. `who_answers` are
     the options that a resumed run does not remember.
@@ -122,7 +122,7 @@ class ProgramRun:
         return self.plugged(settings, start)
 
     def plugged(self, settings: Settings, start: Start) -> Workspace:
-        """A workspace for this run, which is told of here; it goes on where the request resumes one."""
+        """The workspace of this run, which the narrator reports; it continues the run that the request resumes."""
         how, narrator = self.request.resumption, self.narrator
         if self.language.markers and self.screen.shares_terminal("stderr"):
             from prose_kernel.storage.transcript import MarkedTrace

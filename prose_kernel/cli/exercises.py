@@ -71,7 +71,7 @@ def _read(path: Path) -> tuple[Exercises, Path]:
 
 
 def _problems(found: Exercises, name: str, directory: Path) -> Iterator[str]:
-    """What is wrong with the checks of an exercise."""
+    """Return the problems of an exercise's checks."""
     exercise = found.exercises[name]
     tried = _Trial(exercise, found.language, directory)
     if not exercise.solution.strip():
@@ -91,7 +91,7 @@ def _problems(found: Exercises, name: str, directory: Path) -> Iterator[str]:
 
 
 def _left_behind(directory: str, names: list[str]) -> list[str]:
-    """What a copy of a notebook's directory is made without: what runs have left, large files, pipes and sockets."""
+    """Return the names to leave out of a copy of a notebook's directory: files of runs, large files, pipes, sockets."""
     found = []
     for name in names:
         path = Path(directory, name)
@@ -102,7 +102,7 @@ def _left_behind(directory: str, names: list[str]) -> list[str]:
 
 
 class _Trial:
-    """Answers to one exercise, each in a run and a directory of its own."""
+    """Answers to one exercise, each in a separate run and directory."""
 
     def __init__(self, exercise: Exercise, language: Language, directory: Path) -> None:
         self._exercise = exercise

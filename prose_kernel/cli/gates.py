@@ -145,7 +145,7 @@ def _run_and_gate(target: tuple[str, ...], run: str | None) -> tuple[str | None,
 
 
 def places_of_runs(state_dir: str | None, wanted: str = "gates") -> tuple[Path, PostgresDatabase | None]:
-    """Where runs are kept: the directory, and the shared database where one is configured for them.
+    """Return the places of runs: the directory, and the shared database if one is configured.
 
     `DATABASE_URL` may be that of any program, so that it counts only where the settings choose PostgreSQL.
     """

@@ -23,7 +23,7 @@ from prose_kernel.run.languages import Language
 
 
 def spec_directory(language: Language) -> Path:
-    """Where a language's kernel.json and logos are: inside the package, or beside it in a checkout."""
+    """Return the directory of a language's kernel.json and logos: in the package, or next to it in a checkout."""
     package = Path(__file__).parent.parent
     for parent in (package, package.parent):
         directory = parent / "kernelspec" / language.magic

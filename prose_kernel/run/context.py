@@ -1,4 +1,4 @@
-"""What a run is given: how its workspace starts, the settings, the front end, and what was supplied beforehand."""
+"""The context of a run: the start of its workspace, the settings, the front end, and values supplied in advance."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How a workspace begins: where, and under which name its program goes into the trace.
+    """The start of a workspace: its directory, and the name of its program in the trace.
 
     Where `program_file` is a file, local imports are relative to its directory, otherwise to `cwd`. `notebook` tells
     that cells arrive one by one, and that a gate never waits for a decision from outside. `supplied` holds input values
@@ -83,7 +83,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """What a run finds. Settings, front end and process engine stay when it ends; a change makes another context.
+    """The surroundings of a run. Settings, front end and process engine outlive it; a change makes another context.
 
     `load` loads an import, `interrupt` ends what is running. `resumption` is the earlier run that this one continues.
     `warnings` are shown at the end of a text, from whichever thread they come. `remote` runs commands on other

@@ -135,7 +135,7 @@ class Freshness:
         return files + given + ([Reason("unfinished", "")] if cell.unfinished else [])
 
     def first(self, cell: Cell) -> list[Cell]:
-        """What has to run for a cell to run again: the cells above whose names stand for something else by now, then
+        """Return the cells to run before a cell runs again: those above whose names have changed since, then
         the cell itself."""
         order: dict[str, Cell] = {}
         agenda, seen = [(cell, False)], set[str]()
@@ -170,7 +170,7 @@ def stale_facts(stale: Sequence[Stale]) -> list[dict[str, object]]:
 
 
 def _holds(path: str, told: str) -> bool:
-    """Whether a file still has its text; one that is no local file is not looked at."""
+    """Return whether a file still has its text; only local files are checked."""
     file = Path(path)
     if not file.is_absolute():
         return True

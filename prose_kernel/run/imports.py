@@ -25,7 +25,7 @@ class Imports:
         self._context = context
         self._by_language: dict[str, Programs] = {}
         self.from_elsewhere: Once[RemotePrograms] = Once(self._resolver)
-        """What fetches programs. Raises `UsageError` for a start that trusts an invalid address, and
+        """Return the loader of programs. Raises `UsageError` for a start that trusts an invalid address, and
         `ImportProgramError` for an invalid registry."""
         self._report: Callable[[LoadedProgram], None] = lambda loaded: None
 
@@ -80,7 +80,7 @@ def remote_programs(
     writes: bool = True,
     upgrade: bool = False,
 ) -> RemotePrograms:
-    """What provides programs from elsewhere: the pins of the project, the user's cache, the servers. `asker` is the
+    """Return the source of fetched programs: the project's pins, the user's cache, the servers. `asker` is the
     person who agrees to new ones; `writes` tells whether that is noted in `prose.lock`."""
     from prose_kernel.programs.cache import ProgramCache
     from prose_kernel.programs.download import Limits

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """A run that is to go on: what its journal holds, and what becomes of what was under way when it ended.
+    """A run to be resumed: its journal, and the treatment of requests that had no answer when it ended.
 
     `rewind` is the number of the record from which on nothing counts any more: the answer that the run failed for
     (`cause`), or the interrupt. `texts_stay`: a text that differs from the recorded one is an error, else it takes its
@@ -75,18 +75,18 @@ class Resumption:
 
     @property
     def lost(self) -> list[Asked]:
-        """What was under way when the run ended."""
+        """The requests without an answer when the run ended."""
         return self.journal.under_way()
 
 
 def resumption(journal: JournalRead | Path, under_way: UnderWay = "rerun") -> Resumption:
-    """How a run goes on; one that has ended by an error of the program itself comes to that error again. Raises
+    """Return how to resume a run; one that ended with an error of the program itself ends with it again. Raises
     `UsageError` for a journal that cannot be used."""
     if not isinstance(journal, JournalRead):
         journal = read(journal)
     journal.require_whole()
     last, interactive = journal.texts[-1].ended if journal.texts else None, journal.head.interactive
-    if last is None:  # a text that was killed while an interrupt ended it goes on before that
+    if last is None:  # a text that was killed during an interrupt resumes before that
         return Resumption(journal, under_way, interrupted_at(journal), texts_stay=not interactive)
     if interactive:
         return Resumption(journal, under_way)
@@ -185,9 +185,9 @@ def branch(journal: JournalRead, before: int, run_id: str, started: datetime, te
 
 @dataclass(slots=True)
 class RunJournal:
-    """Writes down one run. A new one has a `head`; one that is resumed goes on behind its records.
+    """Records one run. A new journal begins with a `head`; a resumed one continues after its records.
 
-    `on_live` is told what was under way when a resumed run has come to the end of its records.
+    `on_live` receives the requests without an answer when a resumed run reaches the end of its records.
     """
 
     file: JournalFile
@@ -217,7 +217,7 @@ class RunJournal:
         on_live: Callable[[Sequence[Asked]], None],
         on_replayed: OnReplayed,
     ) -> RunJournal:
-        """The journal of a run that goes on. Raises `UsageError` when another process runs it, or it has changed."""
+        """Open the journal of a resumed run. Raises `UsageError` if another process runs it, or it has changed."""
         file.continue_from(how.journal)
         found = how.journal
         if how.rewind is not None:
@@ -268,7 +268,7 @@ class RunJournal:
         except asyncio.CancelledError:
             status = "interrupted"
             raise
-        except BaseException:  # ours: the text did not end, and can go on when it is mended
+        except BaseException:  # a defect of ours: the text did not end, and can be resumed with a fixed version
             status = ""
             raise
         finally:

@@ -43,7 +43,7 @@ class Compiled(Protocol):
 
 
 class Programs(Protocol):
-    """What finds and reads the programs that a text imports; `load_contract` is for the language's own compiler."""
+    """Finds and reads the programs that a text imports; `load_contract` is for the language's compiler."""
 
     @property
     def load_contract(self) -> Callable[[str], Any]: ...
@@ -139,8 +139,8 @@ class Language:
     line without an error: in a cell they end the cell alone. `change_directory` is the statement that does what `%cd`
     does, "" where there is none.
 
-    `computing` is what stands before an expression to make a statement of it, one way after the other.
-    `constants` are the names that a program binds at its top to a value, with where the value stands, `agents` the
+    `computing` are the possible prefixes that make a statement of an expression, in order.
+    `constants` are the names that a program binds at its top to a value, with the value's place, `agents` the
     names of its agents; `with_agent` are the edits that give one other properties. `literal` writes a Python value as
     an expression, or raises a `UsageError` which begins with the last argument.
 
@@ -382,5 +382,5 @@ def of_magic(magic: str) -> Language | None:
 
 
 def suffixes() -> tuple[str, ...]:
-    """What the names of program files end with."""
+    """The suffixes of program files."""
     return tuple(suffix for one in LANGUAGES.values() for suffix in one.suffixes)

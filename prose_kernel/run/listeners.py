@@ -1,4 +1,4 @@
-"""Who hears the events of a workspace's runs."""
+"""Listeners for the events of a workspace's runs."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from prose_kernel.runtime.events import Audience, Event, Listener, Untold
 
 
 class Listeners:
-    """The listeners of a workspace. While they are muted, because a run is brought back whose events were shown when
-    they happened, only those hear it that were added with `replayed`."""
+    """The listeners of a workspace. While they are muted, because a restored run was shown when it happened, only those
+    added with `replayed` receive its events."""
 
     def __init__(self, listeners: Iterable[Listener], *, muted: bool) -> None:
         self._live = Audience(listeners)
         self.all = Audience((self._live,))
-        """What a run tells its events to."""
+        """Receives all events of a run."""
         self._untold = Untold()
         self._muted = False
         self.mute(muted)
@@ -26,14 +26,14 @@ class Listeners:
         (self._live if self._live.has(listener) else self.all).remove(listener)
 
     def mute(self, muted: bool) -> None:
-        """Whether events are only noted, or reach the listeners."""
+        """Only note events, instead of passing them to the listeners."""
         if muted is not self._muted:
             self._muted = muted
             self.all.remove(self._live if muted else self._note)
             self.all.add(self._note if muted else self._live)
 
     def tell_open(self) -> None:
-        """Tell of what has begun while they were muted, and has not ended."""
+        """Pass on the begin of activities that began while the listeners were muted and have not ended."""
         for event in self._untold.take():
             self.all(event)
 

@@ -29,7 +29,7 @@ class Named:
 
     @property
     def kind(self) -> str:
-        """How it was bound, where the language has a word for it, and what its value is: `let, number`."""
+        """The kind of binding, if the language names it, and of the value: `let, number`."""
         declared, kind = self.language.declared.get(self.info.kind), self.language.kind_of(self.info.value)
         return f"{declared}, {kind}" if declared else kind
 
@@ -87,5 +87,5 @@ class Machines:
         return {name: (value, language) for language, machine in self for name, value in machine.outputs().items()}
 
     def definitions(self) -> tuple[Defined, ...]:
-        """What the texts of the run have defined, in all languages."""
+        """The definitions of the run's texts, in all languages."""
         return tuple(Defined(one, language) for language, machine in self for one in machine.definitions())

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def keep(context: RunContext, warn: Callable[[str], None]) -> Kept | None:
-    """What a run leaves behind; None for one that lives in memory.
+    """The files of a run; None if it is kept in memory.
 
     Where the database of the settings is unavailable, a new run is kept in files, and `warn` gets the reason (7.1).
     Raises `StateError` for a database of another version, and for one of a resumed run that is unavailable. A server
@@ -129,7 +129,7 @@ def _postgres(settings: Settings, home: RunHome) -> tuple[Database, Database | N
 
 
 def journal_directory(context: RunContext, owner: RunHome | AnswerFiles | None) -> Path:
-    """Where the journal of a run is: with its other files, if it has any."""
+    """Return the directory of a run's journal: that of its other files, if it has any."""
     if owner is not None:
         return owner.directory
     from prose_kernel.storage.answer_files import ROOT
@@ -146,7 +146,7 @@ def answer_files(context: RunContext, home: RunHome | None) -> AnswerFiles:
 
 
 def gatekeeper(context: RunContext, kept: Kept | None, started: Callable[[int], bool]) -> Gatekeeper:
-    """What decides the gates of a run; `started` tells whether a process is one of this run."""
+    """Return the `Gates` port of a run; `started` returns whether a process belongs to this run."""
     from prose_kernel.storage.gates.answers import Prior
     from prose_kernel.storage.gates.gatekeeper import Gatekeeper, GatePolicy
 
@@ -172,7 +172,7 @@ def _gate_records(kept: Kept | None, clock: Clock) -> Records:
 
 
 def watch(context: RunContext, run: Path | None) -> Spans:
-    """What reports the events of a run to OpenTelemetry and the log; `run` is its directory. Takes some time. Raises
+    """Return the listener that reports a run to OpenTelemetry and the log; `run` is its directory. Slow. Raises
     `UsageError`."""
     from prose_kernel.telemetry.listener import Spans
     from prose_kernel.telemetry.spans import Recorder
@@ -198,7 +198,7 @@ def watch(context: RunContext, run: Path | None) -> Spans:
 
 
 async def remote_commands(context: RunContext) -> RemoteCommands | None:
-    """What runs commands on other machines, connected, where the settings want that. Raises `UsageError`."""
+    """Return connected commands on other machines, if the settings ask for them. Raises `UsageError`."""
     settings = context.settings
     if not settings.on_other_machines:
         return None
@@ -251,7 +251,7 @@ def task_service(context: RunContext, home: RunHome | None) -> TaskService:
 
 
 def agent_programs(context: RunContext, home: RunHome | None) -> AgentPrograms:
-    """What runs programs for agents; the operator has switched it on."""
+    """Return the `Exec` tool for agents, which the operator has switched on."""
     from prose_kernel.processes.exec_tool.options import ExecOptions
     from prose_kernel.processes.exec_tool.tool import AgentPrograms
 
@@ -271,7 +271,7 @@ def agent_programs(context: RunContext, home: RunHome | None) -> AgentPrograms:
 
 
 def _audit_log(context: RunContext, directory: Path | None) -> AuditLog:
-    """What agents ran, in the run's directory; None: in memory."""
+    """Return the audit log of agents' programs in the run's directory; None: in memory."""
     from prose_kernel.processes.exec_tool.audit import AuditLog
 
     path, mandatory = directory / "audit.jsonl" if directory is not None else None, context.settings.exec.audit_required
@@ -279,7 +279,7 @@ def _audit_log(context: RunContext, directory: Path | None) -> AuditLog:
 
 
 def tool_notes(context: RunContext, directory: Path | None) -> Note:
-    """What writes the calls of a user's own tools into the audit log of the run, if it has a directory."""
+    """Return the function that records calls of your own tools in the audit log of the run, if it has a directory."""
     from prose_kernel.access.policy import unnoted
     from prose_kernel.models.tools.tool import ToolRefused
     from prose_kernel.processes.exec_tool.audit import AuditFailure

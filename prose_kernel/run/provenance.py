@@ -1,4 +1,4 @@
-"""What made each name of a run, and of what: which run of which cell, and what the names were that it used.
+"""The origin of each name of a run: the run of a cell that made it, and the versions of the names it used.
 
 A listener of all cells. While cells run it only keeps what they bind; texts are read, and values compared, when
 somebody asks (`run.freshness`, `%bindings`, the panel).
@@ -85,21 +85,21 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """How people know the cell: its number in brackets, or its place in the run where it has none."""
+        """The cell's name for people: its number in brackets, or its place in the run."""
         return f"[{self.number}]" if self.number is not None else f"c{self.first}"
 
     @property
     def title(self) -> str:
-        """Its first line that says something."""
+        """Its first line of code."""
         lines = (line.strip() for line in self.code.splitlines())
         return next((line for line in lines if line and not line.startswith(("#", "%%"))), "")
 
 
 @dataclass(slots=True, eq=False)
 class Version:
-    """What a name stood for after a run of a cell, which was called `label` then.
+    """The value of a name after a run of a cell, whose label was `label` then.
 
-    `content` is 0 until somebody compares; equal numbers are equal contents. `value` is None once it is forgotten
+    `content` is 0 until it is compared; equal numbers are equal contents. `value` is None once it is forgotten
     (`weight` is then -1); that of a definition is its text. `made_from` are the names that the statement used, `reads`
     those that using the definition reads.
     """
@@ -135,7 +135,7 @@ class Version:
 
 @dataclass(slots=True)
 class _Run:
-    """A run of a cell whose text nobody has read yet. `more`: it goes on with the run before."""
+    """A run of a cell whose text is not analysed yet. `more`: it continues the run before."""
 
     cell: Cell
     label: str
@@ -148,14 +148,14 @@ class _Run:
 
 
 class Provenance:
-    """The cells of a run. `begin` and `end` stand around each; texts that run outside of one are cells of their own."""
+    """The cells of a run. `begin` and `end` enclose each; a text that runs outside of them is a separate cell."""
 
     kinds: ClassVar = (Bound, CellStarted)
 
     def __init__(self, former: Provenance | None = None) -> None:
         self.cells: dict[str, Cell] = {}
         self.order: Sequence[str] = former.order if former is not None else ()
-        """Keys of cells as they stand in the notebook, where the front end tells."""
+        """Keys of cells in the order of the notebook, if the front end sends it."""
         self.names: dict[str, deque[Version]] = {}
         self.runs = 0
         self.workspace: Workspace | None = None
@@ -197,7 +197,7 @@ class Provenance:
         return self._opened
 
     def settle(self) -> None:
-        """What ran outside of cells is over."""
+        """The text outside of cells has ended."""
         if self._opened is None:
             self._close(failed=False)
 
@@ -329,7 +329,7 @@ class Provenance:
         return version.content
 
     def current(self, name: str) -> Version | None:
-        """What a name stands for by now."""
+        """Return the current version of a name."""
         versions = self.names.get(name)
         return versions[-1] if versions else None
 
@@ -426,7 +426,7 @@ class Reader:
                 used: dict[str, None] = dict.fromkeys(step.reads)
                 for way in step.ways:
                     _sequence(way.steps, set(step.own), used)
-                # what stands in the bodies of a definition is used by whoever uses it
+                # names in the bodies of a definition are used by its users
                 self.defined[step.uses[0]] = _Definition(step, source, language, frozenset(used) - {*step.own})
         _sequence(ordered, self._bound, self.used)
 
@@ -460,7 +460,7 @@ def _sequence(steps: Sequence[Step], bound: set[str], used: dict[str, None]) -> 
 
 
 def bare(text: str) -> str:
-    """What makes two texts the same one."""
+    """Return a text without parts that don't distinguish it: the line of the cell magic, outer blank lines."""
     lines = text.strip().splitlines()
     return "\n".join(lines[1:] if lines and lines[0].startswith("%%") else lines).strip()
 
@@ -473,7 +473,7 @@ def digest(text: str) -> str:
 
 
 def _kept(value: Value) -> object:
-    """A value as it is now: what a session has said lives where its name does, and changes with it."""
+    """Return the value as it is now: a session's answer is kept under its name, and changes with it."""
     if isinstance(value, Reference):
         try:
             return value.read()

@@ -43,7 +43,7 @@ class Heading:
 
 
 def directory() -> Path:
-    """Where the pages are: in an installed package, or in a checkout. Raises `UsageError` when they are missing."""
+    """Return the pages' directory, in an installed package or a checkout. Raises `UsageError` if it is missing."""
     for place in (_PACKAGE / "docs" / "reference", _PACKAGE.parent / "docs" / "reference"):
         if place.is_dir():
             return place
@@ -103,7 +103,7 @@ def is_key(word: str) -> bool:
 
 
 def link(page: str, key: str, base: str | None) -> str:
-    """Where a code or section is on the web, "" where that is not known. `base` is the setting `docs_url`."""
+    """Return the address of a code or section on the web, "" if it is unknown. `base` is the setting `docs_url`."""
     found = heading(page, key)
     if not base or found is None:
         return ""

@@ -1,8 +1,8 @@
-"""A run told again from its journal: all its events, in order, and what it has bound by its end.
+"""Replay a run from its journal: all its events in order, and its bindings at the end.
 
 Nothing is asked, run or written: every answer comes from the journal, and where its records end the replay ends. So
 this works for runs that are done, have failed, were killed or are running in another process, and with every backend.
-What cannot be told again, because this version would do something else than the one that ran it, is in `Replay.gap`.
+`Replay.gap` explains why a replay is incomplete, for example because this version runs the program differently.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 PATIENCE: Final = 120.0
 """Seconds that a replay may take."""
 _IDLE: Final = 1.0
-"""Seconds that a program may compute behind its last record: it was killed, or is running, in a long computation."""
+"""Seconds that a program may compute after its last record: it was killed, or runs, in a long computation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ class Took:
 
 @dataclass(slots=True)
 class Replay:
-    """What a replay has found beside the events. `gap` says why it is not all of the run ("": it is). `bound` are the
-    names of the run, each with the language that has bound it; `outputs` those among them that the run gives."""
+    """The result of a replay. `gap` explains why it isn't complete ("" if it is). `bound` are the names of the run,
+    each with the language that bound it; `outputs` are the names of its outputs."""
 
     bound: dict[str, Named] = field(default_factory=dict)
     outputs: frozenset[str] = frozenset()
@@ -62,8 +62,8 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a look through the records tells: when each request was asked and answered, by its key, and which texts have
-    noted how their races ended (those whose sessions were recorded)."""
+    """Facts from a scan of the records: when each request was asked and answered, by its key, and the texts that noted
+    the results of their races (those whose sessions were recorded)."""
 
     times: Mapping[str, Took]
     raced: frozenset[int] = frozenset()
@@ -100,7 +100,7 @@ async def replay(
     ends: Callable[[TextRead, RunError | None], None],
     noted: Callable[[Mapping[str, Any]], None] = lambda notes: None,
 ) -> Replay:
-    """Tell a run again. `begins` and `ends` stand around each of its texts; `noted` gets what was noted beside answers.
+    """Replay a run. `begins` and `ends` enclose each of its texts; `noted` receives the notes on answers.
 
     Never raises for what is in the journal's records; `UsageError` when the file itself cannot be used.
     """
@@ -204,7 +204,7 @@ class _Replaying:
         return told
 
     async def _text(self, text: Text, source: Source, language: Language) -> None:
-        """Run a text in a task of its own, which is cancelled where its records end."""
+        """Run a text in a separate task, which is cancelled at the end of its records."""
         machine = self._machines.of(language)
         self._machines.use(machine.ports.commands, _Races() if text.number in self._raced else None)
         for name, value in text.supplied.items():
@@ -228,7 +228,7 @@ class _Replaying:
                     await task
 
     async def _watched(self, task: asyncio.Task[None]) -> None:
-        """Wait for a text. What computes for long behind the last record is not waited for."""
+        """Wait for a text, but not for a long computation after the last record."""
         clock = asyncio.get_running_loop()
         exhausted = 0.0
         while not task.done():

@@ -65,7 +65,7 @@ class Approval:
 
     @property
     def line(self) -> str:
-        """Gate, question, who approved, and when."""
+        """Gate, question, approver and time."""
         asked = "" if not self.prompt or self.prompt == self.gate else f' "{_clip(self.prompt)}"'
         comment = f' "{_clip(self.decision.comment)}"' if self.decision.comment else ""
         by = f"by {_clip(self.decision.decided_by)}" if self.key else "with --yes before the run began"

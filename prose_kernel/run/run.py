@@ -103,7 +103,7 @@ class Run:
         return races
 
     def _phrases(self) -> Phrases | None:
-        """What puts questions into words; nothing is loaded where no provider was chosen."""
+        """Return the judge that phrases questions; nothing is loaded if no provider was chosen."""
         settings = self.context.settings
         return self.services.phrases if settings.judge.phrase and settings.chooses_who_answers else None
 
@@ -128,7 +128,7 @@ class Run:
 
     @property
     def services(self) -> SessionServices:
-        """What answers sessions, and its recordings. Loads the sessions room at first use."""
+        """The providers of sessions and their recordings. Loads `models` at first use."""
         if self.started_services is None:
             self.started_services = self._connect(self.context.settings)
         return self.started_services
@@ -146,7 +146,7 @@ class Run:
 
     @property
     def budget(self) -> Budget | None:
-        """What the run may consume, and what it has consumed."""
+        """The budget of the run, and its consumption."""
         return self.machine.host.budget
 
     def limit(self, budget: str | None) -> None:
@@ -218,7 +218,7 @@ class Run:
         where = surroundings(context.project, directory, settings.state_dir)
         return connect(context.asker, options, where, facilities, self.started_services)
 
-    # ------------------------------------------------------------ what it leaves behind
+    # ------------------------------------------------------------ files of the run
 
     @property
     def home(self) -> RunHome | None:

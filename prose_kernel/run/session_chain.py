@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Facilities:
-    """What a run provides to its sessions.
+    """The services of a run for its sessions.
 
     `interrupt` cancels the run; a person's `:quit` calls it. `guard` starts the processes of CLI agents, `terminals`
     their commands. `more_tools` makes the tools of commands, tasks and `Exec`. `is_answered` looks into the journals of
@@ -230,7 +230,7 @@ class SessionServices:
 
     @cached_property
     def commands(self) -> Commands | None:
-        """What runs commands in a dry run; None: they run."""
+        """The commands of a dry run; None: commands run."""
         if self.choice.kind != "dry-run":
             return None
         from prose_kernel.run.session_description import DryRunCommands
@@ -306,13 +306,13 @@ class SessionServices:
     # ------------------------------------------------------------ while they are in use
 
     def describe(self, request: SessionRequest) -> Description:
-        """What the session would be sent, to whom, with which tools and permissions, and what is recorded for it."""
+        """Describe a session without running it: message, provider, tools, permissions and recordings."""
         from prose_kernel.run.session_description import describe
 
         return describe(request, self)
 
     def again(self, request: Request, notes: Mapping[str, Any], got: bool) -> None:
-        """Count what the journal noted beside an answer that an earlier process of the run got, and that is replayed.
+        """Count the consumption that the journal noted with a replayed answer of an earlier process.
 
         `got` tells whether the program got the answer then, or a failure.
         """

@@ -1,4 +1,4 @@
-"""What a session would be sent, to whom, with which tools and rules, and what is recorded for it; and the dry run.
+"""Descriptions of sessions without running them (message, provider, tools, rules, recordings), and the dry run.
 
 In a dry run every session and command is shown and yields a visible marker. What depends on a marker cannot be decided
 by a rule; the judge of a dry run reports it as undecided.
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from prose_kernel.run.session_chain import SessionServices
 
 RUN = "«run»"
-"""Stands for the run's id."""
+"""A placeholder for the run's id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """One line of the context with the characters that it stands for; None where nobody can tell beforehand."""
+    """One line of the context, and its size in characters; None if that isn't known in advance."""
 
     name: str
     characters: int | None
@@ -98,7 +98,7 @@ class Description:
 
     @property
     def recording(self) -> str:
-        """What the recordings would do with it, on one line."""
+        """The result of looking it up in the recordings, on one line."""
         match self.found:
             case Hit():
                 origin = f", origin {self.found.origin}" if self.found.origin else ""
@@ -216,7 +216,7 @@ def most_cost(told: Description, services: SessionServices) -> float | None:
 
 
 def who(services: SessionServices) -> str:
-    """Who answers sessions now, in a few words."""
+    """Return the name of the provider of sessions, in a few words."""
     choice = services.choice
     match choice.kind:
         case "nobody" if not services.asker.available:
@@ -259,7 +259,7 @@ def _mapped(alias: str, meant: str | None) -> str:
 
 
 def _mappings(alias: str | None, options: SessionOptions) -> str:
-    """What an alias means on each server that has aliases."""
+    """Return the model of an alias on each server that has aliases."""
     told = []
     for name in dict.fromkeys((*options.servers, *(n for n, server in vendors.BUILT_IN.items() if server.aliases))):
         try:

@@ -1,4 +1,4 @@
-"""What front ends feed texts to: runs, one after the other, and what outlives them.
+"""The workspace of a front end: runs, one after the other, and the parts that outlive them.
 
 The kernel, `%%prose` and the command line all feed source text to a `Workspace` and listen to its events. A cell and a
 file take the same two calls: `compile` with what is known by then, `run` the tree (`execute` does both). Texts of
@@ -170,7 +170,7 @@ class Workspace:
         return self.current.machines.outputs() if self.current is not None else {}
 
     def definitions(self) -> tuple[Defined, ...]:
-        """What the texts of the run have defined, in all languages."""
+        """The definitions of the run's texts, in all languages."""
         return self.current.machines.definitions() if self.current is not None else ()
 
     @property
@@ -212,7 +212,7 @@ class Workspace:
         return self.current.machine.loops if self.current is not None else ()
 
     def answering(self, request: SessionRequest) -> str:
-        """Who answers a session that is under way: the provider, and the model that the program names."""
+        """Return the provider of a running session, and the model that the program names."""
         services = self.current.started_services if self.current is not None else None
         if services is None:
             return request.model or ""
@@ -235,7 +235,7 @@ class Workspace:
         self.context.given.declare(language.inputs(compiled.program))
 
     def choose(self, **changes: object) -> None:
-        """Who answers sessions and conditions, and what is recorded, in this run too.
+        """Change the providers of sessions and conditions, and the recordings, also in the current run.
 
         `changes` are settings by name (those of `WHO_ANSWERS`). Raises `UsageError` for an unknown provider or an
         invalid script; then nothing has changed.
@@ -375,7 +375,7 @@ class Workspace:
             self._task = None
 
     async def preview(self, compiled: Compiled, language: Language | None = None) -> tuple[Preview, ...]:
-        """What each session, command and gate of a compiled text would be asked; nothing runs."""
+        """Describe each session, command and gate of a compiled text; nothing runs."""
         language = self._running = language or self.language
         return await self.machine_of(language).preview(compiled.program, compiled.source)
 
