@@ -1,1 +1,1 @@
-"""What every language's machine stands on: ports, services, values, events, scheduling."""
+"""The basis of every language's machine: ports, services, values, events, scheduling."""

@@ -1,4 +1,4 @@
-"""What those behind the ports keep beside an answer (docs/durability.md).
+"""Notes that the implementations of ports keep with an answer (docs/durability.md).
 
 A memory, a recording, a count of tokens: each must learn what becomes of the answer that it has taken part in, and
 must find its own facts again when the run is resumed. So while a request is asked there is an `Aside`. What is noted in
@@ -50,7 +50,7 @@ def current() -> Aside | None:
 
 @contextmanager
 def asking(aside: Aside) -> Iterator[Aside]:
-    """What happens inside the block, in this task and those it starts, is done for one request."""
+    """A context for one request: this task, and those that it starts inside the block, act for it."""
     _asked.set(aside)
     try:
         yield aside

@@ -49,7 +49,7 @@ class SerialAsker:
 
     @property
     def magic(self) -> str:
-        """What a magic begins with where the person is asked: `%` in the Prose kernel, `%prose ` in Python, nothing
+        """The prefix of magics in the front end: `%` in the Prose kernel, `%prose ` in Python, nothing
         (magics do not work there) at a terminal."""
         return str(getattr(self._asker, "magic", "%"))
 
@@ -132,7 +132,7 @@ class PersonUser:
         self._phrases = phrases
 
     async def ask(self, question: Question) -> str:
-        """The answer as typed. Raises `NobodyToAsk` when nobody is here or the input has ended."""
+        """Return the answer as typed. Raises `NobodyToAsk` if no person is available or the input has ended."""
         if not self._asker.available:
             raise NobodyToAsk("nobody is here to ask")
         try:
@@ -160,7 +160,7 @@ class Phrased(NamedTuple):
 
 
 def _read(said: object) -> Phrased | None:
-    """What a model said, as it may be shown; None for what is no question."""
+    """Return a model's wording as it may be shown; None if it isn't a question."""
     found = said if isinstance(said, dict) else {}
     text, options = found.get("question"), found.get("options")
     if not isinstance(text, str) or not text.strip():

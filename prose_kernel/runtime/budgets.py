@@ -39,7 +39,7 @@ RUN: Final = "run"
 """The key of the budget of the whole run."""
 
 MOST_CAUGHT: Final = 1000
-"""How often a program may catch that a budget is spent: a loop that goes on asking has to end."""
+"""How often a program may catch that a budget is spent: a loop that keeps asking has to end."""
 
 NOTICE: Final = 0.8
 """The share of a budget at which its one notice is given."""
@@ -61,7 +61,7 @@ class Spending(NamedTuple):
 
 @dataclass(slots=True)
 class Spent:
-    """What was consumed. `unpriced` counts answers whose price is not known, `requests` those to models."""
+    """The consumption. `unpriced` counts answers of unknown price, `requests` counts requests to models."""
 
     usd: float = 0.0
     tokens: int = 0
@@ -158,7 +158,7 @@ class Budget:
         return None if limit is None else max(limit - self._used(what), 0)
 
     def _used(self, what: Counted) -> float:
-        """What was consumed, with what is known of the requests that are under way."""
+        """Return the consumption, including the known part of running requests."""
         return float(getattr(self.spent, what) + sum(getattr(one.so_far, what) for one in self._waiting))
 
     @property
@@ -173,7 +173,7 @@ class Budget:
         return max(0.0, (self.limits.seconds or 0.0) + (CLEAN_UP if self._refused else 0.0) - self.seconds)
 
     def mean(self, what: Counted) -> float | None:
-        """What one request to a model has consumed on average; None before the first."""
+        """Return the average consumption of a request to a model; None before the first."""
         return getattr(self.spent, what) / self.spent.requests if self.spent.requests else None
 
     def has_room(self, request: Request, needs: Spent | None) -> bool:
@@ -251,7 +251,7 @@ class Budget:
             self.changed()
 
     def error(self) -> BudgetSpent:
-        """E221: the limits, what was consumed, and where most of it went."""
+        """Return the error E221: the limits, the consumption, and its largest part."""
         self._refused = True
         most = max(self.where.items(), key=lambda item: (item[1].usd, item[1].tokens, item[1].sessions), default=None)
         where = f", most of it at {most[0]} ({most[1]})" if most is not None and len(self.where) > 1 else ""
@@ -312,7 +312,7 @@ class Request:
                 raise budget.error()
 
     def mean(self, what: Counted) -> float | None:
-        """What one request has consumed on average, in the first of the budgets that knows."""
+        """Return the average consumption of a request, from the first of the budgets that had one."""
         return next((mean for budget in self.budgets if (mean := budget.mean(what)) is not None), None)
 
 
@@ -321,7 +321,7 @@ _request: ContextVar[Request | None] = ContextVar("prose_kernel_budgets", defaul
 
 @contextmanager
 def counting(budgets: tuple[Budget, ...], place: Callable[[], str]) -> Iterator[None]:
-    """What is asked inside the block, in this task and those it starts, counts for these budgets."""
+    """A context whose requests, in this task and those that it starts, count for these budgets."""
     outer, request = _request.get(), Request(budgets, place)
     _request.set(request)
     try:
@@ -375,7 +375,7 @@ def ended_then(key: str, message: str, used: Usage) -> BudgetSpent | None:
 
 
 def again(notes: Mapping[str, Any]) -> None:
-    """Count what was noted beside an answer of an earlier process of the run."""
+    """Count the consumption noted with an answer of an earlier process of the run."""
     if "recorded" in notes:
         consumed(Usage(**notes["recorded"]))
 

@@ -1,4 +1,4 @@
-"""Real time, behind the `Clock` port; and times as text."""
+"""Real time as the `Clock` port, and times as text."""
 
 from __future__ import annotations
 

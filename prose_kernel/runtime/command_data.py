@@ -18,7 +18,7 @@ from prose_kernel.runtime.data_formats import NotData, json_value, parse
 from prose_kernel.runtime.values import ExecText, Value, full_text, inserted_text, require_writable
 
 LONGEST_OUTPUT: Final = 100_000_000
-"""What `max-output` may be at most."""
+"""The largest value of `max-output`."""
 
 _NAMES: Final = {"json": "JSON", "jsonl": "JSONL", "csv": "CSV", "lines": "lines"}
 _METADATA_HINT: Final = "use a marker, `if **result shows a failure**:`, or pass it as context"
@@ -119,7 +119,7 @@ def sample(lines: Iterable[str], form: str, most: int, size: int = 0) -> Sample 
 
 
 def _objects(lines: Iterable[str], most: int) -> Iterator[object]:
-    """The values of JSON Lines; those behind the first ones are only counted."""
+    """Return the first values of JSON Lines; later ones are only counted."""
     count = 0
     for number, line in enumerate(lines, 1):
         if line.strip():

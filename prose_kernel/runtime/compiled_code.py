@@ -26,7 +26,7 @@ FLAT: Final = 40
 class Code:
     """A compiled expression.
 
-    `logical` tells that the value is always a boolean; `judged` that a marker stands in it.
+    `logical` means that the value is always a boolean; `judged` that it contains a marker.
     """
 
     __slots__ = ("depth", "judged", "logical", "node", "now", "parts", "used")
@@ -54,7 +54,7 @@ class Code:
         return self.now(s)
 
     def as_statement(self, s: Any) -> Coroutine[Any, Any, Value]:
-        """The expression as a statement of its own, its value bound to nothing."""
+        """Return the expression as a statement, its value bound to nothing."""
         return self._run(s)
 
 
@@ -169,7 +169,7 @@ S = TypeVar("S", bound=Callable[..., Step])
 
 
 class Compiler:
-    """What makes code of the trees of one language.
+    """Compiles the trees of one language.
 
     `kept` says for the statements of a body which one gives it its value: the last one, unless the language knows
     better.
@@ -223,7 +223,7 @@ class Compiler:
 
 
 class Body:
-    """The statements of a body. `used` tells that somebody takes the value of the last one."""
+    """Compile the statements of a body. `used` means that the value of the last one is used."""
 
     __slots__ = ("_flat", "_steps", "nodes", "used")
 
@@ -250,7 +250,7 @@ class Body:
         return self._steps
 
     def flat(self, s: Any) -> list[Now] | None:
-        """The fast ways of all statements, when none of them can wait and nobody wants to be asked before each."""
+        """Return the fast paths of all statements, if none of them can wait and no hook is set."""
         if self._steps is None:
             _ = self.steps
         return self._flat if s.host.hook is None else None

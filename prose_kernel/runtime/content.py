@@ -1,4 +1,4 @@
-"""What a value holds, as text for those who read it: sessions, recordings, a judge, a person."""
+"""The content of a value as text, for sessions, recordings, a judge or a person."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def preview(value: Value) -> str:
 
 
 def data_or_text(said: str) -> Value:
-    """What somebody's answer stands for: JSON when it is, else the text."""
+    """Return the value of an answer: its JSON if it is valid JSON, otherwise the text."""
     try:
         data: Value = nesting.loads(said)
     except ValueError:
@@ -67,7 +67,7 @@ def images_in(value: Value) -> Iterator[bytes]:
 
 
 def cut_note(value: Value) -> str | None:
-    """What a session is told about a value that is only the beginning of what a command printed."""
+    """Return the note for a session about a value that is only the beginning of a command's output."""
     if not isinstance(value, ExecText) or not value.result.stdout_truncated:
         return None
     printed = value.result.stdout_bytes
@@ -76,7 +76,7 @@ def cut_note(value: Value) -> str | None:
 
 
 def _exec_lines(value: ExecText) -> Iterator[str]:
-    """A command's output after what its binding would tell beside it (5.5)."""
+    """Return a command's output after the facts that its binding would show (5.5)."""
     result = value.result
     if not value.bare:
         yield f"exit_code: {result.exit_code}"
@@ -144,7 +144,7 @@ MATERIAL: Final = 100_000
 """Characters of bindings that a judge is sent."""
 
 VALUE: Final = "the value"
-"""What the one value is called that a criterion of VVM is about."""
+"""The name of the single value that a criterion of VVM is about."""
 
 PREVIEWS: Final = 50
 """Bindings that did not fit of which a judge is sent a few words."""

@@ -113,7 +113,7 @@ def _declared(line: str) -> str:
 
 
 def _delimiter(line: str) -> str:
-    """The first of the delimiters that stands in the line outside of quotes."""
+    """Return the first of the delimiters that occurs in the line outside of quotes."""
     outside = "".join(line.split('"')[::2])
     return next((one for one in DELIMITERS if one in outside), ",")
 
@@ -149,7 +149,7 @@ def _line_column(source: _Lines, at: int) -> tuple[int, int]:
 
 
 def _starts(text: str, delimiter: str) -> list[int]:
-    """Where the values of a row begin."""
+    """Return the starts of the values of a row."""
     starts, quoted = [0], False
     for at, character in enumerate(text):
         if character == '"':
@@ -160,7 +160,7 @@ def _starts(text: str, delimiter: str) -> list[int]:
 
 
 def _quote_problem(source: _Lines, delimiter: str, said: str) -> NotData:
-    """The quote that is not closed, or what stands behind a closed one."""
+    """Return the quote that isn't closed, or the text after a closed one."""
     text = "".join(source.row)
     for start in _starts(text, delimiter):
         if not text.startswith('"', start):

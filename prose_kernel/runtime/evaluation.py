@@ -1,4 +1,4 @@
-"""Evaluate an expression where a program is held: it may compute, and call what the program defines, but asks nobody.
+"""Evaluate an expression in a paused program: it may compute and call definitions, but makes no requests.
 
 The outside belongs to the run, whose journal knows each answer: an evaluation that asked a session, ran a command or
 bound a name would make the run another one than the one that can be resumed. So it has a host of its own, with ports
@@ -59,7 +59,7 @@ class _Limit:
 
 
 def evaluation_host(host: Host) -> Host:
-    """A host for one evaluation beside a held program."""
+    """Return a host for one evaluation in a paused program."""
     sessions, judge = _Refuses("no session is asked"), _Refuses("no condition in `**` is judged")
     doors: Ports = structs.replace(
         host.ports,

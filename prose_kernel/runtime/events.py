@@ -44,7 +44,7 @@ class BranchStep(Struct, frozen=True):
 
 
 class Place(NamedTuple):
-    """Where something happens.
+    """The place of an event.
 
     `ordinal` is the 1-based number of the top-level executable statement, counted over the run (7.3);
     `depth` the nesting of block frames; `program` the chain of import directories, empty for the root program.
@@ -129,7 +129,7 @@ class CommandStarted(Event, frozen=True):
 
 
 class CommandOutput(Event, frozen=True):
-    """`omitted` came before `text` and is displayed by nobody."""
+    """`omitted` came before `text` and isn't displayed."""
 
     spawn: int
     stream: Stream
@@ -254,7 +254,7 @@ class BlockLeft(Event, frozen=True):
 
 
 class JudgeAsked(Event, frozen=True):
-    """A question is about to be answered; `Judged` follows, unless nobody can say. `at` is the path of the question."""
+    """A question is about to be answered; `Judged` follows if it is decided. `at` is the path of the question."""
 
     question: str
     at: str = ""
@@ -338,7 +338,7 @@ class ProgramReturned(Event, frozen=True):
 
 
 class Failed(Event, frozen=True):
-    """A statement failed. Emitted once for each error, where it arose; it may still be caught."""
+    """A statement failed. Emitted once for each error, at its origin; it may still be caught."""
 
     error: RunError
 
@@ -351,7 +351,7 @@ class Warned(Event, frozen=True):
 
 
 Listener = Callable[[Event], None]
-"""What hears events. One with an attribute `kinds`, a collection of event classes, hears those alone."""
+"""Receives events; with an attribute `kinds`, a collection of event classes, only those."""
 
 
 class Audience(dict[type[Event], tuple[Listener, ...]]):
@@ -404,7 +404,7 @@ class Audience(dict[type[Event], tuple[Listener, ...]]):
 
 
 class Untold:
-    """What has begun and not ended, of events that nobody was told: whoever hears the next ones has to know of it."""
+    """The begin events of open activities that no listener received; listeners of later events need them."""
 
     def __init__(self) -> None:
         self._open: dict[object, list[Event]] = {}

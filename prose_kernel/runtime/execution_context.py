@@ -48,10 +48,10 @@ T = TypeVar("T")
 E = TypeVar("E", bound=RunError)
 
 RECENT: Final = 10
-"""How many finished steps a judge is told."""
+"""The number of finished steps that a judge is shown."""
 
 FINISHED: Final = 50
-"""How many finished steps a session is told."""
+"""The number of finished steps that a session is shown."""
 
 _UNSAVED: Final = 1000
 """Changed variables that may wait before they are handed to the store."""
@@ -102,7 +102,7 @@ class Host:
         self.ports = ports
         self.listeners = tuple(listeners)
         self.heard = Audience(listeners)
-        """Who hears a kind of event. What hot loops do looks here before it makes an event."""
+        """The listeners of each kind of event. Hot loops check here before they create an event."""
         self.loops: dict[OpenLoop, None] = {}
         """The loops that run now, outer ones first."""
         self.concurrency = concurrency
@@ -289,7 +289,7 @@ class Run:
 
 
 class HeldText:
-    """The text behind a reference: read from the store when somebody wants it, kept once the binding is overwritten."""
+    """The text of a reference: read from the store on demand, kept when the binding is overwritten."""
 
     __slots__ = ("__weakref__", "_key", "_store", "_text", "detached")
 
@@ -313,7 +313,7 @@ class HeldText:
 
 
 class Recent:
-    """The last finished steps as one line of control has seen them: what a judge is told.
+    """The last finished steps of one line of control, as a judge is shown them.
 
     `result` is what the last session or command gave that has no name, as long as nothing was bound after it.
     """
@@ -341,7 +341,7 @@ class Recent:
 
 @dataclass(slots=True)
 class CancellationState:
-    """What a branch may still do.
+    """Whether a branch is cancelled.
 
     `stopped`: it has been cancelled by its siblings; it may finish, but starts nothing new. `closed_by`: the run is
     ending by this exception; each further request to the outside raises it again.
@@ -354,7 +354,7 @@ class CancellationState:
 class RaceGate:
     """A branch may not ask the outside for anything before it is let go: its turn in a recorded race has not come.
 
-    `arrived` is called when the branch stands before its first question.
+    `arrived` is called when the branch reaches its first request.
     """
 
     __slots__ = ("_arrived", "_is_open", "_outer", "_turns", "_waiting")
@@ -452,7 +452,7 @@ class ExecutionContext:
     run: Run
     language: ClassVar[str]
     looking: ClassVar[str]
-    """The module of the language that can look at a held program; loaded when somebody does."""
+    """The language's module that inspects a paused program; loaded on demand."""
 
     def __init__(self, run: Run, source: Source, cwd: str, path: str) -> None:
         self.run = run
@@ -464,7 +464,7 @@ class ExecutionContext:
         self.cwd = cwd
         self.branches: tuple[BranchStep, ...] = ()
         self.budgets: tuple[Budget, ...] = ()
-        """Those of the calls on the way here, beside the run's own."""
+        """The budgets of the calls on the way here, in addition to the run's."""
         self.cancellation = CancellationState()
         self.race_gate: RaceGate | None = None
         self.path = path
@@ -526,7 +526,7 @@ class ExecutionContext:
     # ------------------------------------------------------------ events
 
     def place(self, node: Node) -> Place:
-        """Where something happens that `node` says."""
+        """Return the place of `node`."""
         run = self.run
         return Place(self.source, node.span, run.progress.ordinal, branches=self.branches, program=run.program)
 
@@ -566,7 +566,7 @@ class ExecutionContext:
             await held
 
     def error_details(self) -> Mapping[str, object]:
-        """What an error should know of the place it arose in, beside its statement."""
+        """Return the facts about an error's place, in addition to its statement."""
         return {}
 
     def stack_lines(self) -> tuple[str, ...]:
@@ -589,7 +589,7 @@ class ExecutionContext:
 
     @contextmanager
     def within(self, *more: Budget) -> Iterator[None]:
-        """What is asked inside the block counts for these budgets, too."""
+        """A context whose requests count for these budgets, too."""
         outer, self.budgets = self.budgets, (*self.budgets, *more)
         try:
             with ExitStack() as times:
@@ -702,7 +702,7 @@ class ExecutionContext:
 
     @contextmanager
     def _counted(self, active: tuple[Budget, ...], request: Request) -> Iterator[None]:
-        """What is asked in here counts for these budgets. One of them that comes to its end gives its notice."""
+        """A context whose requests count for these budgets. A budget that is nearly spent gives notice."""
         try:
             with ExitStack() as times, budgets.counting(active, self._named):
                 for budget in active:
@@ -714,7 +714,7 @@ class ExecutionContext:
                     self.warn(code, told, self.statement)
 
     def _named(self) -> str:
-        """What to call the statement that is under way."""
+        """Return the name of the running statement."""
         statement = self.statement
         if statement is None:
             return "its imports"
@@ -722,7 +722,7 @@ class ExecutionContext:
         return f"line {line}, `{head(self.source, statement)}`"
 
     def note(self, key: str, kind: type[T], look: Callable[[], T]) -> T:
-        """Something that is looked up outside at once; the same when the run is resumed."""
+        """Look something up outside without waiting; a resumed run gets the same."""
         journal = self.host.journal
         return look() if journal is None else journal.note(key, kind, look)
 
@@ -778,7 +778,7 @@ def budget_of(s: ExecutionContext, key: str, title: str, limits: str) -> Budget:
 
 
 def agent_budget(s: ExecutionContext, name: str, limits: str) -> Budget:
-    """The budget that all sessions of an agent share. A cell can define the agent anew, with other limits."""
+    """Return the budget that all sessions of an agent share. A cell can redefine the agent with other limits."""
     fresh, shared = budget_of(s, f"agent {name}", f"agent '{name}'", limits), s.host.agent_budgets
     found = shared.setdefault(fresh.key, fresh)
     if found.limits != fresh.limits:

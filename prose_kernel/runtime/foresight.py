@@ -1,4 +1,4 @@
-"""What any language needs to say beforehand what its sessions would be asked, without doing anything.
+"""Preview the requests of a program in any language, without running anything.
 
 A value that only the outside can give is not known yet: a visible marker stands for it (`unknown`). The copy of a run
 in which a text is looked at has a store that keeps nothing (`Looking`), and a judge and a person who know nothing.
@@ -44,14 +44,14 @@ _UNKNOWN: Final = re.compile(r"⟦([^⟦⟧\n]{1,200}): not known yet⟧")
 
 
 class Full(Exception):
-    """Enough has been told."""
+    """The preview has reached its limit."""
 
 
 # ---------------------------------------------------------------- what is not known
 
 
 def unknown(name: str) -> str:
-    """What stands for a value that nobody knows before the program runs."""
+    """A placeholder for a value that is unknown before the program runs."""
     return f"⟦{name}: not known yet⟧"
 
 
@@ -61,7 +61,7 @@ def is_unknown(text: str) -> bool:
 
 
 class Told:
-    """What a preview has told of so far, in source order, and no more than it is to tell of."""
+    """The requests found so far in source order, up to a limit."""
 
     def __init__(self) -> None:
         self.found: list[Preview] = []
@@ -103,7 +103,7 @@ class StepLimit:
 
 
 def unknown_in(request: SessionRequest) -> Iterator[str]:
-    """The names that a request depends on and that nobody knows yet."""
+    """Return the unknown names that a request depends on."""
     patterns = [p for rule in request.permissions.values() for p in (rule if isinstance(rule, tuple) else (rule,))]
     for text in (request.task, request.system or "", *patterns):
         yield from _UNKNOWN.findall(text)
@@ -115,7 +115,7 @@ def unknown_in(request: SessionRequest) -> Iterator[str]:
 
 
 def unknown_names(value: Value) -> Iterator[str]:
-    """What is not known yet in a value; commands' results, references and errors were made by something that ran."""
+    """Return the unknown parts of a value; results of commands, references and errors come from something that ran."""
     match value:
         case str():
             yield from _UNKNOWN.findall(value)

@@ -30,7 +30,7 @@ X = TypeVar("X", bound=ExecutionContext)
 
 
 class JoinPolicy(Protocol):
-    """When a construct is over (at the end of all branches, of the first one, of any `count`), what a failure does."""
+    """When a construct ends (after all branches, the first, or any `count`), and the effect of a failure."""
 
     @property
     def strategy(self) -> Literal["all", "first", "any"]: ...
@@ -260,7 +260,7 @@ class Fork(Generic[X]):
     # ------------------------------------------------------------ ending
 
     def _ended(self, index: int) -> None:
-        """The last thing that a branch does: who joins goes on when the branch's task is over."""
+        """The last action of a branch: the joining context continues when the branch's task has ended."""
         self._fresh.append(index)
         self._living -= 1
         turns = self.s.host.scheduler
@@ -354,7 +354,7 @@ class Fork(Generic[X]):
             self._report(index)
         self._tasks.clear()
 
-    # ------------------------------------------------------------ going on
+    # ------------------------------------------------------------ continuing
 
     def _take_leave(self, index: int) -> None:
         """An iteration has ended: keep of it only what the join needs."""
@@ -370,7 +370,7 @@ class Fork(Generic[X]):
             self._notes[index] = context.recent.own
 
     def _continue(self) -> None:
-        """The context around the construct goes on behind the numbers and steps of all branches, in source order."""
+        """Continue the context around the construct after the numbers and steps of all branches, in source order."""
         for index, context in self.contexts.items():
             self._remember(index, context)
         self.s.numbers.joined()
@@ -380,7 +380,7 @@ class Fork(Generic[X]):
 
 
 def race_of(s: ExecutionContext, policy: JoinPolicy, branch: str, repeat: int, text: str) -> Race | None:
-    """What a construct is known by to those who record races; None where all branches are waited for."""
+    """Return the key of a construct for recorded races; None if it waits for all branches."""
     if policy.strategy == "all" or s.host.ports.races is None:
         return None
     again = f"~{repeat}" if repeat else ""

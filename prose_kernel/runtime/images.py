@@ -1,4 +1,4 @@
-"""What bytes are, by how they begin: PNG, JPEG, GIF, WebP and PDF, with the size of the picture.
+"""Recognize PNG, JPEG, GIF, WebP and PDF by their first bytes, with the size of the picture.
 
 A command that prints such bytes prints no text. They are kept as they are, and what stands for them in the value is one
 line (docs/reference/openprose.md 5.4).
@@ -32,7 +32,7 @@ _SUFFIXES: Final = {"image/jpeg": "jpg", "application/pdf": "pdf"}
 _SEGMENTS: Final = 100_000
 """Parts of a JPEG, or bytes that fill, up to which its size is looked for."""
 _FRAMES: Final = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
-"""Markers of JPEG behind which its size stands."""
+"""Markers of JPEG that its size follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def begins_inside(data: bytes, at: int, final: bool) -> int:
 
 
 def picture(data: bytes, size: int = 0) -> Picture | None:
-    """What the bytes are; None for no picture. `size` is how many there were, when these are only the first ones."""
+    """Return the kind of picture; None if it isn't one. `size` is the total number of bytes, if these are the first."""
     media = media_type(data)
     if not media:
         return None

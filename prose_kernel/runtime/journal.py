@@ -48,18 +48,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 OnReplayed = Callable[[Request, Mapping[str, Any], bool], None]
-"""Told of each replayed answer that something was noted beside: the request, the notes, whether the program got it."""
+"""Called for each replayed answer with notes: the request, the notes, whether the program received it."""
 
 Approved = tuple[str, str, str, bytes]
 """An approval in a journal: the key of its request, the name of the gate ("" in journals of earlier versions), what was
 asked, and the decision as it is written there. Ids of the run are left out."""
 
 UnderWay = Literal["rerun", "fail"]
-"""What becomes of a command or session that was under way when the run was killed."""
+"""The treatment of a command or session that had no answer when the run was killed."""
 
 
 class Log(Protocol):
-    """Where records are written."""
+    """The destination of records."""
 
     def append(self, record: Record) -> None:
         """The record survives the end of the process afterwards. Never raises: what cannot be written is told to the
@@ -67,7 +67,7 @@ class Log(Protocol):
         ...
 
     def rewind(self, to: int) -> None:
-        """The record with this number, and all behind it, count no more."""
+        """The record with this number and all after it no longer count."""
         ...
 
 
@@ -312,7 +312,7 @@ class Journal:
             raise _mismatch("the journal holds an answer that is none", described.shown) from None
 
     def note(self, key: str, kind: type[T], look: Callable[[], T]) -> T:
-        """What `look` finds outside; in a replay what it found then."""
+        """Return the result of `look`; in a replay, its recorded result."""
         if self._hasty:
             raise asyncio.CancelledError
         if self._known is not None:
@@ -385,13 +385,13 @@ class Journal:
         return parked.answer
 
     def _idle(self) -> None:
-        """All branches stand still: the next one gets its answer."""
+        """All branches wait: give the next one its answer."""
         if not self._turns.active:
             return
         if self._known is None:
             self._ask_next()
             return
-        while isinstance(self._coming, Interrupted):  # twice, where a person was impatient or the kernel was restarted
+        while isinstance(self._coming, Interrupted):  # twice, if the person repeated it or the kernel was restarted
             self._interrupt_again(self._coming)
             if self._turns.is_running:
                 return
@@ -405,7 +405,7 @@ class Journal:
         else:
             try:
                 self._leave("nothing of the kind")
-            except ResumeMismatch as error:  # nobody asks what was asked next: whoever waits first is told so
+            except ResumeMismatch as error:  # no branch makes the recorded request: the first waiting one fails
                 parked = self._parked.pop(next(iter(self._parked)))
                 self._wake(parked, Answered(parked.asked.key, error=codec.encode_error(error)))
             else:
@@ -516,7 +516,7 @@ class Journal:
         self._cancel()
 
     def _interrupt_again(self, then: Interrupted) -> None:
-        """What a record says."""
+        """Return the content of a record."""
         self._advance()
         self._hasty = self._hasty or then.hasty
         self._cancel()
@@ -586,7 +586,7 @@ class Journal:
 
 
 def _failure(kind: type[T]) -> T | Exception | None:
-    """What becomes of something under way that is not to be done again; None for a question, which is asked again."""
+    """Return the outcome of an unanswered request that must not be repeated; None for a question, which is repeated."""
     if kind is CommandResult:
         return cast("T", CommandResult("lost", 255, kind="lost"))
     if kind is SessionResult:

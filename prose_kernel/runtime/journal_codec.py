@@ -144,7 +144,7 @@ def dumps(value: object) -> bytes:
 
 
 def loads(data: bytes | Raw, kind: type[T]) -> T:
-    """What `dumps` was given. Raises `msgspec.MsgspecError` for what is none."""
+    """Return the value that `dumps` was given. Raises `msgspec.MsgspecError` for other bytes."""
     decoder = _DECODERS.get(kind)
     if decoder is None:
         decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)

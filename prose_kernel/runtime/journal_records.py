@@ -127,7 +127,7 @@ class Finished(Struct, frozen=True, tag="finished", tag_field="k", omit_defaults
 
 
 class Rewound(Struct, frozen=True, tag="rewound", tag_field="k", omit_defaults=True):
-    """The run goes on behind the record with this number; those after it count no more."""
+    """The run continues after the record with this number; later ones no longer count."""
 
     to: int
 

@@ -37,7 +37,7 @@ class BindingInfo:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """Something that a program has defined and that is no value: its kind, its text, its facts in a few words each.
+    """A definition that isn't a value: its kind, its text, and facts of a few words each.
 
     Of an agent `facts` are `model`, `persist` and `prompt` as far as it has them, and `memory` when it keeps one; of a
     block or function `parameters` and `statements`. The text of an imported program is how it is called and what it
@@ -73,7 +73,7 @@ class Preview:
 
 @dataclass(slots=True)
 class _Shared:
-    """What the machines of one run share."""
+    """The shared state of the machines of one run."""
 
     host: Host
     cwd: str
@@ -85,7 +85,7 @@ class _Shared:
 
 
 class Machine:
-    """One run, or in a run of several languages (`beside`) what one of them has of it.
+    """One run, or the part of one language in a run of several (`beside`).
 
     `cwd` is the directory of the first command, `program_file` the name shown in the trace. `at` is a prefix of all
     paths, for runs that share a recording.
@@ -119,7 +119,7 @@ class Machine:
     # ------------------------------------------------------------ what a language brings
 
     def _context(self, source: Source, path: str) -> ExecutionContext:
-        """Where a text begins to run."""
+        """Return the context in which a text begins to run."""
         raise NotImplementedError
 
     async def _execute(self, context: Any, program: Any) -> Value:
@@ -135,7 +135,7 @@ class Machine:
         return value
 
     def known(self) -> Any:
-        """What the next cell may refer to, for the language's compiler."""
+        """Return the names that the next cell may refer to, for the language's compiler."""
         raise NotImplementedError
 
     def bindings(self) -> dict[str, BindingInfo]:
@@ -160,11 +160,11 @@ class Machine:
         raise NotImplementedError
 
     def shared(self) -> Mapping[str, Value]:
-        """The names of the root with what they stand for, functions and agents among them."""
+        """Return the names of the root with their values, including functions and agents."""
         raise NotImplementedError
 
     def fixed(self, name: str) -> str | None:
-        """Why another language must not bind the name anew, as in `a const of cell 2`; None where it may."""
+        """Return why another language must not rebind the name, as in `a const of cell 2`; None if it may."""
         return None
 
     # ------------------------------------------------------------ running
@@ -257,7 +257,7 @@ class Machine:
 
     @property
     def host(self) -> Host:
-        """What all that runs here shares."""
+        """The host that everything in this run shares."""
         return self._shared.host
 
     @property
@@ -271,7 +271,7 @@ class Machine:
 
     @property
     def hook(self) -> StatementHook | None:
-        """What looks at every statement before it runs; it may be set while a program runs."""
+        """The hook that receives every statement before it runs; it may be set while a program runs."""
         return self._shared.host.hook
 
     @hook.setter

@@ -25,7 +25,7 @@ class Kind:
 
 
 PARALLEL: Final = Kind("parallel", lambda _: 0)
-"""The constructs whose branches run beside each other."""
+"""The constructs whose branches run in parallel."""
 
 
 class ForkAllocation:
@@ -60,7 +60,7 @@ class _Series:
 
 
 class NumberSequence:
-    """Where one line of control takes its numbers from: a run as a whole, or one branch of a fork."""
+    """The numbers of one line of control: a whole run, or one branch of a fork."""
 
     __slots__ = ("_index", "_outer", "_series", "_split")
 
@@ -99,6 +99,6 @@ class NumberSequence:
                 outer.reached = max(outer.reached, inner.following - inner.step + outer.step)
 
     def joined(self) -> None:
-        """All branches of the fork have ended: go on after the highest number they gave."""
+        """All branches of the fork have ended: continue after the highest number they gave."""
         for series in self._series.values():
             series.following = series.reached

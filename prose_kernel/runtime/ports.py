@@ -57,7 +57,7 @@ run again for that."""
 
 
 class CommandResult(Struct, frozen=True, omit_defaults=True):
-    """What a command did (exec-and-tasks.md 1.2). `exit_code` follows the `exec` column of its table.
+    """The result of a command (exec-and-tasks.md 1.2). `exit_code` follows the `exec` column of its table.
 
     `kind` names a failure: `exit`, `signal`, `timeout`, `spawn`, `cwd`, `lost`; None on success. Streams are decoded
     and cut to `max_output` code points. `duration`, `max_rss`, `cpu_s` and `worker` (the name of the machine, for a
@@ -187,7 +187,7 @@ class ContextItem:
 
 
 class Target(Struct, frozen=True):
-    """Where a session's answer is to be written, and the header the file must have (openprose.md 4.2 point 6, 7.4)."""
+    """The file for a session's answer, and the header it must have (openprose.md 4.2 point 6, 7.4)."""
 
     name: str
     location: str
@@ -400,7 +400,7 @@ class OpenMemory(Protocol):
 
     @property
     def prelude(self) -> str:
-        """What stands before the task."""
+        """Return the text before the task."""
         ...
 
     async def keep(self, patches: Sequence[str]) -> str | None:
@@ -422,7 +422,7 @@ class Memories(Protocol):
         ...
 
     def prelude(self, binding: MemoryBinding, mode: MemoryMode) -> str:
-        """What a call would be told now: nothing is locked, made or changed. Raises `ProviderError`."""
+        """Return the text that a call would get now; nothing is locked, made or changed. Raises `ProviderError`."""
         ...
 
 
@@ -430,11 +430,11 @@ class Memories(Protocol):
 
 
 class Answers(Protocol):
-    """Where the answers of agent calls go when calls return references (docs/reference/vvm.md 7)."""
+    """The files for answers of agent calls, if calls return references (docs/reference/vvm.md 7)."""
 
     @property
     def readable(self) -> str:
-        """The directory of this run's bindings, as sessions are told it."""
+        """The directory of this run's bindings, as sessions see it."""
         ...
 
     def target(self, number: int) -> Target:
@@ -468,7 +468,7 @@ class Answers(Protocol):
 
 
 LAST_RESULT = "the last result"
-"""What a value without a name is called for a judge; no program can name it."""
+"""The name of an unnamed value in messages to a judge; no program can use it."""
 
 
 class JudgeRequest(Struct, frozen=True):
@@ -527,7 +527,7 @@ class Pick(Struct, frozen=True, omit_defaults=True):
 
 
 class Finding(Struct, frozen=True, omit_defaults=True):
-    """What `extract` or `items` found in a text (for `items` a list), and by whom and why."""
+    """The result of `extract` or `items` (for `items` a list), with its author and reason."""
 
     value: Value
     by: str
@@ -547,7 +547,7 @@ class JudgedText(Struct, frozen=True):
 
 
 class Judge(Protocol):
-    """Every call raises `Undecided` when nobody in the chain can answer; the machine makes E211 of it."""
+    """Decides conditions. Each call raises `Undecided` if no link of the chain can answer; machines report E211."""
 
     async def decide(self, request: JudgeRequest) -> Verdict: ...
 
@@ -575,7 +575,7 @@ class LiveJudge(Judge, Phrases, Protocol):
 
 
 class Races(Protocol):
-    """Who won a `parallel` that does not wait for all its branches (`first`, `any`; sessions.md 4.2).
+    """The winners of a `parallel` that doesn't wait for all its branches (`first`, `any`; sessions.md 4.2).
 
     A race is known by its execution path and the text it is written in. It is recorded only when sessions took part in
     it, so that a replay, in which every session answers at once, ends the same way.
@@ -637,7 +637,7 @@ class GateDecision(Struct, frozen=True, omit_defaults=True):
 
     @property
     def decided_by(self) -> str:
-        """Who decided and by which way, for people: a file is never called a user."""
+        """The author of the decision and its channel, for people: a file is never called a user."""
         ways = {
             "cli": f"{self.by} (command line)",
             "sql": f"{self.by} (SQL)",
@@ -695,7 +695,7 @@ LoadProgram = Callable[[LoadRequest], Awaitable[LoadedProgram]]
 
 
 class Key(Struct, frozen=True):
-    """Where a binding lives inside its run: name, frame, and the indexes of the parallel iterations around it.
+    """The place of a binding inside its run: name, frame, and the indexes of the parallel iterations around it.
 
     Its file name is `name[__execution_id][__i{index}...]` (openprose.md 7.4).
     """
@@ -716,7 +716,7 @@ class Binding(Struct, frozen=True):
 
 
 class Store(Protocol):
-    """Keeps what a run leaves behind. `put` and `read` are synchronous and cheap: writing may be deferred to `flush`,
+    """Keeps the bindings of a run. `put` and `read` are synchronous and cheap: writing may be deferred to `flush`,
     which the machine calls before anything outside could look, and at the end of each cell or run.
 
     `chain` names the import directories around this store, empty for the run itself."""
@@ -757,7 +757,7 @@ class Store(Protocol):
         ...
 
     def target(self, binding: Binding) -> Target | None:
-        """Where a session writes the binding itself, and with which header; None where it replies with its answer."""
+        """Return the file that a session writes the binding to, and its header; None if it replies with its answer."""
         ...
 
     def memory(self, agent: str, persist: str) -> str:

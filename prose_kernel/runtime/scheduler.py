@@ -49,7 +49,7 @@ class Turn:
             self._future.set_result(None)
 
     async def wait(self, cancelled: Callable[[], None] | None = None) -> None:
-        """Wait until it is given. A cancellation is delivered afterwards; `cancelled` is called at once."""
+        """Wait until it is given. A cancellation is delivered afterwards; `cancelled` is called immediately."""
         delayed: asyncio.CancelledError | None = None
         if self.given and _cancels() != self._cancels:
             await asyncio.sleep(0)  # cancelled by what its own waiting has set going
@@ -88,7 +88,7 @@ class Scheduler:
         self.is_running = False
         """Whether a branch has the turn."""
         self.cancelling: Callable[[asyncio.Task[Any]], None] | None = None
-        """Is told of each task that a branch cancels, before that learns it."""
+        """Called with each task that a branch cancels, before the task is cancelled."""
         self._first: deque[Turn] = deque()
         self._ready: deque[Turn] = deque()
         self._arrived: deque[Turn] = deque()
@@ -141,7 +141,7 @@ class Scheduler:
         return turn
 
     def goes_on(self, turn: Turn) -> None:
-        """Who waits for `turn` gets it behind all that are ready by now."""
+        """Give `turn` to its waiting task after all tasks that are ready now."""
         self._ready.append(turn)
         self._pass_on()
 
@@ -151,7 +151,7 @@ class Scheduler:
         self._pass_on()
 
     async def regain(self) -> None:
-        """After a wait for the outside: go on when it is this one's turn. A cancellation is delivered afterwards."""
+        """Continue after a wait for the outside, in this task's turn. A cancellation is delivered afterwards."""
         turn = Turn()
         self._arrived.append(turn)
         self._pass_on()
@@ -204,7 +204,7 @@ class Scheduler:
             self._pass_on()
 
     def wakes(self, task: asyncio.Task[Any] | None) -> None:
-        """A parked task will go on, because of what a branch does now. Does nothing for one that runs."""
+        """A parked task will continue because of an action of a branch. Does nothing for a running task."""
         turn = self._parked.pop(task, None) if task is not None else None
         if turn is not None:
             self.goes_on(turn)

@@ -1,4 +1,4 @@
-"""What secrets look like in a text: the one list of patterns, for whoever writes texts down.
+"""Patterns of secrets in texts: one list for all modules that write texts to files.
 
 Recordings take secrets out of what they write, commands out of what they show, agent memories refuse what holds one.
 """
@@ -36,7 +36,7 @@ class Find(NamedTuple):
 
 
 def _token(name: str, fixed: Iterable[str], rest: str) -> Find:
-    """A token that begins with one of the fixed texts, where no word goes on."""
+    """A token that begins with one of the fixed texts, at the beginning of a word."""
     begin = tuple(fixed)
     head = "|".join(map(re.escape, begin))
     return Find(begin, rf"(?<![A-Za-z0-9])(?:{head}){rest}", f"«secret:{name}»")
@@ -207,7 +207,7 @@ def finds_of(environment: Mapping[str, str]) -> tuple[Find, ...]:
 
 
 def _instead(match: re.Match[str], words: list[str]) -> str:
-    """What is before a find, and the word for it."""
+    """Return the text before a find, and the word for it."""
     last = match.lastindex or 2
     return match[last - 1] + words[last // 2 - 1]
 
@@ -273,7 +273,7 @@ def holds_private_key(text: str) -> bool:
     return "-----BEGIN" in text and PRIVATE_KEY.search(text) is not None
 
 
-# ---------------------------------------------------------------- a value behind a name that says what it is
+# ---------------------------------------------------------------- a value after a telling name
 
 NAME: Final = r"(?:token|secret|passw(?:or)?d|passphrase|api[_-]?key|access[_-]?key|private[_-]?key|credentials?)"
 """The end of a name that says so: `GITHUB_TOKEN`, `db-password`."""
@@ -286,7 +286,7 @@ TOKENS: Final = re.compile(
 )
 
 _COUNTED: Final = re.compile(r"(?i)tokens\s*=\s*\d{1,8}\.?")
-"""`max_tokens = 512` is no secret."""
+"""`max_tokens = 512` isn't a secret."""
 
 _STATED: Final = re.compile(
     rf"""(?i){NAME}["'`*]{{0,3}}\s{{0,8}}(?::=?|=>)\s{{0,8}}"""
@@ -297,7 +297,7 @@ what is written as a literal."""
 
 
 def secret_in(text: str) -> str | None:
-    """What kind of secret a text holds, in a word; None where it holds none that is known."""
+    """Return the kind of secret in a text, in a word; None if it holds no known one."""
     if holds_private_key(text):
         return "private-key"
     if BEARER.search(text):

@@ -68,7 +68,7 @@ class Terminal(Protocol):
     """A command that an agent runs through us."""
 
     def output(self) -> tuple[str, bool]:
-        """What it has printed so far, as far as it is kept, and whether something was cut off at the beginning."""
+        """Return the kept part of its output so far, and whether its beginning was cut off."""
         ...
 
     @property
@@ -187,7 +187,7 @@ class CommandCompleted:
 
 @dataclass(frozen=True, slots=True)
 class CommandPromoted:
-    """`exec_command` whose process goes on as a task. `number` is its place in the run, by which people call it."""
+    """An `exec_command` whose process continues as a task. `number` is its place in the run, which people type."""
 
     task_id: str
     number: int
@@ -272,7 +272,7 @@ class TaskListing:
 
 @dataclass(frozen=True, slots=True)
 class TaskOutput:
-    """What a task has printed so far: both ends of it, in the order of arrival. `artifact` is where the log is."""
+    """A task's output so far: its beginning and end, in the order of arrival. `artifact` is the path of the log."""
 
     retrieval_status: Literal["success", "not_ready", "timeout"]
     task: TaskSnapshot
@@ -331,7 +331,7 @@ class Tasks(Protocol):
     ) -> TaskOutput: ...
 
     async def stop(self, task_id: str, caller: TaskCaller) -> TaskSnapshot:
-        """Ask the task to end; a second call kills it. Returns at once: the end arrives as an event."""
+        """Ask the task to end; a second call kills it. Returns immediately: the end arrives as an event."""
         ...
 
     async def command_of(self, task_id: str) -> Mapping[str, object]:
@@ -343,19 +343,19 @@ class Tasks(Protocol):
         ...
 
     async def news(self) -> tuple[TaskSnapshot, ...]:
-        """Tasks that have ended since the last call: what the person has not been told yet."""
+        """Return the tasks that have ended since the last call, for the person."""
         ...
 
     async def follow_ups(self) -> tuple[TaskFollowUp, ...]:
-        """The continuations that nobody has taken yet, oldest first."""
+        """The continuations that aren't claimed yet, oldest first."""
         ...
 
     async def take_follow_up(self, result_id: str) -> bool:
-        """Claim a continuation; false when somebody has taken it."""
+        """Claim a continuation; return False if it is already claimed."""
         ...
 
     def subscribe(self, listener: Callable[[TaskEvent], None]) -> Callable[[], None]:
-        """Be told of changes, in the engine's thread, in order, after they are recorded. Returns what ends it."""
+        """Call it with each change, in the engine's thread, in order, after its record. Returns a function that ends it."""
         ...
 
 

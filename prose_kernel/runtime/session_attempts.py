@@ -115,11 +115,11 @@ class SessionAttempts:
         self.number = s.host.next_spawn()
 
     def target(self) -> Target | None:
-        """Where the session writes its answer, looked up before each attempt; None: its reply is the answer."""
+        """Return the file for the session's answer, looked up before each attempt; None: its reply is the answer."""
         return None
 
     def kept(self, result: SessionResult) -> SessionResult:
-        """What a journal writes down of an answer: whole, also where the session has written its binding itself."""
+        """Return an answer as the journal records it: whole, even if the session wrote its binding."""
         return result
 
     def begins(self) -> None:
@@ -194,7 +194,7 @@ class SessionAttempts:
             await self._pause(attempt, replayed, asked_wait)
 
     def refused(self, failure: Failure) -> Failure:
-        """The session has failed before anybody could be asked: it is told of like any other."""
+        """The session failed before a provider was asked: report it like any other."""
         if self.s.host.listeners:
             self.s.emit(SessionStarted(self.s.place(self.node), self.number, self.request, self.bound_to))
         self._finished(self.request, error=failure.error)

@@ -1,4 +1,4 @@
-"""What the languages of one run share: a directory of names, and functions and agents that any of them can use.
+"""The shared names of a run's languages, with functions and agents that any of them can use.
 
 Machines of several languages run side by side in one run (`Machine.beside`). Whatever one of them binds at its root it
 publishes; the others adopt it at once, so that a name means the same everywhere, however control goes from one language
