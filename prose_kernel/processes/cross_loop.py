@@ -1,4 +1,4 @@
-"""Calls from any event loop into the engine's and back: one hop each way, and nothing left behind a cancelled call.
+"""Calls from any event loop into the engine's and back: one hop each way, and nothing left after a cancelled call.
 
 A caller and the engine have an event loop each, in different threads. `ProcessCall` is for one process, `in_engine` for
 a coroutine that runs there. Either way the answer always comes, and a caller that is cancelled meanwhile waits for it.

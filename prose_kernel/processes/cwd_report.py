@@ -1,4 +1,4 @@
-"""The directory report: how a shell tells, as its last act, where it ended (exec-and-tasks.md 2.4).
+"""The directory report: a shell's last action is to report its working directory (exec-and-tasks.md 2.4).
 
 The command is an argument of a small wrapper text, which evaluates it and writes `pwd -P`, a newline and a NUL to a
 private pipe. It is reported twice where it can be: from an EXIT trap, which covers `exit`, `set -e` and syntax errors,
@@ -69,7 +69,7 @@ def cannot_move(shell: str, command: str, environment: Iterable[bytes]) -> bool:
 
 
 def source(shell: str, script: int) -> str:
-    """What makes a shell (its file name) run the text behind a descriptor as its own."""
+    """The options that make a shell (by file name) run the text in a descriptor."""
     if shell == "zsh":
         return f'eval "$(</dev/fd/{script})"'  # its `.` would change $0
     return f". /dev/fd/{script}"

@@ -229,7 +229,7 @@ class RunningHelper:
 
 
 class _Streams:
-    """The process's `Feed`, which is never behind."""
+    """The process's `Feed`, which is always up to date."""
 
     full = False
 

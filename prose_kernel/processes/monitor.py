@@ -39,7 +39,7 @@ Identity = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """What a program may not do, set before it starts; it cannot be undone.
+    """The restrictions of a program, set before it starts; they cannot be undone.
 
     `landlock` puts it into a domain: it can neither signal nor trace nor look into processes outside. With `paths` it
     reaches these files alone, each with its rights (`sandbox_syscalls.READ` and others). `own_network` gives it
@@ -62,7 +62,7 @@ class Confinement:
 
 @dataclass(frozen=True, slots=True)
 class MonitoredLaunch:
-    """What to start: the program's absolute path, its arguments with the text of the first as given, all else.
+    """A program to start: its absolute path, its arguments with the first as given, and all options.
 
     `limits` are (resource, soft, hard). `grace` is the time between TERM and KILL at the limit, `interrupt_grace` that
     between the steps of a user's interrupt. `identity` and `cwd_identity` are compared just before the start.
@@ -116,7 +116,7 @@ class StartFailure:
 
 @dataclass(frozen=True, slots=True)
 class MonitorRecord:
-    """What became of it. `status` is a wait status, None when the program never started or never ended."""
+    """The outcome. `status` is a wait status, None if the program never started or never ended."""
 
     outcome: Outcome
     status: int | None = None

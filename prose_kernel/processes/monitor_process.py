@@ -84,7 +84,7 @@ def _sane_signals() -> None:
 
 
 def _same(status: os.stat_result, identity: tuple[int, int] | None) -> None:
-    """What was checked is what is used."""
+    """Raise `OSError` if the file isn't the one that was checked."""
     if identity is not None and (status.st_dev, status.st_ino) != identity:
         raise OSError(116, "changed")
 
@@ -196,7 +196,7 @@ class Monitor:
         self._tell()
 
     def _wait(self, seconds: float | None) -> None:
-        """Until something ended, the kernel said something, or the time is over."""
+        """Wait until a process ended, the kernel sent something, or the time is over."""
         for descriptor, _ in self._poller.poll(None if seconds is None else max(0.0, seconds) * 1000 + 0.5):
             if descriptor == self._control:
                 self._listen()
@@ -295,7 +295,7 @@ def _until_exec(reader: int, control: int, pid: int, seconds: float) -> bytes:
 
 
 def probe() -> None:
-    """Try each mechanism in a child of its own, and print what works."""
+    """Try each mechanism in a separate child, and print those that work."""
     print(f"landlock {sandbox_syscalls.landlock_version()}")
     for name, attempt in (
         ("sub-reaper", sandbox_syscalls.become_sub_reaper),

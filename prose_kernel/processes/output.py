@@ -1,4 +1,4 @@
-"""What a command prints: the part that is kept, and the part that is shown while it runs.
+"""The output of a command: the part that is kept, and the part that is shown while it runs.
 
 `Capture` keeps the first characters, for `exec`; `Head` the first bytes, for `Exec`; `BothEnds` the beginning and the
 end, for tasks; `Tail` the end, for terminals of CLI agents. Each at constant cost a piece and in constant memory,

@@ -33,7 +33,7 @@ _LOST = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What to start, and the limit in seconds (None: none).
+    """A command to start, and its limit in seconds (None: none).
 
     `prepare` makes the arguments: it is given the descriptor of the report pipe (None without `report`) and returns
     them with further descriptors to pass on, which are closed after the start. May raise `SpawnFailure` or `OSError`.
@@ -80,7 +80,7 @@ class Record:
 
 
 class EngineProcess(Protocol):
-    """What an engine runs: a child of its own (`Process`), or a program under a monitor (`MonitoredProcess`).
+    """A process of an engine: its child (`Process`), or a program under a monitor (`MonitoredProcess`).
 
     All calls in the engine's loop. `foreground` ones get a user's interrupts.
     """
@@ -123,7 +123,7 @@ class EngineProcess(Protocol):
 
 
 class Feed(Protocol):
-    """Who gets a command's output while it runs, decoded, in the engine's loop. Must not block.
+    """Receives a command's output while it runs, decoded, in the engine's loop. Must not block.
 
     While it is `full`, nothing more is read; it calls `room` in the engine's loop when that is over.
     """
@@ -141,7 +141,7 @@ class Feed(Protocol):
 
 
 class Owner(Protocol):
-    """What an `EngineProcess` needs of its engine."""
+    """The part of the engine that an `EngineProcess` uses."""
 
     loop: asyncio.AbstractEventLoop
     grace: float
@@ -507,7 +507,7 @@ class Process:
         return data
 
     def _left_behind(self) -> list[process_table.Member]:
-        """What the command left running in its group. One system call when, as usual, there is nothing."""
+        """Return the processes that the command left in its group. One system call if, as usual, there are none."""
         assert self._child is not None
         leader = self._child.pid
         scope = GroupScope(leader)

@@ -1,4 +1,4 @@
-"""Who is alive: a look at the process table, by group and by session.
+"""Live processes by group and by session, from the process table.
 
 Used by the engine and by the watchdog process, which runs without `site` and must start in a few milliseconds: so this
 module imports nothing but `os`, and defines no dataclass.
@@ -74,7 +74,7 @@ def dies_of(pid: int, number: int) -> bool:
 
 
 def handles(pid: int, number: int) -> bool:
-    """Whether the process may do something of its own about a signal: it has a handler, or blocks it to fetch it."""
+    """Return whether the process may handle a signal: it has a handler, or blocks the signal to fetch it."""
     masks = system.signal_masks(pid)
     return masks is None or bool((masks[0] | masks[2]) >> (number - 1) & 1)
 

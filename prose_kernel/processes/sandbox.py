@@ -1,4 +1,4 @@
-"""What this machine can do to confine a program: tried once, by doing it; shown by `prose doctor` (1.3).
+"""The confinement that this machine supports: tried once, shown by `prose doctor` (1.3).
 
 A look at the version of the system proves nothing: a container may forbid what the system offers.
 """
@@ -25,7 +25,7 @@ _TCP = 4
 
 @dataclass(frozen=True, slots=True)
 class Mechanisms:
-    """What works here. `network` is "" when a program can have an empty network namespace, else the reason why not;
+    """The supported mechanisms. `network` is "" if a program can have an empty network namespace, else the reason;
     `monitor` likewise. `landlock` is the version, 0 for none. `filters`: system calls can be filtered; `apart`: a
     program can have its own mounts and shared memory.
     """
@@ -59,7 +59,7 @@ _lock = threading.Lock()
 
 
 def mechanisms() -> Mechanisms:
-    """What works here; tried at the first call, which takes a few hundredths of a second. From any thread."""
+    """Return the supported mechanisms; the first call tries them, in a few hundredths of a second. From any thread."""
     with _lock:
         return _tried()
 

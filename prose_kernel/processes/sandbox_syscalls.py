@@ -117,7 +117,7 @@ def filter_calls(code: bytes) -> None:
 
 
 def own_namespaces(network: bool, apart: bool, read_only: tuple[bytes, ...] = ()) -> None:
-    """Namespaces of its own, through a user namespace where that is needed.
+    """Enter new namespaces, through a user namespace if that is needed.
 
     `network`: with nothing in it. `apart`: nothing is shared by name with other processes, neither the memory,
     semaphores and queues of System V nor those of POSIX; and `read_only` files and directories cannot be changed.
@@ -165,7 +165,7 @@ def landlock_version() -> int:
 
 
 def landlock(paths: list[tuple[bytes, int]] | None, no_tcp: bool) -> None:
-    """Enter a domain of its own: what is outside cannot be signalled, traced or looked into.
+    """Enter a new domain: processes outside cannot be signalled, traced or inspected.
 
     `paths` are the only places for files, each with its rights (None: files are not restricted); what does not exist
     is left out. `no_tcp` forbids connecting and listening, and sockets without a file.

@@ -93,7 +93,7 @@ def spawn(
 
 
 def classify(problem: Exception, program: str, cwd: str) -> SpawnFailure:
-    """What a failed start means for a person, without numbers or places that change from run to run."""
+    """Return the reason of a failed start for people, without numbers or places that change from run to run."""
     if not isinstance(problem, OSError):
         reason = directory_problem(cwd)
         if reason is not None:

@@ -283,7 +283,7 @@ class _Journal:
             return
 
     def add(self, lines: bytes | bytearray, groups: dict[int, bytes]) -> None:
-        """Write down what was just said; `groups` is all that runs, with the line of each."""
+        """Append lines of a report; `groups` are all running groups, with the line of each."""
         if self._size + len(lines) > _LONGEST_JOURNAL:
             self._begin(b"".join(groups.values()))
         if self._descriptor >= 0:

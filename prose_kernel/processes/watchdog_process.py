@@ -39,7 +39,7 @@ Known = set[tuple[int, int]]
 
 
 class Groups:
-    """What runs and what was left, as the kernel reported it."""
+    """The running and the left processes, as the kernel reported them."""
 
     def __init__(self, marker: str) -> None:
         self.marker = marker

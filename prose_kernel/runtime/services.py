@@ -355,7 +355,7 @@ class Tasks(Protocol):
         ...
 
     def subscribe(self, listener: Callable[[TaskEvent], None]) -> Callable[[], None]:
-        """Call it with each change, in the engine's thread, in order, after its record. Returns a function that ends it."""
+        """Call `listener` with each recorded change, in order, in the engine's thread. Returns a function to stop."""
         ...
 
 

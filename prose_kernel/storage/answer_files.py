@@ -76,7 +76,7 @@ class AnswerFiles:
         self._make(lambda: write_whole(self.directory / "program.vvm", program))
 
     def record_source(self, text: str) -> None:
-        """Add a cell to the copy of the program; the first one begins it anew. Never raises."""
+        """Add a cell to the copy of the program; the first one replaces the copy. Never raises."""
         self._sources += 1
         program, text = self.directory / "program.vvm", f"{text.rstrip()}\n"
         if self._sources == 1:
@@ -217,14 +217,14 @@ class AnswerFiles:
         self._unwritten += characters
 
     def trace_text(self) -> str:
-        """What the log says by now."""
+        """Return the content of the log."""
         try:
             return plain_files.read_text(self.directory / "state.md", errors="replace")
         except OSError:
             return ""
 
     def flush(self) -> None:
-        """Write what the log has not told yet. Never raises."""
+        """Write the pending part of the log. Never raises."""
         if not self._unwritten:
             return
         now = self._updated

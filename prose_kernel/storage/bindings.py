@@ -119,7 +119,7 @@ def _fence(source: str) -> str:
 
 
 def outcome(value: ExecText) -> dict[str, object]:
-    """What is kept of a command beside its output (5.5)."""
+    """The facts that are kept of a command in addition to its output (5.5)."""
     result = value.result
     found: dict[str, object] = {} if value.bare else {"exit_code": result.exit_code, "stderr": result.stderr}
     if result.stdout_truncated:

@@ -101,7 +101,7 @@ class RunHome:
         self.pending.restart()
 
     def trace_text(self) -> str:
-        """What `state.md` says up to the last flush."""
+        """Return the content of `state.md` up to the last flush."""
         try:
             return plain_files.read_text(self.paths.trace, errors="replace")
         except OSError:

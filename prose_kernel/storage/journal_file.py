@@ -73,12 +73,12 @@ class TextRead:
     number: int
     ended: Ended | None = None
     end: int = 0
-    """The number of the record behind its last one."""
+    """The number after that of its last record."""
 
 
 @dataclass(slots=True)
 class JournalRead:
-    """What a journal tells at a glance. `records` counts those that count; `torn` bytes at its end do not."""
+    """The summary of a journal. `records` is the number of valid records; `torn` is the number of bytes after them."""
 
     path: Path
     head: Head
@@ -132,7 +132,7 @@ class JournalRead:
         return sum(body.startswith(_ANSWER) for _, body in self._bodies(0, before))
 
     def under_way(self, before: int | None = None) -> list[Asked]:
-        """What was asked and not answered; with `before`, what of it was so at the record with that number."""
+        """Return the requests without an answer; with `before`, at the record with that number."""
         waiting: dict[str, Asked] = {}
         for _, record in self.records(self.texts[-1].number if self.texts and before is None else 0, before):
             match record:
@@ -165,7 +165,7 @@ class JournalRead:
 
 @dataclass(slots=True)
 class Glance:
-    """What a list of runs shows of a journal. `texts` and `answers` are counted only in a small one."""
+    """The facts of a journal for a list of runs. `texts` and `answers` are counted only in a small one."""
 
     head: Head
     ended: Ended | None = None
@@ -444,14 +444,14 @@ class JournalFile:
                 self._give_up(error)
 
     def copy(self, records: Iterable[Record]) -> None:
-        """Write many records at once. Raises `OSError`."""
+        """Write many records in one call. Raises `OSError`."""
         self._open()
         coming = iter(records)
         while batch := list(islice(coming, _BATCH)):
             self._write(batch)
 
     def rewind(self, to: int) -> None:
-        """The record with this number, and all behind it, count no more. Never raises."""
+        """The record with this number and all after it no longer count. Never raises."""
         self.append(Rewound(to))
 
     def _write(self, records: list[Record]) -> None:

@@ -1,4 +1,4 @@
-"""What a run leaves behind, as one record: its directory, its bindings, and the listener that writes its trace."""
+"""The files of a run as one record: its directory, its bindings, and the listener that writes its trace."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RunStore(Store, Protocol):
         ...
 
     def trace_text(self) -> str:
-        """What the trace says up to the last flush, in the lines of `state.md` (7.3)."""
+        """Return the trace up to the last flush, as lines of `state.md` (7.3)."""
         ...
 
     def restart(self) -> None:
@@ -46,7 +46,7 @@ class RunStore(Store, Protocol):
         ...
 
     def close(self) -> None:
-        """Release what is open; the run is over. What is not flushed is lost."""
+        """Release open resources when the run is over. Unflushed data is lost."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What happened in a run, cell by cell: what was asked of the outside and what it answered, from the journal."""
+"""The history of a run, cell by cell: its requests and their answers, from the journal."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from prose_kernel.storage.journal_file import JournalRead
 Mark = Literal["✓", "✗", "cancelled", "under way"]
 
 _TELLING: Final = ("stdout", "text", "value", "answer", "label", "status")
-"""The member of an answer that says most, where it is an object."""
+"""The most important member of an answer that is an object."""
 
 
 @dataclass(slots=True)
 class Step:
-    """One request: where it stands in the program, its text, and the answer as a text."""
+    """One request: its place in the program, its text, and the answer as text."""
 
     at: str
     kind: str

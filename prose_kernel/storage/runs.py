@@ -55,9 +55,9 @@ class KeptRun:
     directory: Path
     place: RunPlace = field(repr=False)
     ended: State | None = None
-    """How it ended, where no journal and no log tells."""
+    """The outcome of a run without journal and log."""
     about: str = ""
-    """The name of its program, where no journal and no log tells."""
+    """The program name of a run without journal and log."""
 
     @property
     def path(self) -> Path:
@@ -157,7 +157,7 @@ class KeptRun:
 
 
 class RunPlace(Protocol):
-    """Where runs are kept. A run that is in several places is listed by the first of them."""
+    """The places of runs. A run that is in several places is listed by the first of them."""
 
     def runs(self) -> Iterable[KeptRun]: ...
 
@@ -203,7 +203,7 @@ class Directories:
                 yield StoredBinding(found.name, found.kind, found.value)
 
     def remove(self, run: KeptRun) -> None:
-        """The directory gets another name first, so that nobody ever sees half of it."""
+        """Rename the directory first, so that a partly removed run is never visible."""
         directory = self.path / run.id
         if not directory.is_dir():
             return
@@ -255,7 +255,7 @@ def _of_trace(directory: Path) -> tuple[State | None, str]:
 
 
 def places(directory: Path, state_dir: str | Path) -> list[Directories]:
-    """Where the runs of a directory have their own."""
+    """Return the places of a directory's runs."""
     return [Directories(runs_directory(directory / state_dir)), Directories(directory / VVM / "runs")]
 
 

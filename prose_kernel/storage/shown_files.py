@@ -173,7 +173,7 @@ def _text(name: str, file: BinaryIO, size: int, media: str) -> ShownFile:
 
 _NO_TEXT: Final = "it is no text, and of no kind that can be shown"
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
-"""What no text in an old encoding holds."""
+"""Characters that texts in old encodings don't contain."""
 
 _OLD: Final = "it is not UTF-8 and was read as Windows-1252"
 
@@ -183,7 +183,7 @@ def _encoding(begin: bytes) -> str:
 
 
 def _table(name: str, file: BinaryIO, size: int, media: str) -> ShownFile | None:
-    """The first rows, and how many there are; None for what is no table."""
+    """Return the first rows of a table and the number of all; None if it isn't a table."""
     form = "csv" if media == "text/csv" else "jsonl"
     encoding, note = _encoding(file.read(4)), ""
     try:

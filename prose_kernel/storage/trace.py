@@ -15,7 +15,7 @@ from prose_kernel.storage.home import RunHome
 
 Where = tuple[str, ...]
 Entry = Any
-"""What is written for an event: a line of `state.md`; a row, where the trace is in a database."""
+"""The entry of an event: a line of `state.md`, or a row if the trace is in a database."""
 
 
 DEEPEST: Final = 40
@@ -48,7 +48,7 @@ class _LongLoop:
             self.left_out += 1
 
     def take(self, entry: Entry) -> bool:
-        """Keep an entry of the present pass; False when it may be written at once."""
+        """Keep an entry of the present pass; return False if it may be written immediately."""
         if not self.waiting:
             return False
         self.waiting[-1].append(entry)
@@ -101,7 +101,7 @@ class Trace:
     # ------------------------------------------------------------ lines
 
     def _entry(self, line: str, event: ev.Event | None) -> Entry:
-        """What is written for a line; `event` is what it tells of, None for a remark about the log itself."""
+        """Return the entry of a line; `event` is its event, None for a remark about the log itself."""
         return f"{line}\n"
 
     def _append(self, chain: Where, entry: Entry) -> None:

@@ -107,7 +107,7 @@ class InContextTrace:
 
 
 _OF_OTHERS: Final = (ev.CommandFinished, ev.GateOpened, ev.GateResolved, ev.ProgramCalled, ev.ProgramReturned)
-"""What only another language of the run does."""
+"""Events of the run's other languages."""
 
 
 class MarkedTrace(InContextTrace):
@@ -186,7 +186,7 @@ class MarkedTrace(InContextTrace):
 
 
 def _head(place: ev.Place) -> str:
-    """The first line of what stands at a place."""
+    """Return the first line at a place."""
     return place.source.slice(place.span).lstrip().partition("\n")[0]
 
 

@@ -1,4 +1,4 @@
-"""What agents ran, as events: appended before a program starts and after it ended, and never taken back (3.9).
+"""The audit log of agents' programs: events appended before a program starts and after it ended, never removed (3.9).
 
 The file is private to its owner and holds arguments as they were given but for secrets; `display` is what may be shown
 elsewhere.

@@ -1,4 +1,4 @@
-"""What an agent may use: one immutable record for each agent; no record means no.
+"""The grants of agents: one immutable record for each; without a record everything is refused.
 
 See `docs/reference/exec-and-tasks.md` 3.3. A record is made from the session's permissions at its first call.
 """
@@ -38,7 +38,7 @@ class CapabilityError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ExecuteRules:
-    """What a `permissions:` block adds for programs (3.12).
+    """The programs that a `permissions:` block adds (3.12).
 
     `listed` are the programs of the execute list (None: any program that is granted). `shells` says that `bash: allow`
     is stated; without it shells and launchers are refused, and interpreters that the list does not name themselves.
@@ -50,7 +50,7 @@ class ExecuteRules:
 
 @dataclass(frozen=True, slots=True)
 class CapabilityRecord:
-    """What one agent may use. The default is nothing at all.
+    """The grants of one agent. The default is none.
 
     `network` says what a program's network must be: `open`, `none` (refused where that is impossible), or
     `best-effort`. With `lists_bind` a program may open only what the grants cover, besides the system's directories:

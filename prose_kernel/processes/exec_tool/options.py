@@ -1,4 +1,4 @@
-"""What the operator decides about `Exec`; none of it can be said by an agent or a program."""
+"""The operator's settings for `Exec`; agents and programs cannot change them."""
 
 from __future__ import annotations
 

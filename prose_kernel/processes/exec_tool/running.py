@@ -27,7 +27,7 @@ _CPU_BACKSTOP = 2
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What became of a call: the result for the model, and what the audit log and the ledger want to know besides."""
+    """The outcome of a call: the result for the model, and further facts for the audit log and the ledger."""
 
     result: Mapping[str, object]
     stdout_bytes: int

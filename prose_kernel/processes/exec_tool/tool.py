@@ -104,7 +104,7 @@ class ExecTool:
                 self._warn(f"Exec: {gap}")
 
     def _home(self, agent: str) -> str:
-        """An empty directory of its own for each agent."""
+        """A separate empty directory for each agent."""
         with self._lock:
             if agent not in self._homes:
                 self._homes[agent] = tempfile.TemporaryDirectory(prefix="prose-home-", ignore_cleanup_errors=True)

@@ -1,4 +1,4 @@
-"""What the operating system offers about processes: Linux's own facilities where they are there, else POSIX and psutil.
+"""Process facilities of the operating system: those of Linux where they exist, otherwise POSIX and psutil.
 
 Both modules have the same functions. The choice is made once; `PROSE_PLATFORM=posix` makes it as on a system without
 Linux's facilities, which is how the tests try the other way. The watchdog and the monitor import this package by path,

@@ -20,7 +20,7 @@ def now() -> int:
 
 
 def boot_id() -> str:
-    """What tells one boot of the machine from the next."""
+    """Return the id of this boot of the machine."""
     return read("/proc/sys/kernel/random/boot_id").decode().strip()
 
 
@@ -45,7 +45,7 @@ def environment(pid: int) -> list[bytes]:
 
 
 def program_of(pid: int) -> bytes:
-    """What the process executes, and with which arguments; empty when it is gone or not ours to see."""
+    """Return the program of a process and its arguments; empty if it has ended or isn't visible to us."""
     try:
         return os.readlink(f"/proc/{pid}/exe".encode()) + b"\0" + read(f"/proc/{pid}/cmdline")  # noqa: PTH115
     except OSError:

@@ -22,7 +22,7 @@ from prose_kernel.runtime.services import TaskFollowUp, TaskSnapshot
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What earlier runs of this notebook left: tasks whose end was not reported, and continuations that wait."""
+    """The tasks of earlier runs of this notebook whose end was not reported, and waiting continuations."""
 
     tasks: tuple[TaskSnapshot, ...] = ()
     follow_ups: tuple[tuple[Path, TaskFollowUp], ...] = ()
@@ -107,7 +107,7 @@ def take_follow_up(run_directory: Path, result_id: str) -> bool:
 
 
 def sweep(private: Path | None = None) -> None:
-    """End what a killed kernel and its killed watchdog left, where process id, start time and boot id all match."""
+    """End processes of a killed kernel and watchdog whose process id, start time and boot id all match."""
     directory = str(private or Path(tempfile.gettempdir()) / f"prose_kernel-{os.getuid()}")
     if Path(directory).is_dir() and watchdog_process.private(directory):
         watchdog_process.sweep(directory)

@@ -34,7 +34,7 @@ from prose_kernel.runtime.services import CommandCompleted, TaskCaller, TaskRece
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What makes two commands the same (4.6): never the preview or the summary."""
+    """The identity of a command (4.6): without preview and summary."""
 
     cmd: str
     workdir: str

@@ -1,4 +1,4 @@
-"""Where the records of a run's tasks are kept: one small database, or memory (exec-and-tasks.md 4.3).
+"""The records of a run's tasks: one small database, or memory (exec-and-tasks.md 4.3).
 
 A record and its event are one transaction, so whoever reads after a crash finds both or neither. One kernel owns it, by
 a lock that ends with the process; everybody else may look, and may leave a request to stop a task.
@@ -205,7 +205,7 @@ class Store:
         return self._records(f"{_SELECT} order by number")
 
     def active(self) -> list[TaskRecord]:
-        """The tasks that have not ended, oldest first; nothing can be said of one whose record is damaged."""
+        """Return the tasks that have not ended, oldest first, without those whose record is damaged."""
         return [record for record in self._records(f"{_SELECT} where not ended order by number") if not record.ended]
 
     def results(self) -> list[tuple[str, str]]:

@@ -198,7 +198,7 @@ class GateRows:
         self._connection.execute(self._sql.insert(GATE_AUDIT_LOG), self._sql.row(GATE_AUDIT_LOG, *row))
 
     def accept(self, record: Record) -> GateDecision | None:
-        """The decision that somebody else has set, checked and logged; None if the record is pending (again).
+        """Return the decision set from outside, checked and logged; None if the record is pending (again).
 
         One that came too late is a timeout. An approval by a principal who may not approve, and any claim to be the
         run itself, are taken back. What has no row in the log gets one: `source: sql`.

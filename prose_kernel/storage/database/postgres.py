@@ -146,7 +146,7 @@ class PostgresDatabase:
             return {}
 
     def _reason(self, error: psycopg.Error) -> str:
-        """What the server or the driver says, in one line and without the password."""
+        """Return the message of the server or driver, on one line and without the password."""
         text = str(error.diag.message_primary or error).split("\n", 1)[0].strip()
         text = re.sub(r"^(connection (failed|is bad): )?connection to server .*? failed: ", "", text)
         text = re.sub(r"^(FATAL|ERROR): +|\[Errno -?\d+\] ", "", text)

@@ -51,7 +51,7 @@ class DatabaseError(Exception):
 
 
 class Connection(Protocol):
-    """One open connection. Outside of `transaction` each statement is committed at once."""
+    """One open connection. Outside of `transaction` each statement is committed immediately."""
 
     def transaction(self) -> AbstractContextManager[None]:
         """Commit what is executed inside, or nothing of it if an exception leaves it. Not to be nested."""
@@ -80,7 +80,7 @@ class Database(Protocol):
 
     @property
     def place(self) -> str:
-        """What people call the database: a file name, or host and database. It holds no password and no id of a run."""
+        """The database's name for people: a file name, or host and database, without password and run id."""
         ...
 
     @property
@@ -97,7 +97,7 @@ class Database(Protocol):
         ...
 
     def location(self, name: str, execution_id: int | None) -> str:
-        """How a session is told where a binding is (4.3)."""
+        """Return the place of a binding as sessions see it (4.3)."""
         ...
 
 
@@ -416,7 +416,7 @@ def _column(column: Column, dialect: Dialect) -> str:
 
 
 def identity_of(table: Table, dialect: Dialect) -> tuple[str, ...]:
-    """The expressions that identify a row of a table: what an upsert names behind `ON CONFLICT`."""
+    """Return the expressions that identify a row of a table, for `ON CONFLICT` in an upsert."""
     if not dialect.shared or table not in OF_A_RUN or not table.key:
         return table.key
     return (*table.key, "COALESCE(run_id, '__project__')") if table.across else ("run_id", *table.key)

@@ -136,5 +136,5 @@ class DatabaseStore(StoreAtHome):
 
 
 def prefix(chain: tuple[str, ...]) -> str:
-    """What stands before a name of an imported program's call in a row."""
+    """Return the prefix of names of an imported program's call in rows."""
     return "".join(f"{name}." for name in chain)

@@ -206,7 +206,7 @@ def _bounded(rows: dict[K, int]) -> dict[K, int]:
 
 
 def _told(event: ev.Event) -> tuple[str, str, dict[str, object]]:
-    """What a row says of an event: its kind, its status in the reference's words, and the details."""
+    """Return the row of an event: its kind, its status in the reference's terms, and the details."""
     match event:
         case ev.Bound():
             return "bound", "completed", {"name": event.name, "kind": event.kind}

@@ -1,4 +1,4 @@
-"""What a run has to write to its database: rows that are not there yet, written in batches, one transaction each."""
+"""The pending writes of a run to its database: batches of rows, one transaction each."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _Agents = dict[tuple[str, str], tuple[AgentMemory, str]]
 
 @dataclass(slots=True)
 class _Batch:
-    """What is written in one transaction. `restarted`: what the trace has written before is removed first."""
+    """The rows of one transaction. `restarted`: earlier rows of the trace are removed first."""
 
     bindings: dict[RowKey, Binding] = field(default_factory=dict)
     rows: dict[Table, dict[object, tuple[schema.Value, ...]]] = field(default_factory=dict)
@@ -447,7 +447,7 @@ class DatabaseWrites:
         return text if self._say.dialect.holds_nul else text.replace("\\u0000", "\ufffd")
 
     def _metadata(self, binding: Binding) -> str | None:
-        """What a binding file has in its header besides kind and source: a label, and the outcome of a command."""
+        """Return the header of a binding file except kind and source: a label, and the outcome of a command."""
         found: dict[str, object] = {} if binding.label is None else {"label": binding.label}
         if isinstance(binding.value, ExecText):
             found |= bindings.outcome(binding.value)
@@ -473,7 +473,7 @@ class DatabaseWrites:
         return plain_files.read(self.home.directory / str(attachment), plain_files.HUGE).decode("utf-8", "replace")
 
     def query(self, statement: str, *parameters: schema.Value) -> list[tuple[object, ...]]:
-        """What is in the database; nothing where it does not exist yet. Raises `DatabaseError`."""
+        """Return the rows of a query; none if the database doesn't exist yet. Raises `DatabaseError`."""
         with self._disk:
             if self.database.inside and not self.home.directory.is_dir():
                 return []

@@ -1,4 +1,4 @@
-"""What a person says to a gate, beforehand or when asked, and how they are asked (docs/reference/openprose.md 5.10)."""
+"""A person's decision about a gate, in advance or when asked, and the question (docs/reference/openprose.md 5.10)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _WORDS: Final[Mapping[str, Literal["approved", "rejected"]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What somebody said to a gate, beforehand or when asked."""
+    """A decision about a gate, given in advance or when asked."""
 
     approved: bool
     principal: str = "user"
@@ -142,12 +142,12 @@ class Conversation:
 
 
 def question(name: str, request: GateRequest) -> str:
-    """What a person is shown: the prompt, below it the gate, who may decide (unless anybody), the timeout."""
+    """Return the text for a person: the prompt, then the gate, the allowed principals (if any), and the timeout."""
     return f"{escaped_lines(request.prompt)}\ngate {escaped(name)}, {terms(request)}\napprove or reject? "
 
 
 def terms(request: GateRequest) -> str:
-    """Who may decide, unless anybody, and for how long."""
+    """Return the allowed principals, if they are restricted, and the timeout."""
     allow = "" if request.allow == ("user",) else f"allow {escaped(', '.join(request.allow)) or 'nobody'}, "
     return f"{allow}timeout {request.timeout_text}"
 

@@ -1,4 +1,4 @@
-"""The socket of a run on which somebody outside lists and decides its gates (docs/reference/openprose.md 5.10, 5.11).
+"""The socket of a run through which other processes list and decide its gates (docs/reference/openprose.md 5.10, 5.11).
 
 The run listens while a gate of it is open. One connection carries one request and one answer, each a line of JSON:
 

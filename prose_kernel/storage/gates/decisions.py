@@ -34,7 +34,7 @@ _STATUS: Final[Mapping[Verb, Literal["approved", "rejected"]]] = {"approve": "ap
 
 
 class Decidable(Enum):
-    """Where a pending gate can be decided."""
+    """The place where a pending gate can be decided."""
 
     AT_SOCKET = "prose gate asks the run"
     IN_DATABASE = "prose gate writes to the run's database"
@@ -68,7 +68,7 @@ class PendingGate:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """What `prose gate approve|reject` did."""
+    """The result of `prose gate approve|reject`."""
 
     run: str
     id: str
@@ -107,7 +107,7 @@ def pending_gates(
 def damaged_records(
     state_dir: Path, clock: Clock, run: str | None = None, postgres: PostgresDatabase | None = None
 ) -> list[tuple[str, str]]:
-    """What could not be read among the gate records, each as run and file."""
+    """Return the unreadable gate records, each as run and file."""
     runs = _runs(state_dir, clock, run, postgres)
     return [(records.run_id, name) for records in runs for name in records.damaged()]
 

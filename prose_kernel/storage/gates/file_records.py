@@ -144,12 +144,12 @@ class FileRecords:
     # ------------------------------------------------------------ reading, also from another process
 
     def pending(self) -> list[Record]:
-        """The records that are pending, oldest first. What is damaged is passed over: `damaged` names it."""
+        """Return the pending records, oldest first. Damaged ones are skipped: `damaged` names them."""
         found = (record_of(_read(place), self.run_id) for place in self.directory.glob(f"*{_PENDING}"))
         return sorted((r for r in found if r is not None), key=lambda record: (record.created_at, record.id))
 
     def damaged(self) -> list[str]:
-        """What cannot be read as a record or as a line of the log, as file names and line numbers."""
+        """Return the unreadable records and lines of the log, as file names and line numbers."""
         files = sorted(p.name for p in self.directory.glob(f"*{_PENDING}") if record_of(_read(p), self.run_id) is None)
         lines = [number for number, data in jsonl.objects(self._audit) if _audit_event(data) is None]
         return files + [f"audit.jsonl line {n}" for n in lines]
@@ -186,7 +186,7 @@ class FileRecords:
 
 
 class MemoryRecords:
-    """Records of an in-context run: nobody outside can see them."""
+    """Records of an in-context run: other processes cannot see them."""
 
     outside: Final = False
     remote: Final = False

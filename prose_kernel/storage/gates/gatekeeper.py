@@ -1,4 +1,4 @@
-"""Who decides a gate, and how they are asked: the `Gates` port (openprose.md 5.9, 5.10).
+"""The `Gates` port: ask for the decision of a gate (openprose.md 5.9, 5.10).
 
 Decisions come from a person at the front end, from a decision that the person who started the run gave beforehand, or,
 on a run that is kept on disk, from another process. Nothing of the running program has a way in here.
@@ -120,7 +120,7 @@ class Gatekeeper:
 
     @property
     def watching(self) -> bool:
-        """Whether a gate is open that somebody outside may decide now."""
+        """Return whether a gate is open that other processes may decide now."""
         return self._watches and any(gate.decision is None for gate in self._open.values())
 
     async def decide(self, request: GateRequest) -> GateDecision:
@@ -144,7 +144,7 @@ class Gatekeeper:
                 self._records.rest()
 
     async def _begin(self, request: GateRequest) -> _Open:
-        """Open the gate, or go on with what an earlier process has left of it."""
+        """Open the gate, or continue with the record that an earlier process left."""
         deadline = self._clock.monotonic() + request.timeout
         async with self._opening:
             if self._left is None:
@@ -203,7 +203,7 @@ class Gatekeeper:
         return _Open(mine, self._clock.monotonic() + seconds, resumed=True)
 
     def _left_of(self, request: GateRequest) -> Left | None:
-        """What to go on with: the newest record that an earlier process has opened at this place, for this question.
+        """Return the record to continue with: the newest of an earlier process at this place, for this question.
 
         A decision of which that process knew is in the run's journal, and asked for again only if the process was
         killed in between, or if the run resumes because of it: then the gate opens anew. So it does after an approval
@@ -250,7 +250,7 @@ class Gatekeeper:
             raise
 
     def _close(self, record: Record) -> GateDecision:
-        """End a record that nobody waits for any more, in whatever state the event loop is."""
+        """End a record that the run no longer waits for, in any state of the event loop."""
         decision = GateDecision("rejected", SYSTEM, reason=self._closing)
         if not self._away:  # else each gate would keep the loop for seconds, and none would be closed
             try:
@@ -334,7 +334,7 @@ class Gatekeeper:
         return GateDecision(answer.status, answer.principal, answer.comment, source="option")
 
     async def _race(self, gate: _Open) -> GateDecision:
-        """The first of deadline, person and outside. What the others were doing is withdrawn."""
+        """Return the first decision of deadline, person and outside. The others are cancelled."""
         record = gate.record
         source = "cell" if self._notebook else "terminal"
         name = self._name(record)
@@ -369,7 +369,7 @@ class Gatekeeper:
             return await conversation.hold()
 
     async def _watch(self, gate: _Open) -> GateDecision:
-        """Look for a decision that this run did not make, each second, and at once where the database tells of it."""
+        """Look for a decision from outside each second, and immediately if the database announces one."""
         away = False
         while gate.decision is None:
             seen = self._watcher.changes
@@ -385,7 +385,7 @@ class Gatekeeper:
         return gate.decision
 
     async def _look(self, gate: _Open, *, patience: float = _PATIENCE) -> GateDecision | None:
-        """A decision of somebody else; one that is in the records already stands."""
+        """Return a decision from outside; one that is already in the records counts."""
         look = functools.partial(self._records.look, gate.record, files=self._files)
         decision = await self._kept(look, patience=patience)
         if decision is not None and self._records.remote and gate.decision is None:

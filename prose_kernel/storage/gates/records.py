@@ -1,4 +1,4 @@
-"""Gate records: what they say, what happened to them, and what a run needs of a place that keeps them (5.9, 5.11)."""
+"""Gate records: their content and events, and the interface of the places that keep them (5.9, 5.11)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from prose_kernel.storage.layout import shown
 Status = Literal["approved", "rejected", "timeout"]
 EventType = Literal["created", "resumed", "approved", "rejected", "timeout", "ignored"]
 SYSTEM: Final = "system"
-"""The principal of what the run does by itself; nobody else can claim it."""
+"""The principal of the run's automatic decisions; it cannot be claimed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Record:
         return f"{module}{colon}{self.id}"
 
     def command(self, directory: Path | None) -> str:
-        """What somebody would type to approve it; `directory` is the `gates/` of its run, if that matters."""
+        """Return the command that approves it; `directory` is the `gates/` of its run, if that matters."""
         state_dir = (
             Path(shown(directory.absolute().parents[2], Path.cwd())) if directory is not None else Path(".prose")
         )
@@ -93,7 +93,7 @@ class RecordsAway(StoreFailed):
 
 
 class Records(Protocol):
-    """Where a run keeps its gate records.
+    """The place that keeps a run's gate records.
 
     `outside` tells whether another process can decide one, `directory` where the run listens for that. `remote` tells
     that another process can decide without this one, which is a database: then calls take a while and are made in a
@@ -110,11 +110,11 @@ class Records(Protocol):
     def remote(self) -> bool: ...
 
     def command(self, record: Record) -> str:
-        """What somebody outside would type to approve the record."""
+        """Return the command that approves the record from outside."""
         ...
 
     def earlier(self) -> tuple[set[str], list[Left]]:
-        """What earlier processes of this run have left: all ids (as file names), and the records to go on with."""
+        """Return the ids of records of this run's earlier processes (as file names), and the records to continue."""
         ...
 
     def open(self, request: GateRequest, *, outside: bool) -> Record:
@@ -141,7 +141,7 @@ class Records(Protocol):
         ...
 
     def listen(self) -> Listening | None:
-        """Return what tells about changes at once; None where only looking does."""
+        """Return a source of change notifications; None if the records must be polled."""
         ...
 
     def rest(self) -> None:
@@ -218,7 +218,7 @@ def parsed_time(text: object) -> datetime | None:
 
 
 def last_event(events: Sequence[AuditEvent], gate_id: str) -> AuditEvent | None:
-    """What happened to a gate last; what was ignored has not happened."""
+    """Return the last event of a gate, without ignored ones."""
     decided = (event for event in reversed(events) if event.event_type != "ignored")
     return next((event for event in decided if event.gate_id == gate_id), None)
 

@@ -1,4 +1,4 @@
-"""How a waiting run hears of decisions that it did not make: it looks each second, or is told (7.8)."""
+"""Notify a waiting run of decisions from outside: by polling each second, or by the database (7.8)."""
 
 from __future__ import annotations
 
