@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
     from prose_kernel.notebook.exercises import Check, Exercise
     from prose_kernel.run.languages import Language
-    from prose_kernel.views.run_record import Activity
+    from prose_kernel.views.run_record import ActivityRecord
 
 _SHOWN: Final = 200
 _HEARD: Final = 100_000
@@ -140,7 +140,7 @@ def _quoted(text: str) -> str:
 # ---------------------------------------------------------------- what happened
 
 
-def _happened(activities: list[Activity], check: Check) -> Finding:
+def _happened(activities: list[ActivityRecord], check: Check) -> Finding:
     feature = check.feature
     if feature == "parallel":
         branches: dict[int, set[int]] = {}

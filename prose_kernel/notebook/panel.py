@@ -154,10 +154,10 @@ class Panel:
 
     def _running(self) -> None:
         """What is under way, and who is waited for; sent when it has changed."""
-        activities = self._cells.record.under_way if self._cells.running else []
+        activities = self._cells.record.open if self._cells.running else []
         found = []
         for one in activities[:RUNNING]:
-            line, _ = one.source.line_column(one.span.start)
+            line, _ = one.place.source.line_column(one.place.span.start)
             branch = " / ".join(step.label for step in one.branches)
             found.append({"kind": one.kind, "label": clip(one.label, PREVIEW), "line": line, "branch": branch})
         calling = self._cells.provenance.calling

@@ -17,7 +17,7 @@ from prose_kernel.views.diagram import Mark, Part, fence, mermaid, outline
 from prose_kernel.views.display import Display
 from prose_kernel.views.document import Table, paragraph
 from prose_kernel.views.plain_text import plain_text
-from prose_kernel.views.run_record import Activity, CellRecord, Figures, Lane, Lanes, Total, lanes
+from prose_kernel.views.run_record import ActivityRecord, CellRecord, Figures, Lane, Lanes, Total, lanes
 from prose_kernel.views.safety import clip, visible
 
 ROWS: Final = 100
@@ -90,7 +90,7 @@ class _Row:
 
     branch: str
     depth: int
-    activity: Activity
+    activity: ActivityRecord
     start: int
     end: int
 

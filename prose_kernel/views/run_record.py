@@ -11,11 +11,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Literal
+from typing import ClassVar, Final
 
 from prose_kernel.language.flow import Step
 from prose_kernel.language.source import Source, Span
 from prose_kernel.run.languages import Language
+from prose_kernel.runtime.activities import Activities, Activity
 from prose_kernel.runtime.events import (
     BranchFinished,
     BranchStep,
@@ -24,12 +25,13 @@ from prose_kernel.runtime.events import (
     Event,
     GateOpened,
     GateResolved,
+    JudgeAsked,
     Judged,
-    Place,
     Retried,
     SessionFinished,
     SessionStarted,
 )
+from prose_kernel.runtime.ports import SessionResult
 from prose_kernel.views import cards
 from prose_kernel.views.safety import clip
 
@@ -42,8 +44,6 @@ REASON: Final = 300
 OWN: Final = 2_000
 """Activities of one cell that are remembered one by one; the rest is counted in its totals."""
 LABEL: Final = 120
-
-State = Literal["running", "done", "failed", "cancelled"]
 
 
 @dataclass(slots=True)
@@ -61,19 +61,12 @@ class Figures:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
-@dataclass(slots=True)
-class Activity:
+@dataclass(slots=True, eq=False)
+class ActivityRecord(Activity):
     """`waits` are the pauses before retries: when, and how long; `by` is who answered or decided. `said` are the answer
     and the reason of a judgement."""
 
-    kind: Literal["command", "session", "gate", "judgement"]
-    label: str
-    source: Source
-    span: Span
-    branches: tuple[BranchStep, ...]
-    begin: float
-    end: float | None = None
-    state: State = "running"
+    label: str = ""
     by: str = ""
     waits: tuple[tuple[float, float], ...] = ()
     replayed: bool = False
@@ -85,7 +78,6 @@ class Activity:
 class Total:
     """All activities of one statement."""
 
-    kind: str
     label: str
     source: Source
     span: Span
@@ -94,6 +86,14 @@ class Total:
     cancelled: int = 0
     by: dict[str, None] = field(default_factory=dict)
     figures: Figures = field(default_factory=Figures)
+
+    def add(self, activity: ActivityRecord) -> None:
+        self.times += 1
+        self.failed += activity.state == "failed"
+        self.cancelled += activity.state == "cancelled"
+        self.figures.add(activity.figures)
+        if activity.by:
+            self.by[activity.by] = None
 
 
 @dataclass(slots=True)
@@ -104,7 +104,7 @@ class CellRecord:
     language: Language
     began: float
     ended: float | None = None
-    activities: list[Activity] = field(default_factory=list)
+    activities: list[ActivityRecord] = field(default_factory=list)
     left_out: int = 0
     totals: dict[tuple[int, Span], Total] = field(default_factory=dict)
 
@@ -112,21 +112,28 @@ class CellRecord:
         """The steps of the program; what was known when it ran has no influence on them."""
         return self.language.flow(self.language.compile(self.source, cell=True).program, self.source)
 
-    def total(self, of: Activity) -> Total:
-        key = (id(of.source), of.span)
-        found = self.totals.get(key)
-        if found is None:
-            found = self.totals[key] = Total(of.kind, of.label, of.source, of.span)
-        return found
+    def total(self, of: ActivityRecord) -> Total:
+        source, span = of.place.source, of.place.span
+        return self.totals.setdefault((id(source), span), Total(of.label, source, span))
 
 
 class RunRecord:
-    """The listener of all cells. `begin` and `end` stand around each of them."""
+    """The listener of all cells: `begin` and `end` are called around each. `redact` takes secrets out of labels."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    kinds: ClassVar = frozenset(
+        {
+            *(CommandStarted, CommandFinished, SessionStarted, SessionFinished, Retried),
+            *(GateOpened, GateResolved, Judged, BranchFinished),
+        }
+    )
+
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, redact: Callable[[str], str] = lambda label: label
+    ) -> None:
         self._clock = clock
+        self._redact = redact
         self.cells: deque[CellRecord] = deque(maxlen=CELLS)
-        self._open: dict[object, Activity] = {}
+        self._open = Activities(ActivityRecord, clock)
         self._kept = 0
         self._cell: CellRecord | None = None
 
@@ -140,32 +147,38 @@ class RunRecord:
             self._kept -= len(self.cells[0].activities)
         self.cells.append(self._cell)
 
-    def end(self) -> None:
-        """The cell is over; what was under way was cancelled with it."""
+    def end(self, *, unfinished: bool = False) -> None:
+        """The cell is over, and what was open was cancelled with it; `unfinished`: it is still running."""
         cell, self._cell = self._cell, None
         if cell is None:
             return
         cell.ended = self._clock()
-        if self._open:
-            for activity in self._open.values():
-                self._close(cell, activity, "cancelled")
-            self._open = {}
+        for activity in self._open.end():
+            if activity.kind != "branch":
+                self._closed(cell, activity, None)
+                activity.state = "running" if unfinished else activity.state
 
     @property
-    def under_way(self) -> list[Activity]:
+    def open(self) -> list[ActivityRecord]:
         """What has begun and not ended, in the order in which it began."""
-        return list(self._open.values())
+        return [activity for activity in self._open.open.values() if activity.kind != "branch"]
 
     def __call__(self, event: Event) -> None:
-        handler = self._handlers.get(type(event))
-        if handler is not None and self._cell is not None:
-            handler(self, self._cell, event)
+        cell = self._cell
+        if cell is None:
+            return
+        changes = self._open.take(event)
+        for activity in changes.opened:
+            if activity.kind != "branch":
+                self._opened(cell, activity, event)
+        for activity in changes.closed:
+            if activity.kind != "branch":
+                self._closed(cell, activity, event)
+        if isinstance(event, Retried) and (session := self._open.of(event)) is not None:
+            session.waits = (*session.waits[-19:], (self._clock(), event.delay))
 
-    # ------------------------------------------------------------ activities
-
-    def _start(self, cell: CellRecord, key: object, kind: Any, label: str, place: Place) -> None:
-        activity = Activity(kind, label[:LABEL], place.source, place.span, place.branches, self._clock())
-        self._open[key] = activity
+    def _opened(self, cell: CellRecord, activity: ActivityRecord, event: Event) -> None:
+        activity.label = self._redact(_label(event))[:LABEL]
         if len(cell.activities) >= OWN:
             cell.left_out += 1
             return
@@ -183,98 +196,56 @@ class RunRecord:
                 cell.activities = []
                 return
 
-    def _finish(self, cell: CellRecord, key: object, state: State, by: str = "") -> Activity | None:
-        activity = self._open.pop(key, None)
-        if activity is not None:
-            activity.by = by
-            self._close(cell, activity, state)
-        return activity
-
-    def _close(self, cell: CellRecord, activity: Activity, state: State) -> None:
-        activity.end, activity.state = self._clock(), state
+    def _closed(self, cell: CellRecord, activity: ActivityRecord, event: Event | None) -> None:
+        match event:
+            case SessionFinished(result=SessionResult() as result):
+                activity.by, activity.replayed = result.origin or result.provider, result.replayed
+                activity.figures = consumed(event)
+            case GateResolved():
+                decision = event.decision
+                activity.by = (
+                    f"{decision.status} by {decision.decided_by}" if decision.status != "timeout" else "timed out"
+                )
+            case Judged():
+                activity.by = "rule" if event.by == "rules" else event.by
+                activity.said = (cards.verdict(event.answer), clip(event.reason, REASON))
+                activity.figures = consumed(event)
+            case _:
+                pass
+        assert activity.end is not None
         activity.figures.seconds = activity.end - activity.begin
-        total = cell.total(activity)
-        total.times += 1
-        total.failed += state == "failed"
-        total.cancelled += state == "cancelled"
-        total.figures.add(activity.figures)
-        if activity.by:
-            total.by[activity.by] = None
+        cell.total(activity).add(activity)
 
-    # ------------------------------------------------------------ events
 
-    def _command_started(self, cell: CellRecord, event: CommandStarted) -> None:
-        self._start(cell, event.spawn, "command", event.command, event.place)
-
-    def _command_finished(self, cell: CellRecord, event: CommandFinished) -> None:
-        self._finish(cell, event.spawn, "done" if event.result.kind is None else "failed")
-
-    def _session_started(self, cell: CellRecord, event: SessionStarted) -> None:
-        if event.spawn not in self._open:  # else another attempt begins
+def _label(event: Event) -> str:
+    match event:
+        case CommandStarted():
+            return event.command
+        case SessionStarted():
             who, task = event.request.agent or event.request.label, event.request.task
-            label = f"{who}: {task[: 8 * LABEL]}" if who else task
-            self._start(cell, event.spawn, "session", label, event.place)
+            return f"{who}: {task[: 8 * LABEL]}" if who else task
+        case GateOpened():
+            return f"gate {event.request.name}"
+        case JudgeAsked() | Judged():
+            return event.question
+        case _:
+            return ""
 
-    def _session_finished(self, cell: CellRecord, event: SessionFinished) -> None:
-        result, activity = event.result, self._open.get(event.spawn)
-        if activity is None or (result is None and not event.final):
-            return
-        if result is None:
-            self._finish(cell, event.spawn, "failed")
-            return
-        activity.replayed = result.replayed
-        if (usage := result.usage) is not None and not result.replayed:
-            figures = activity.figures
-            figures.tokens_in, figures.tokens_out = usage.tokens_in, usage.tokens_out
-            figures.cost, figures.unpriced = usage.cost or 0.0, int(usage.cost is None)
-        self._finish(cell, event.spawn, "done", result.origin or result.provider)
 
-    def _retried(self, cell: CellRecord, event: Retried) -> None:
-        if (activity := self._open.get(event.spawn)) is not None:
-            activity.waits = (*activity.waits[-19:], (self._clock(), event.delay))
-
-    def _gate_opened(self, cell: CellRecord, event: GateOpened) -> None:
-        self._start(cell, event.request.id, "gate", f"gate {event.request.name}", event.place)
-
-    def _gate_resolved(self, cell: CellRecord, event: GateResolved) -> None:
-        decision = event.decision
-        state: State = "done" if decision.status == "approved" else "failed"
-        by = f"{decision.status} by {decision.decided_by}" if decision.status != "timeout" else "timed out"
-        self._finish(cell, event.request.id, state, by)
-
-    def _judged(self, cell: CellRecord, event: Judged) -> None:
-        key = object()
-        self._start(cell, key, "judgement", event.question, event.place)
-        activity = self._open[key]
-        activity.said = (cards.verdict(event.answer), clip(event.reason, REASON))
-        usage = event.details.get("usage")
-        if isinstance(usage, Mapping) and not event.details.get("replayed"):
-            figures = activity.figures
-            figures.tokens_in, figures.tokens_out = int(usage.get("tokens_in", 0)), int(usage.get("tokens_out", 0))
-            figures.cost = float(usage.get("cost") or 0.0)
-            figures.unpriced = int(usage.get("cost") is None)
-        self._finish(cell, key, "done", "rule" if event.by == "rules" else event.by)
-
-    def _branch_finished(self, cell: CellRecord, event: BranchFinished) -> None:
-        if event.status != "cancelled":
-            return
-        steps, depth = event.place.branches, len(event.place.branches)
-        for key, activity in list(self._open.items()):
-            if activity.branches[:depth] == steps:
-                self._finish(cell, key, "cancelled")
-
-    _handlers: ClassVar[Mapping[type[Event], Callable[[Any, CellRecord, Any], None]]] = {
-        CommandStarted: _command_started,
-        CommandFinished: _command_finished,
-        SessionStarted: _session_started,
-        SessionFinished: _session_finished,
-        Retried: _retried,
-        GateOpened: _gate_opened,
-        GateResolved: _gate_resolved,
-        Judged: _judged,
-        BranchFinished: _branch_finished,
-    }
-    kinds: ClassVar = frozenset(_handlers)
+def consumed(event: SessionFinished | Judged) -> Figures:
+    """What an answer has consumed: nothing if it is replayed."""
+    if isinstance(event, Judged):
+        details = event.details
+        usage = details.get("usage") if not details.get("replayed") else None
+        if not isinstance(usage, Mapping):
+            return Figures()
+        tokens_in, tokens_out, cost = (usage.get(name) for name in ("tokens_in", "tokens_out", "cost"))
+    else:
+        result = event.result
+        if result is None or result.usage is None or result.replayed:
+            return Figures()
+        tokens_in, tokens_out, cost = result.usage.tokens_in, result.usage.tokens_out, result.usage.cost
+    return Figures(0.0, int(tokens_in or 0), int(tokens_out or 0), float(cost or 0.0), int(cost is None))
 
 
 # ---------------------------------------------------------------- what branches did, in source order
@@ -286,7 +257,7 @@ class Lane:
     side."""
 
     steps: tuple[BranchStep, ...] = ()
-    items: list[Activity | Lanes] = field(default_factory=list)
+    items: list[ActivityRecord | Lanes] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -299,7 +270,7 @@ class Lanes:
         return (self.branches[index] for index in sorted(self.branches))
 
 
-def lanes(activities: list[Activity]) -> Lane:
+def lanes(activities: list[ActivityRecord]) -> Lane:
     """The activities as they belong together, independent of which branch was faster."""
     root = Lane()
     forks: dict[tuple[tuple[BranchStep, ...], int], Lanes] = {}

@@ -8,7 +8,6 @@ the tree stays small enough to be shown.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
@@ -22,7 +21,7 @@ from prose_kernel.runtime.ports import ShownFile
 from prose_kernel.runtime.values import Value, full_text
 from prose_kernel.views.cards import branch_state
 from prose_kernel.views.document import counted
-from prose_kernel.views.run_record import Activity, CellRecord, RunRecord, State
+from prose_kernel.views.run_record import RunRecord
 
 ASKED: Final = 20_000
 OFTEN: Final = 200
@@ -81,28 +80,6 @@ class _Level:
     key: object = None
 
 
-class _Record(RunRecord):
-    """The record that timeline and graph are drawn from, with the times that the journal has."""
-
-    def __init__(self, redact: Callable[[str], str]) -> None:
-        self.times: deque[float] = deque([0.0])
-        self._redact = redact
-        self.unfinished = False
-        super().__init__(lambda: self.times.popleft() if len(self.times) > 1 else self.times[0])
-
-    def at(self, *times: float) -> None:
-        """The next looks at the clock show these, then the last of them."""
-        self.times = deque(times)
-
-    def _start(self, cell: CellRecord, key: object, kind: Any, label: str, place: ev.Place) -> None:
-        super()._start(cell, key, kind, self._redact(label), place)
-
-    def _close(self, cell: CellRecord, activity: Activity, state: State) -> None:
-        super()._close(cell, activity, state)
-        if self.unfinished:
-            activity.state = "running"
-
-
 class RunStory:
     """The listener. `begin` and `end` stand around each text. `redact` takes secrets out of what is shown."""
 
@@ -110,10 +87,11 @@ class RunStory:
         self.texts: list[Story] = []
         self.counts: dict[str, int] = {}
         self.decisions: list[Entry] = []
-        self.record = _Record(redact)
+        self.record = RunRecord(lambda: self._now, redact)
+        """What timeline and graph are drawn from, with the times that the journal has."""
         self._times = times
         self._cuts = _idle(times)
-        self._latest = 0.0
+        self._now = self._latest = 0.0
         self._open: dict[object, Entry] = {}
         self._lines: dict[tuple[object, ...], list[_Level]] = {}
         self._forks: dict[int, Entry] = {}
@@ -148,14 +126,14 @@ class RunStory:
         self.texts.append(Story(source, language, []))
         self._lines = {((), ()): [_Level(self.texts[-1].entries, None, 0)]}
         self._latest = max(self._latest, self._seconds(t))
-        self.record.at(self._latest)
+        self._now = self._latest
         self.record.begin(source, language)
 
     def end(self, status: str | None, error: RunError | None, t: int) -> None:
         """The text is over, or (`status` None) not yet: then what is open is under way."""
         story = self.texts[-1]
         story.status, story.error = status, error
-        self.record.at(max(self._latest, self._seconds(t)))
+        self._now = max(self._latest, self._seconds(t))
         for line in self._lines.values():
             for at in range(len(line) - 1, 0, -1):
                 if line[at].what == "loop":
@@ -165,8 +143,7 @@ class RunStory:
                 entry.state = "cancelled"
         self._waiting = list(self._open.values()) if status is None else []
         self._open = {}
-        self.record.unfinished = status is None
-        self.record.end()
+        self.record.end(unfinished=status is None)
 
     # ------------------------------------------------------------ times
 
@@ -178,11 +155,11 @@ class RunStory:
         """Set the record's clock for a request that is asked (`begins`) or answered; how long it took."""
         took = self._times.get(key)
         if took is None or not took.asked:
-            self.record.at(self._latest)
+            self._now = self._latest
             return None
         asked, answered = self._seconds(took.asked), self._seconds(took.answered or took.asked)
         self._latest = max(self._latest, asked if begins else answered)
-        self.record.at(asked if begins else answered)
+        self._now = asked if begins else answered
         return max(answered - asked, 0.0) if took.answered else None
 
     # ------------------------------------------------------------ the tree
@@ -191,9 +168,10 @@ class RunStory:
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(self, event)
-        elif type(event) is ev.BranchFinished or type(event) is ev.Retried:
-            self.record.at(self._latest)
-        self.record(event)
+        elif type(event) is ev.Retried:
+            self._now = self._latest
+        if type(event) in RunRecord.kinds:
+            self.record(event)
 
     def _line(self, place: ev.Place) -> list[_Level]:
         """The line of control of a place; blocks that an error has left are closed."""
@@ -334,10 +312,10 @@ class RunStory:
             self._has_failed(entry)
 
     def _judged(self, event: ev.Judged) -> None:
+        self._clock(event.at, begins=True)
+        self.record(ev.JudgeAsked(event.place, event.question, event.at))
         took = self._times.get(event.at)
         self._clock(event.at, begins=False)
-        if took is not None and took.asked:
-            self.record.at(self._seconds(took.asked), self._seconds(took.answered or took.asked))
         entry = self._add("judgement", event.question, event.place)
         entry.answered, entry.value = event, event.answer
         if took is not None and took.asked:
@@ -428,7 +406,7 @@ class RunStory:
         for at in asked:  # what ends with the branch has no event of its own
             if at.startswith(f"{event.place.at}/") and (took := self._times.get(at)) is not None and took.answered:
                 self._latest = max(self._latest, self._seconds(took.answered))
-        self.record.at(self._latest)
+        self._now = self._latest
         steps, depth = event.place.branches, len(event.place.branches)
         line = self._lines.get((event.place.program, steps))
         entry = line[0].of if line else None

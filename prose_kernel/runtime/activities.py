@@ -1,0 +1,260 @@
+"""What is open in a run: events in, activities out.
+
+An activity is something that begins and ends: a command, a session with its attempts, a judgement, a gate; and what
+has others inside: a `parallel` and its branches, a loop, the call of a block or function, the run of an imported
+program. A listener that shows or counts these keeps an `Activities` and passes it each event:
+
+    SessionStarted 1, SessionFinished 1 (failed, not final), SessionStarted 1    one session is open, 2 attempts
+    BranchFinished (cancelled)                                                   it is closed, then its branch
+
+Each listener has its own, with a class of its own for what it notes about an activity, and hears as few kinds of events
+as it needs: without `LoopPass`, no loop is known. The rules hold for any sequence of events (`tests/runtime`):
+
+- An activity is opened once and closed once, by its event or together with what is around it (`cancelled`).
+- It is opened while its parent is open, and closed before it.
+- After any number of events, `open` is what is running then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, Literal, NamedTuple, Self, TypeVar
+
+from prose_kernel.runtime import events as ev
+from prose_kernel.runtime.events import BranchStep, Event, Place
+
+Kind = Literal["command", "session", "judgement", "gate", "parallel", "branch", "loop", "block", "program"]
+State = Literal["running", "done", "failed", "cancelled"]
+Key = object
+Branches = tuple[BranchStep, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Activity:
+    """`place` is that of the event that opened it; `begin` and `end` are times of the listener's clock. `attempts`
+    counts those of a session and the passes of a loop, `inner` are the open activities whose parent it is."""
+
+    kind: Kind
+    key: Key
+    place: Place
+    begin: float
+    parent: Self | None
+    end: float | None = None
+    state: State = "running"
+    attempts: int = 1
+    inner: dict[Key, Self] = field(default_factory=dict)
+
+    @property
+    def branches(self) -> Branches:
+        return self.place.branches
+
+
+A = TypeVar("A", bound=Activity)
+
+
+class Changes(NamedTuple, Generic[A]):
+    """What an event has opened, outer ones first, and closed, inner ones first."""
+
+    opened: list[A]
+    closed: list[A]
+
+
+class Activities(Generic[A]):
+    """The open activities of a run, by key, in the order in which they were opened.
+
+    `make` is the listener's class of activities, called with kind, key, place, begin and parent. `clock` is looked at
+    whenever something is opened or closed.
+    """
+
+    def __init__(self, make: Callable[[Kind, Key, Place, float, A | None], A], clock: Callable[[], float]) -> None:
+        self._make = make
+        self._clock = clock
+        self.open: dict[Key, A] = {}
+        self._innermost: dict[Branches, A] = {}
+        """Per branch, the innermost open activity that has others inside. The root has none unless it is in one."""
+        self._changes: Changes[A] = Changes([], [])
+        self._loops = 0
+
+    def take(self, event: Event) -> Changes[A]:
+        """Return what an event changes."""
+        changes = self._changes = Changes([], [])
+        kind = type(event)
+        if isinstance(event, ev.LoopPass | ev.LoopLeft):
+            self._loop(event)
+        elif kind is ev.Failed:
+            self._close_questions(event.place.branches)
+        else:
+            key, found = key_of(event), None
+            if (opens := _OPENS.get(kind)) is not None:
+                found = self._begin(opens, key, event)
+            closes = _CLOSES.get(kind)
+            state = closes(event) if closes is not None else None
+            if state is not None and (found := found or self.open.get(key)) is not None:
+                self._close(found, state)
+        return changes
+
+    def of(self, event: Event) -> A | None:
+        """The open activity that an event is about."""
+        return self.open.get(key_of(event))
+
+    def end(self, state: State = "cancelled") -> list[A]:
+        """Close everything; the text that ran is over. Returns what was open, inner activities first."""
+        changes = self._changes = Changes([], [])
+        for one in reversed(list(self.open.values())):
+            if one.end is None:
+                self._close(one, state)
+        return changes.closed
+
+    def around(self, place: Place) -> A | None:
+        """The innermost activity at a place; None outside of all. A branch is opened by the first that happens in it.
+
+        No event tells that an error has left a block: what happens less deep in the same branch does.
+        """
+        branches = place.branches
+        found = self._innermost.get(branches)
+        while found is not None and found.kind == "block" and _has_left(found, place):
+            self._close(found, "failed")
+            found = self._innermost.get(branches)
+        if found is None and branches:
+            outer = self.open.get(("parallel", branches[:-1], branches[-1].parallel))
+            found = self._opened("branch", ("branch", branches), place, outer or self._outer(branches))
+        return found
+
+    # ------------------------------------------------------------ opening and closing
+
+    def _begin(self, kind: Kind, key: Key, event: Event) -> A:
+        known = self.open.get(key)
+        if known is not None:
+            if kind == "session":
+                known.attempts += 1
+                return known
+            if kind == "judgement" and isinstance(event, ev.Judged):
+                return known
+            self._close(known, "cancelled")
+        return self._opened(kind, key, event.place, self.around(event.place))
+
+    def _opened(self, kind: Kind, key: Key, place: Place, parent: A | None) -> A:
+        one = self.open[key] = self._make(kind, key, place, self._clock(), parent)
+        if parent is not None:
+            parent.inner[key] = one
+        if kind in _HAS_OTHERS_INSIDE:
+            self._innermost[place.branches] = one
+        self._changes.opened.append(one)
+        return one
+
+    def _close(self, activity: A, state: State) -> None:
+        """Close an activity after all that is open inside; calls may be 100,000 deep."""
+        inside = [activity]
+        for one in inside:
+            inside.extend(one.inner.values())
+        for one in reversed(inside):
+            one.end, one.state = self._clock(), state if one is activity else "cancelled"
+            del self.open[one.key]
+            parent, branches = one.parent, one.place.branches
+            if parent is not None:
+                del parent.inner[one.key]
+            if self._innermost.get(branches) is one:
+                if parent is not None and parent.place.branches == branches:
+                    self._innermost[branches] = parent
+                else:
+                    del self._innermost[branches]
+            self._changes.closed.append(one)
+
+    def _close_questions(self, branches: Branches) -> None:
+        """An error has come up in a branch: a question that was open there has no answer."""
+        for one in [one for one in self.open.values() if one.kind in _QUESTIONS and one.place.branches == branches]:
+            self._close(one, "failed")
+
+    def _outer(self, branches: Branches) -> A | None:
+        """The innermost activity around a branch whose `parallel` is not known."""
+        around = (self._innermost.get(branches[:steps]) for steps in range(len(branches) - 1, -1, -1))
+        return next((found for found in around if found is not None), None)
+
+    # ------------------------------------------------------------ loops
+
+    def _loop(self, event: ev.LoopPass | ev.LoopLeft) -> None:
+        place = event.place
+        around = self.around(place)
+        loop = self._loop_at(place, around)
+        if isinstance(event, ev.LoopLeft):
+            if loop is not None:
+                self._close(loop, "failed" if event.reason == "raised" else "done")
+        elif around is not None and around.kind == "branch" and _is_iteration(around, place):
+            return
+        elif loop is None or event.index == 0:
+            self._opened("loop", ("loop", self._loops), place, around)
+            self._loops += 1
+        else:
+            loop.attempts += 1
+            for one in list(loop.inner.values()):
+                self._close(one, "cancelled")
+
+    def _loop_at(self, place: Place, around: A | None) -> A | None:
+        """The innermost open loop of a statement in its branch."""
+        while around is not None and around.place.branches == place.branches:
+            if around.kind == "loop" and around.place.span == place.span:
+                return around
+            around = around.parent
+        return None
+
+
+def key_of(event: Event) -> Key:
+    """What ties the events of one activity together; None for an event that is about none."""
+    if (spawn := getattr(event, "spawn", None)) is not None:
+        return spawn
+    place = event.place
+    match event:
+        case ev.JudgeAsked() | ev.Judged():
+            return "judgement", event.at
+        case ev.GateOpened() | ev.GateResolved():
+            return "gate", event.request.id
+        case ev.ParallelStarted() | ev.ParallelJoined():
+            return "parallel", place.branches, event.parallel
+        case ev.BranchFinished():
+            return "branch", place.branches
+        case ev.BlockEntered() | ev.BlockLeft():
+            return "block", place.program, place.branches, event.execution_id
+        case ev.ProgramCalled() | ev.ProgramReturned():
+            return "program", place.program, place.branches, place.execution_id, event.alias
+        case _:
+            return None
+
+
+def _has_left(block: Activity, place: Place) -> bool:
+    return place.program == block.place.program and place.depth <= block.place.depth
+
+
+def _is_iteration(branch: Activity, place: Place) -> bool:
+    """Whether a pass is an iteration of a `parallel for`, which is a branch already."""
+    return branch.parent is not None and branch.parent.kind == "parallel" and branch.parent.place.span == place.span
+
+
+def _session_state(event: ev.SessionFinished) -> State | None:
+    if event.result is not None:
+        return "done"
+    return "failed" if event.final else None
+
+
+_QUESTIONS: Final = ("judgement", "gate")
+_HAS_OTHERS_INSIDE: Final = frozenset({"branch", "loop", "block", "program"})
+_OPENS: Final[Mapping[type[Event], Kind]] = {
+    ev.CommandStarted: "command",
+    ev.SessionStarted: "session",
+    ev.JudgeAsked: "judgement",
+    ev.Judged: "judgement",  # of which no question was heard
+    ev.GateOpened: "gate",
+    ev.ParallelStarted: "parallel",
+    ev.BlockEntered: "block",
+    ev.ProgramCalled: "program",
+}
+_CLOSES: Final[Mapping[type[Event], Callable[[Any], State | None]]] = {
+    ev.CommandFinished: lambda event: "done" if event.result.kind is None else "failed",
+    ev.SessionFinished: _session_state,
+    ev.Judged: lambda event: "done",
+    ev.GateResolved: lambda event: "done" if event.decision.status == "approved" else "failed",
+    ev.ParallelJoined: lambda event: "done",
+    ev.BranchFinished: lambda event: event.status,
+    ev.BlockLeft: lambda event: "done",
+    ev.ProgramReturned: lambda event: "done" if event.error is None else "failed",
+}
