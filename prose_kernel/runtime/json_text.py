@@ -12,6 +12,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
+from prose_kernel.runtime.nesting import measure
+
 MOST: Final = 10_000_000
 """Members of a value, and of those in it, that are written out."""
 
@@ -72,36 +74,16 @@ def int_text(number: int) -> str:
     return int_text(high) + int_text(rest).zfill(low)
 
 
-def _extent(value: Any, found: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    """Members of a value at all levels, and characters of its texts.
-
-    A list that is in several places is counted in each of them, because it is written in each; it is looked at once.
-    """
-    items = value if isinstance(value, list) else value.values()
-    members, characters = len(items), 0
-    for item in items:
-        if type(item) is str:
-            characters += len(item)
-        elif isinstance(item, (list, dict)):
-            below = found.get(id(item)) or _extent(item, found)
-            members += below[0]
-            characters += below[1]
-    found[id(value)] = members, characters
-    return members, characters
-
-
 def too_large(value: object) -> str:
     """The note that replaces a value whose text would not fit into memory, "" for one whose text does.
 
     Sixty assignments `x = [x, x]` are more text than there is room for.
     """
-    if not isinstance(value, (list, dict)):
-        return ""
-    members, characters = _extent(value, {})
-    if members > MOST:
-        return f"too large to be written out: it has {int_text(members)} members"
-    if characters > LONGEST_TEXT:
-        return f"too large to be written out: its texts have {int_text(characters)} characters"
+    size = measure(value)
+    if size.members > MOST:
+        return f"too large to be written out: it has {int_text(size.members)} members"
+    if size.characters > LONGEST_TEXT:
+        return f"too large to be written out: its texts have {int_text(size.characters)} characters"
     return ""
 
 

@@ -1,10 +1,10 @@
-"""How deeply data nests: 500 levels at most (amendment A32), checked where a list or object is made of others."""
+"""The size of data: 500 levels at most (amendment A32), checked where a list or object is made of others."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Collection
+from typing import Any, Final, NamedTuple
 
 LEVELS: Final = 500
 DEEPER: Final = f"nests more than {LEVELS} levels deep"
@@ -12,18 +12,35 @@ DEEPER: Final = f"nests more than {LEVELS} levels deep"
 _LARGE: Final = 100
 _KEPT: Final = 8
 
-_known: dict[int, tuple[Any, int]] = {}
-"""Levels of the large values that were looked at last, by identity. The values are kept, so no other gets their ids.
 
-A program that adds to a large list and puts it into an object in a loop would otherwise pay for the list each time.
+class Measure(NamedTuple):
+    """The size of a value.
+
+    `levels` counts lists and objects inside each other: 0 for a text, 1 for `[1]`. `members` and `characters` of texts
+    count a list that is in several places in each of them. `plain`: nothing in it is more than JSON.
+    """
+
+    levels: int
+    members: int
+    characters: int
+    plain: bool
+
+
+_PLAIN: Final = frozenset({str, int, float, bool, type(None), list, dict})
+_FLAT: Final = Measure(0, 0, 0, True)
+
+_known: dict[int, tuple[Any, Measure]] = {}
+"""Measures of the large values that were looked at last, by identity. The values are kept, so no other gets their ids.
+
+A program that adds to a large list in a loop would otherwise pay for the whole list each time.
 """
 
 
-def levels(value: object) -> int:
-    """Levels of lists and objects in a value: 0 for a text, 1 for `[1]`. Linear in its different lists and objects."""
+def measure(value: object) -> Measure:
+    """Return the size of a value. Linear in its different lists and objects."""
     if not isinstance(value, (list, dict)):
-        return 0
-    found: dict[int, int] = {}
+        return _FLAT
+    found: dict[int, Measure] = {}
     agenda: list[Any] = [value]
     while agenda:
         top = agenda[-1]
@@ -39,7 +56,7 @@ def levels(value: object) -> int:
         if unknown:
             agenda.extend(unknown)
             continue
-        found[id(top)] = 1 + max([found[id(item)] for item in inner], default=0)
+        found[id(top)] = _measured(members, [found[id(item)] for item in inner])
         if len(top) > _LARGE:
             _keep(top, found[id(top)])
         agenda.pop()
@@ -48,19 +65,43 @@ def levels(value: object) -> int:
     return found[id(value)]
 
 
+def _measured(members: Collection[Any], inner: list[Measure]) -> Measure:
+    """The measure of a list or object from those of the lists and objects in it."""
+    characters = sum([len(item) for item in members if type(item) is str])
+    plain = _PLAIN.issuperset(map(type, members))
+    if not inner:
+        return Measure(1, len(members), characters, plain)
+    levels, below, texts, all_plain = zip(*inner, strict=True)
+    return Measure(1 + max(levels), len(members) + sum(below), characters + sum(texts), plain and all(all_plain))
+
+
+def levels(value: object) -> int:
+    """Levels of lists and objects in a value: 0 for a text, 1 for `[1]`."""
+    return measure(value).levels
+
+
 def joined(left: list[Any], right: list[Any]) -> list[Any]:
-    """The two lists as one, whose levels are known without looking through it again."""
+    """Return the two lists as one, whose measure is known without looking through it again."""
     both = left + right
     if len(both) > _LARGE:
-        _keep(both, max(levels(left), levels(right)))
+        one, other = measure(left), measure(right)
+        _keep(
+            both,
+            Measure(
+                max(one.levels, other.levels),
+                one.members + other.members,
+                one.characters + other.characters,
+                one.plain and other.plain,
+            ),
+        )
     return both
 
 
-def _keep(value: Any, count: int) -> None:
+def _keep(value: Any, size: Measure) -> None:
     _known.pop(id(value), None)
     while len(_known) >= _KEPT:
         del _known[next(iter(_known))]
-    _known[id(value)] = value, count
+    _known[id(value)] = value, size
 
 
 class TooDeep(ValueError):

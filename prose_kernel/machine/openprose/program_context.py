@@ -24,6 +24,7 @@ from prose_kernel.runtime.compiled_code import require_shallow
 from prose_kernel.runtime.content import preview
 from prose_kernel.runtime.events import Place
 from prose_kernel.runtime.execution_context import ExecutionContext, Host, Node, Run, located
+from prose_kernel.runtime.nesting import measure
 from prose_kernel.runtime.ports import Binding, Key, Store
 from prose_kernel.runtime.shared_names import Agent, Function
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, require_writable
@@ -171,7 +172,7 @@ class ProgramContext(ExecutionContext):
         if not _has_places(value):
             return value
         self.bounded(value, node)
-        if self.run.store.by_value:
+        if self.run.store.by_value or measure(value).plain:
             return value
         return self._placed(value, node, {})
 
@@ -256,6 +257,7 @@ def _argument(value: Value) -> str:
 
 
 _CONTAINERS: Final = (list, dict)
+_MAY_HAVE_PLACES: Final = {ExecText, Reference, *_CONTAINERS}
 
 
 def _members(value: Value) -> Iterable[Value]:
@@ -264,4 +266,4 @@ def _members(value: Value) -> Iterable[Value]:
 
 def _has_places(value: Value) -> bool:
     """Whether a member of an array or object may have a binding of its own."""
-    return any(isinstance(member, (ExecText, Reference, list, dict)) for member in _members(value))
+    return not _MAY_HAVE_PLACES.isdisjoint(map(type, _members(value)))
