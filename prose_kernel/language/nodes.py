@@ -12,11 +12,12 @@ an `if` is four levels of nodes and tuples, and a chain of operators in VVM is a
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from operator import attrgetter
-from typing import Any, ClassVar, TypeVar
+from types import ModuleType
+from typing import Any, ClassVar, Self, TypeVar
 
 from msgspec import Struct
 
@@ -31,6 +32,11 @@ class Node(Struct, frozen=True, kw_only=True):
     _parts: ClassVar[Callable[[Any], tuple[Any, ...]]]
 
     span: Span = NOWHERE
+
+    @classmethod
+    def at(cls, start: int, end: int, *values: Any) -> Self:
+        """Make a node that covers the text from `start` to `end`, of the values of its fields in order."""
+        return cls(*values, span=(start, end))  # type: ignore[arg-type]  # stored as a plain pair
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Node) and (self is other or [*self._flat()] == [*other._flat()])
@@ -76,8 +82,25 @@ _T = TypeVar("_T", bound=type[Node])
 
 def node(cls: _T) -> _T:
     """Make a class of nodes: its annotations are its fields, in order; they may have defaults."""
-    cls._parts = _parts_of(_names(cls))
+    names = _names(cls)
+    cls._parts = _parts_of(names)
+    cls.at = _maker(cls, len(names))  # type: ignore[method-assign]
     return cls
+
+
+def _maker(make: Any, count: int) -> Any:
+    """`Node.at` for a class of `count` fields, at half its cost."""
+
+    def one(start: int, end: int, a: Any) -> Any:
+        return make(a, span=(start, end))
+
+    def two(start: int, end: int, a: Any, b: Any) -> Any:
+        return make(a, b, span=(start, end))
+
+    def more(start: int, end: int, *values: Any) -> Any:
+        return make(*values, span=(start, end))
+
+    return {1: one, 2: two}.get(count, more)
 
 
 def _parts_of(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
@@ -102,9 +125,6 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-_N = TypeVar("_N", bound=Node)
-
-
 def walk(root: Node) -> Iterator[Node]:
     """A node and everything inside it, in no particular order, however deep."""
     stack: list[object] = [root]
@@ -115,26 +135,6 @@ def walk(root: Node) -> Iterator[Node]:
         elif isinstance(node, Node):
             yield node
             stack.extend(getattr(node, name) for name in node.__struct_fields__ if name != "span")
-
-
-def maker(cls: type[_N]) -> Callable[..., _N]:
-    """A function `(start, end, *fields)` that makes a node of `cls`."""
-    make: Any = cls
-
-    def one(start: int, end: int, a: Any) -> _N:
-        made: _N = make(a, span=(start, end))
-        return made
-
-    def two(start: int, end: int, a: Any, b: Any) -> _N:
-        made: _N = make(a, b, span=(start, end))
-        return made
-
-    def more(start: int, end: int, *values: Any) -> _N:
-        made: _N = make(*values, span=(start, end))
-        return made
-
-    made_by: dict[int, Callable[..., _N]] = {1: one, 2: two}
-    return made_by.get(len(_names(cls)), more)
 
 
 _stored_span = Node.__dict__["span"].__get__
@@ -153,3 +153,16 @@ def kind_of(kind: type) -> str:
     """What a kind of node is called in events: `block-call` for `BlockCall`."""
     words = "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in kind.__name__)
     return words.removeprefix("-")
+
+
+def visitors(tree: ModuleType, methods: Mapping[str, Any]) -> dict[type[Node], Callable[..., Any]]:
+    """For each kind of node in `tree` the method that is named after it: `visit_block_call` for `BlockCall`.
+
+    A class calls it with its own names, `vars()`, below its methods. A name after which no node is called is an error.
+    """
+    kinds = {f"visit_{kind_of(kind).replace('-', '_')}": kind for kind in vars(tree).values() if _is_node(kind)}
+    return {kinds[name]: method for name, method in methods.items() if name.startswith("visit_")}
+
+
+def _is_node(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Node)

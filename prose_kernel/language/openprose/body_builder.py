@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, Literal, cast
 
-from prose_kernel.language.nodes import maker
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.expression_builder import is_hole
 from prose_kernel.language.openprose.spawn_builder import SpawnBuilder
@@ -34,11 +33,6 @@ from prose_kernel.language.source import Span
 
 NO_EFFECT: Final = "this statement has no effect"
 
-_evaluation = maker(ExpressionStatement)
-_arm = maker(tree.Arm)
-_block_call = maker(tree.BlockCall)
-_session = maker(tree.Session)
-_exec = maker(tree.Exec)
 
 _FORGETTABLE: Final = frozenset({"if", "elif", "else", "for", "repeat", "loop", "try", "catch", "finally"})
 """Whose body is missing when the statement below is not indented (E147); elsewhere an empty body is a remark."""
@@ -84,7 +78,7 @@ class BodyBuilder(SpawnBuilder):
         return tree.Do(body, span=Span(start, end))
 
     def block_call(self, start: int, end: int, name: Name, arguments: tuple[Expression, ...] | None) -> tree.BlockCall:
-        return _block_call(start, end, name, arguments or ())
+        return tree.BlockCall.at(start, end, name, arguments or ())
 
     def arguments(
         self, start: int, end: int, first: Expression | None, others: Sequence[Expression] = ()
@@ -270,12 +264,12 @@ class BodyBuilder(SpawnBuilder):
     def arm(self, start: int, end: int, condition: Expression, body: Body) -> tree.Arm:
         self._empty(start, end, "if", body)
         self._condition(condition, "E192", "if")
-        return _arm(start, end, condition, body)
+        return tree.Arm.at(start, end, condition, body)
 
     def elif_(self, start: int, end: int, condition: Expression, body: Body) -> tree.Arm:
         self._empty(start, end, "elif", body)
         self._condition(condition, "E192", "elif")
-        return _arm(start, end, condition, body)
+        return tree.Arm.at(start, end, condition, body)
 
     def else_(self, start: int, end: int, body: Body) -> Body:
         self._empty(start, end, "else", body)
@@ -330,17 +324,17 @@ class BodyBuilder(SpawnBuilder):
         self, start: int, end: int, kind: str, names: tuple[Name, ...], value: Expression
     ) -> tree.PipeOperation:
         self.strict(*value.span, "a body begins on its own line (strict)")
-        statement = _evaluation(*value.span, value)
+        statement = ExpressionStatement.at(*value.span, value)
         return tree.PipeOperation(cast("Any", kind), names, (statement,), span=Span(start, end))
 
     def line_session(self, start: int, end: int, title: Text) -> tree.Session:
-        return _session(start, end, title, None, None, ())
+        return tree.Session.at(start, end, title, None, None, ())
 
     def line_agent(self, start: int, end: int, agent: Name) -> tree.Session:
-        return _session(start, end, None, None, agent, ())
+        return tree.Session.at(start, end, None, None, agent, ())
 
     def line_exec(self, start: int, end: int, command: Text) -> tree.Exec:
-        return _exec(start, end, command, ())
+        return tree.Exec.at(start, end, command, ())
 
 
 def _word_of(value: Expression) -> str | None:
@@ -357,5 +351,5 @@ def _branch(statement: Statement) -> tree.Branch:
         name = statement.names[0]
     else:
         return tree.Branch(None, statement, span=statement.span)
-    held = _evaluation(*statement.value.span, statement.value)
+    held = ExpressionStatement.at(*statement.value.span, statement.value)
     return tree.Branch(name, held, span=statement.span)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from prose_kernel.language.nodes import maker
 from prose_kernel.language.openprose import newcomers, tree
 from prose_kernel.language.openprose.body_builder import BodyBuilder
 from prose_kernel.language.openprose.expression_builder import is_hole
@@ -41,10 +40,6 @@ _D = TypeVar("_D", tree.Use, tree.SkillImport, tree.Agent, tree.Block)
 
 NO_EFFECT: Final = "this statement has no effect"
 
-_evaluation = maker(ExpressionStatement)
-_let = maker(tree.Let)
-_output = maker(tree.Output)
-_assign = maker(Assign)
 
 _PLAIN: Final = frozenset(
     {Name, Text, Discretion, Number, Duration, Constant, Array, Object, Member, Index, Binary, Logical, Not}
@@ -154,22 +149,22 @@ class Builder(BodyBuilder):
         return tree.Input(name, prompt, span=Span(start, end))
 
     def output(self, start: int, end: int, name: Name, value: Expression) -> tree.Output:
-        return _output(start, end, name, self._assigned(value))
+        return tree.Output.at(start, end, name, self._assigned(value))
 
     def anonymous_output(self, start: int, end: int, value: Expression) -> tree.Output:
         if not (is_hole(value) and self.findings.error_since(start)):
             self.strict(*value.span, "an output needs a name", "write `output name = ...`")
         self.depths.clear()
-        return _output(start, end, None, value)
+        return tree.Output.at(start, end, None, value)
 
     def let(self, start: int, end: int, kind: str, name: Name, value: Expression) -> Let:
-        return _let(start, end, kind, (name,), self._assigned(value), False)
+        return tree.Let.at(start, end, kind, (name,), self._assigned(value), False)
 
     def destructure(self, start: int, end: int, kind: str, names: tuple[Name, ...], value: Expression) -> Let:
-        return _let(start, end, kind, names, self._assigned(value), True)
+        return tree.Let.at(start, end, kind, names, self._assigned(value), True)
 
     def assign(self, start: int, end: int, name: Name, value: Expression) -> Assign:
-        return _assign(start, end, name, self._assigned(value))
+        return Assign.at(start, end, name, self._assigned(value))
 
     def _assigned(self, value: Expression) -> Expression:
         """A right-hand side; `strict` allows spawns, compounds, calls, strings, names and arrays (2.3 row 16)."""
@@ -218,7 +213,7 @@ class Builder(BodyBuilder):
         self.strict(start, start + len(word), f"`{word}` is not in the strict language")
 
     def evaluate(self, start: int, end: int, value: Expression) -> ExpressionStatement:
-        statement = _evaluation(start, end, value)
+        statement = ExpressionStatement.at(start, end, value)
         if type(value) in _PLAIN:
             self.bare[id(statement)] = statement
         if self.depths:

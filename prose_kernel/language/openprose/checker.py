@@ -6,14 +6,13 @@ lets no program nest more than 100 levels deep.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import takewhile
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from prose_kernel.language import typed_answers
 from prose_kernel.language.diagnostics import Diagnostic, Profile
 from prose_kernel.language.nearest import did_you_mean
-from prose_kernel.language.nodes import walk
+from prose_kernel.language.nodes import visitors, walk
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import LoadContract, is_executable
 from prose_kernel.language.openprose.declarations import Declarations, ImportChecker
@@ -165,17 +164,19 @@ class Checker:
                 del frame.visible[bound]
             frame.fresh = fresh
 
-    def _nothing(self, _node: Node) -> None:
+    def visit_use(self, _node: Node) -> None:
         """Imports have been registered before the walk."""
+
+    visit_skill_import = visit_use
 
     # ---------------------------------------------------------------- plain statements
 
-    def _evaluate(self, node: tree.ExpressionStatement) -> None:
+    def visit_expression_statement(self, node: tree.ExpressionStatement) -> None:
         self._value(node.value)
         if type(node.value) is tree.BlockCall:
             self._export(node.value)
 
-    def _let(self, node: tree.Let) -> None:
+    def visit_let(self, node: tree.Let) -> None:
         self._value(node.value)
         if not node.destructured:
             self.codes.bound(node.names[0].id, node.value)
@@ -188,12 +189,12 @@ class Checker:
                 self.reader.program_output(program, self.survey.program(program), name.id, name.span)
             self.declarations.declare(name, node.kind, None)
 
-    def _assign(self, node: tree.Assign) -> None:
+    def visit_assign(self, node: tree.Assign) -> None:
         self._value(node.value)
         self.codes.bound(node.name.id, node.value)
         self.declarations.assign(node.name, self._held(node.value))
 
-    def _output(self, node: tree.Output) -> None:
+    def visit_output(self, node: tree.Output) -> None:
         name, value = node.name, node.value
         self._value(value)
         if name is not None:
@@ -202,7 +203,7 @@ class Checker:
             held = self.survey.frame.held.get(name.id) if same else self._held(value)
             self.declarations.declare(name, "output", held)
 
-    def _input(self, node: tree.Input) -> None:
+    def visit_input(self, node: tree.Input) -> None:
         prompt = node.prompt
         if self.strict and id(node) not in self._early:
             is_top = self.survey.frame.is_root and self.survey.frame.place.construct is None
@@ -219,7 +220,7 @@ class Checker:
             self.survey.report("W110", prompt.span, message, "say what is asked for")
         self.declarations.declare(node.name, "input", None)
 
-    def _throw(self, node: tree.Throw) -> None:
+    def visit_throw(self, node: tree.Throw) -> None:
         value = node.value
         if value is None:
             if self.survey.frame.is_root and not self.survey.frame.place.in_catch:
@@ -232,22 +233,24 @@ class Checker:
                 self.survey.report("W181", value.span, "The message of this throw is empty", "say what went wrong")
             self.reader.text(value)
 
-    def _return(self, node: tree.Return) -> None:
+    def visit_return(self, node: tree.Return) -> None:
         if node.value is not None:
             self._value(node.value)
 
-    def _leave_loop(self, node: tree.Break | tree.Continue) -> None:
+    def visit_break(self, node: tree.Break | tree.Continue) -> None:
         if not self.survey.frame.place.in_loop and not self.strict:  # there it is E004, wherever it stands
             word = "break" if isinstance(node, tree.Break) else "continue"
             hint = "it leaves or continues the innermost `for`, `repeat` or `loop`"
             self.survey.report("E166", node.span, f"`{word}` outside a loop", hint)
 
-    def _assert(self, node: tree.Assert) -> None:
+    visit_continue = visit_break
+
+    def visit_assert(self, node: tree.Assert) -> None:
         self.reader.expression(node.condition)
         if node.message is not None:
             self.reader.text(node.message)
 
-    def _gate(self, node: tree.Gate) -> None:
+    def visit_gate(self, node: tree.Gate) -> None:
         self.survey.gate(node)
         self.properties.gate(node.name, node.properties)
 
@@ -319,7 +322,7 @@ class Checker:
 
     # ---------------------------------------------------------------- definitions
 
-    def _agent(self, node: tree.Agent) -> None:
+    def visit_agent(self, node: tree.Agent) -> None:
         name = node.name
         if name.id in self._defined["agent"]:
             self.survey.report("E006", name.span, f"The agent `{name.id}` is defined twice", "choose another name")
@@ -334,7 +337,7 @@ class Checker:
         self.properties.check("agent", node.properties)
         self.survey.frame = outer
 
-    def _block(self, node: tree.Block) -> None:
+    def visit_block(self, node: tree.Block) -> None:
         name, survey = node.name, self.survey
         if name.id in self._defined["block"]:
             survey.report("E141", name.span, f"The block `{name.id}` is defined twice", "choose another name")
@@ -351,7 +354,7 @@ class Checker:
 
     # ---------------------------------------------------------------- spawns and calls
 
-    def _session(self, node: tree.Session) -> None:
+    def visit_session(self, node: tree.Session) -> None:
         if node.agent is not None:
             if self.survey.agent(node.agent.id) is None:
                 self._missing_agents.append(node.agent)
@@ -361,7 +364,7 @@ class Checker:
         if node.properties:
             self.properties.check("session", node.properties)
 
-    def _resume(self, node: tree.Resume) -> None:
+    def visit_resume(self, node: tree.Resume) -> None:
         name = node.agent
         agent = self.survey.agent(name.id)
         if agent is None:
@@ -387,16 +390,16 @@ class Checker:
         near = did_you_mean(survey.near(name.id, [*survey.agents, *self.known.agents]))
         survey.report("E007", name.span, f"Undefined agent `{name.id}`", near or f"define it: `agent {name.id}:`")
 
-    def _exec(self, node: tree.Exec) -> None:
+    def visit_exec(self, node: tree.Exec) -> None:
         self.reader.command(node)
         if node.properties:
             self.properties.check("exec", node.properties)
 
-    def _arrow(self, node: tree.Arrow) -> None:
+    def visit_arrow(self, node: tree.Arrow) -> None:
         for spawn in node.spawns:
             self._visit[type(spawn)](self, spawn)
 
-    def _block_call(self, node: tree.BlockCall) -> None:
+    def visit_block_call(self, node: tree.BlockCall) -> None:
         name, survey = node.block, self.survey
         parameters = survey.block(name.id)
         if parameters is None:
@@ -424,11 +427,11 @@ class Checker:
 
     # ---------------------------------------------------------------- bodies
 
-    def _do(self, node: tree.Do) -> None:
+    def visit_do(self, node: tree.Do) -> None:
         place = self.survey.frame.place
         self._body(place.child(Construct(place), conditional=False), node.body)
 
-    def _parallel(self, node: tree.Parallel) -> None:
+    def visit_parallel(self, node: tree.Parallel) -> None:
         frame = self.survey.frame
         count = node.modifiers.count
         if count is not None and count > len(node.branches):
@@ -488,7 +491,7 @@ class Checker:
         self.codes.bound(name.id, statement.value)
         self.declarations.declare(name, "branch", held)
 
-    def _for(self, node: tree.For) -> None:
+    def visit_for(self, node: tree.For) -> None:
         frame = self.survey.frame
         self.reader.collection(node.collection, "E162")
         place = frame.place.child(Construct(frame.place))
@@ -499,11 +502,11 @@ class Checker:
         item = typed_answers.item(held.schema) if held is not None else None
         self._body(place, node.body, *names, item=item, isolated=node.modifiers is not None)
 
-    def _repeat(self, node: tree.Repeat) -> None:
+    def visit_repeat(self, node: tree.Repeat) -> None:
         self.reader.expression(node.count)
         self._pass(node.body, node.variable)
 
-    def _loop(self, node: tree.Loop) -> None:
+    def visit_loop(self, node: tree.Loop) -> None:
         if node.condition is not None:
             self.reader.expression(node.condition)
         elif node.maximum is None:
@@ -516,7 +519,7 @@ class Checker:
         place.in_loop = True
         self._body(place, body, *([(variable, "loop variable")] if variable else []))
 
-    def _try(self, node: tree.Try) -> None:
+    def visit_try(self, node: tree.Try) -> None:
         construct = Construct(self.survey.frame.place)
         self._body(construct.place.child(construct), node.body)
         if node.catch is not None:
@@ -526,7 +529,7 @@ class Checker:
         if node.final is not None:
             self._body(construct.place.child(construct, conditional=False), node.final)
 
-    def _choice(self, node: tree.Choice) -> None:
+    def visit_choice(self, node: tree.Choice) -> None:
         self.reader.marker(node.criteria)
         construct = Construct(self.survey.frame.place, exclusive=True)
         labels: set[str] = set()
@@ -545,7 +548,7 @@ class Checker:
         below = self.survey.source.slice(Span(start, end)).partition("\n")[2]
         return all(not line or line.startswith("#") for line in map(str.strip, below.split("\n")))
 
-    def _if(self, node: tree.If) -> None:
+    def visit_if(self, node: tree.If) -> None:
         construct = Construct(self.survey.frame.place, exclusive=True)
         for arm in node.arms:
             self.reader.expression(arm.condition)
@@ -553,7 +556,7 @@ class Checker:
         if node.otherwise is not None:
             self._body(construct.place.child(construct), node.otherwise)
 
-    def _pipe(self, node: tree.Pipe) -> None:
+    def visit_pipe(self, node: tree.Pipe) -> None:
         self.reader.collection(node.source, "E170")
         for operation, item in zip(node.operations, self._items(node), strict=False):
             self._operation(operation, item if operation.kind != "reduce" else None)
@@ -568,37 +571,7 @@ class Checker:
         temporaries = [(name, "pipeline variable") for name in names]
         self._body(place, body, *temporaries, item=item, isolated=node.kind == "pmap")
 
-    _visit: ClassVar[dict[type[Node], Callable[[Checker, Any], None]]] = {
-        tree.ExpressionStatement: _evaluate,
-        tree.Let: _let,
-        tree.Assign: _assign,
-        tree.Output: _output,
-        tree.Input: _input,
-        tree.Throw: _throw,
-        tree.Return: _return,
-        tree.Break: _leave_loop,
-        tree.Continue: _leave_loop,
-        tree.Assert: _assert,
-        tree.Gate: _gate,
-        tree.Agent: _agent,
-        tree.Block: _block,
-        tree.Use: _nothing,
-        tree.SkillImport: _nothing,
-        tree.Session: _session,
-        tree.Resume: _resume,
-        tree.Exec: _exec,
-        tree.Arrow: _arrow,
-        tree.BlockCall: _block_call,
-        tree.Do: _do,
-        tree.Parallel: _parallel,
-        tree.For: _for,
-        tree.Repeat: _repeat,
-        tree.Loop: _loop,
-        tree.Try: _try,
-        tree.Choice: _choice,
-        tree.If: _if,
-        tree.Pipe: _pipe,
-    }
+    _visit: ClassVar = visitors(tree, vars())
     """Of the class, because bound methods would make each check a cycle of garbage."""
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from prose_kernel.language.diagnostics import Profile
-from prose_kernel.language.nodes import maker
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.diagnostic_collector import Findings
 from prose_kernel.language.openprose.tree import (
@@ -27,12 +26,6 @@ from prose_kernel.language.openprose.tree import (
     Text,
 )
 from prose_kernel.language.source import Span
-
-_member = maker(Member)
-_binary = maker(Binary)
-_entry = maker(tree.Entry)
-_object = maker(Object)
-_array = maker(Array)
 
 DEPTH_LIMIT: Final = 50
 """Levels of operators, members, calls and literals inside one expression; deeper ones are E005."""
@@ -79,10 +72,10 @@ class ExpressionBuilder:
     def compare(self, start: int, end: int, left: Expression, operator: str, right: Expression) -> Expression:
         if operator == "is":
             self.strict(left.span.end + 1, left.span.end + 3, "`is` is not in the strict language", "write `==`")
-        return self._nested(_binary(start, end, operator, left, right), (left, right))
+        return self._nested(Binary.at(start, end, operator, left, right), (left, right))
 
     def binary(self, start: int, end: int, left: Expression, operator: str, right: Expression) -> Expression:
-        node = _binary(start, end, operator, left, right)
+        node = Binary.at(start, end, operator, left, right)
         if self.is_strict:
             self.sums.pop(id(left), None)
             self.sums.pop(id(right), None)
@@ -93,7 +86,7 @@ class ExpressionBuilder:
         return self._nested(node, (left, right))
 
     def member(self, start: int, end: int, value: Expression, name: Name) -> Expression:
-        return self._nested(_member(start, end, value, name), (value,))
+        return self._nested(Member.at(start, end, value, name), (value,))
 
     def index(self, start: int, end: int, value: Expression, index: Expression) -> Expression:
         self.sums.pop(id(index), None)
@@ -123,21 +116,21 @@ class ExpressionBuilder:
             for element in elements:
                 if not isinstance(element, Text | Name | Array | Member | Index):
                     self.strict(*element.span, "an array holds strings and names (strict)")
-        return self._nested(_array(start, end, elements), elements)
+        return self._nested(Array.at(start, end, elements), elements)
 
     def object(self, start: int, end: int, first: tree.Entry | None, others: Sequence[tree.Entry] = ()) -> Expression:
         entries = () if first is None else (first, *others)
-        return self._nested(_object(start, end, entries), [entry.value for entry in entries])
+        return self._nested(Object.at(start, end, entries), [entry.value for entry in entries])
 
     def entry(self, start: int, end: int, key: Name | Text, value: Expression) -> tree.Entry:
         self.strict(start, key.span.end, "an object lists names (strict)", "leave the key out")
-        return _entry(start, end, key.id if isinstance(key, Name) else key.raw, value, False)
+        return tree.Entry.at(start, end, key.id if isinstance(key, Name) else key.raw, value, False)
 
     def shorthand(self, start: int, end: int, path: Expression) -> tree.Entry:
         if isinstance(path, Name):
-            return _entry(start, end, path.id, path, True)
+            return tree.Entry.at(start, end, path.id, path, True)
         self.strict(start, end, "an object lists names (strict)")
-        return _entry(start, end, _last_name(path), path, True)
+        return tree.Entry.at(start, end, _last_name(path), path, True)
 
     def call(
         self, start: int, end: int, program: Name, first: tree.Argument | None, others: Sequence[tree.Argument] = ()

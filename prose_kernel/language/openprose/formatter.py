@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
-from functools import singledispatchmethod
-from typing import Any, Final, cast
+from typing import Any, ClassVar, Final, cast
 
+from prose_kernel.language.nodes import visitors
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import is_executable
 from prose_kernel.language.openprose.keywords import KEYWORDS
@@ -79,71 +79,56 @@ class _Formatter:
 
     # ---- statements
 
-    @singledispatchmethod
     def _lines(self, node: Any, pad: str) -> list[str]:
-        return [expression(node)]
+        visit = self._visit.get(type(node))
+        return [expression(node)] if visit is None else visit(self, node, pad)
 
-    @_lines.register
-    def _(self, node: tree.ExpressionStatement, pad: str) -> list[str]:
+    def visit_expression_statement(self, node: tree.ExpressionStatement, pad: str) -> list[str]:
         return self._after("", node.value, pad)
 
-    @_lines.register
-    def _(self, node: tree.Let, pad: str) -> list[str]:
+    def visit_let(self, node: tree.Let, pad: str) -> list[str]:
         names = ", ".join(name.id for name in node.names)
         target = f"{{ {names} }}" if node.destructured else names
         return self._after(f"{node.kind} {target} = ", node.value, pad)
 
-    @_lines.register
-    def _(self, node: tree.Assign, pad: str) -> list[str]:
+    def visit_assign(self, node: tree.Assign, pad: str) -> list[str]:
         return self._after(f"{node.name.id} = ", node.value, pad)
 
-    @_lines.register
-    def _(self, node: tree.Output, pad: str) -> list[str]:
+    def visit_output(self, node: tree.Output, pad: str) -> list[str]:
         return self._after(f"output {node.name.id} = " if node.name else "output ", node.value, pad)
 
-    @_lines.register
-    def _(self, node: tree.Input, pad: str) -> list[str]:
+    def visit_input(self, node: tree.Input, pad: str) -> list[str]:
         return [f"input {node.name.id}: {expression(node.prompt)}"]
 
-    @_lines.register
-    def _(self, node: tree.Throw, pad: str) -> list[str]:
+    def visit_throw(self, node: tree.Throw, pad: str) -> list[str]:
         return ["throw" if node.value is None else f"throw {expression(node.value)}"]
 
-    @_lines.register
-    def _(self, node: tree.Return, pad: str) -> list[str]:
+    def visit_return(self, node: tree.Return, pad: str) -> list[str]:
         return ["return"] if node.value is None else self._after("return ", node.value, pad)
 
-    @_lines.register
-    def _(self, node: tree.Break, pad: str) -> list[str]:
+    def visit_break(self, node: tree.Break, pad: str) -> list[str]:
         return ["break"]
 
-    @_lines.register
-    def _(self, node: tree.Continue, pad: str) -> list[str]:
+    def visit_continue(self, node: tree.Continue, pad: str) -> list[str]:
         return ["continue"]
 
-    @_lines.register
-    def _(self, node: tree.Assert, pad: str) -> list[str]:
+    def visit_assert(self, node: tree.Assert, pad: str) -> list[str]:
         head = f"assert {expression(node.condition)}"
         return [head] if node.message is None else [f"{head}:", pad + _STEP + text(node.message)]
 
-    @_lines.register
-    def _(self, node: tree.Gate, pad: str) -> list[str]:
+    def visit_gate(self, node: tree.Gate, pad: str) -> list[str]:
         return [f"gate {node.name.id}:", *self._properties(node.properties, pad)]
 
-    @_lines.register
-    def _(self, node: tree.Use, pad: str) -> list[str]:
+    def visit_use(self, node: tree.Use, pad: str) -> list[str]:
         return [f"use {text(node.path)}" + (f" as {node.alias.id}" if node.alias else "")]
 
-    @_lines.register
-    def _(self, node: tree.SkillImport, pad: str) -> list[str]:
+    def visit_skill_import(self, node: tree.SkillImport, pad: str) -> list[str]:
         return [f"import {text(node.skill)} from {text(node.source)}"]
 
-    @_lines.register
-    def _(self, node: tree.Agent, pad: str) -> list[str]:
+    def visit_agent(self, node: tree.Agent, pad: str) -> list[str]:
         return [f"agent {node.name.id}:", *self._properties(node.properties, pad)]
 
-    @_lines.register
-    def _(self, node: tree.Block, pad: str) -> list[str]:
+    def visit_block(self, node: tree.Block, pad: str) -> list[str]:
         names = ", ".join(name.id for name in node.parameters)
         limits = [f"max_depth: {node.max_depth}"] if node.max_depth is not None else []
         limits += [f"budget: {text(node.budget)}"] if node.budget is not None else []
@@ -169,20 +154,16 @@ class _Formatter:
 
     # ---- spawns
 
-    @_lines.register
-    def _(self, node: tree.Session, pad: str) -> list[str]:
+    def visit_session(self, node: tree.Session, pad: str) -> list[str]:
         return [_head(node), *self._properties(_below(node), pad)]
 
-    @_lines.register
-    def _(self, node: tree.Resume, pad: str) -> list[str]:
+    def visit_resume(self, node: tree.Resume, pad: str) -> list[str]:
         return [_head(node), *self._properties(node.properties, pad)]
 
-    @_lines.register
-    def _(self, node: tree.Exec, pad: str) -> list[str]:
+    def visit_exec(self, node: tree.Exec, pad: str) -> list[str]:
         return [_head(node), *self._properties(node.properties, pad)]
 
-    @_lines.register
-    def _(self, node: tree.Arrow, pad: str) -> list[str]:
+    def visit_arrow(self, node: tree.Arrow, pad: str) -> list[str]:
         lines = [_head(node.spawns[0])]
         before = node.spawns[0]
         for spawn in node.spawns[1:]:
@@ -195,16 +176,13 @@ class _Formatter:
 
     # ---- compounds
 
-    @_lines.register
-    def _(self, node: tree.Do, pad: str) -> list[str]:
+    def visit_do(self, node: tree.Do, pad: str) -> list[str]:
         return self._body("do:", node.body, pad)
 
-    @_lines.register
-    def _(self, node: tree.BlockCall, pad: str) -> list[str]:
+    def visit_block_call(self, node: tree.BlockCall, pad: str) -> list[str]:
         return [f"do {node.block.id}" + (f"({_joined(node.arguments)})" if node.arguments else "")]
 
-    @_lines.register
-    def _(self, node: tree.Parallel, pad: str) -> list[str]:
+    def visit_parallel(self, node: tree.Parallel, pad: str) -> list[str]:
         lines = [f"parallel{_modifiers(node.modifiers)}:"]
         inner = pad + _STEP
         for branch in node.branches:
@@ -215,8 +193,7 @@ class _Formatter:
             lines += [inner + first, *rest]
         return lines
 
-    @_lines.register
-    def _(self, node: tree.For, pad: str) -> list[str]:
+    def visit_for(self, node: tree.For, pad: str) -> list[str]:
         names = node.item.id if node.index is None else f"{node.item.id}, {node.index.id}"
         collection = expression(node.collection)
         modifiers = ""
@@ -227,12 +204,10 @@ class _Formatter:
         word = "for" if node.modifiers is None else "parallel for"
         return self._body(f"{word} {names} in {collection}{modifiers}:", node.body, pad)
 
-    @_lines.register
-    def _(self, node: tree.Repeat, pad: str) -> list[str]:
+    def visit_repeat(self, node: tree.Repeat, pad: str) -> list[str]:
         return self._body(f"repeat {expression(node.count)}{_variable(node.variable)}:", node.body, pad)
 
-    @_lines.register
-    def _(self, node: tree.Loop, pad: str) -> list[str]:
+    def visit_loop(self, node: tree.Loop, pad: str) -> list[str]:
         condition = ""
         if node.condition is not None:
             shown = expression(node.condition)
@@ -242,8 +217,7 @@ class _Formatter:
         maximum = f" (max: {node.maximum})" if node.maximum is not None else ""
         return self._body(f"loop{condition}{maximum}{_variable(node.variable)}:", node.body, pad)
 
-    @_lines.register
-    def _(self, node: tree.Try, pad: str) -> list[str]:
+    def visit_try(self, node: tree.Try, pad: str) -> list[str]:
         lines = self._body("try:", node.body, pad)
         if node.catch is not None:
             lines += self._body(f"{pad}catch{_variable(node.catch.name)}:", node.catch.body, pad)
@@ -251,16 +225,14 @@ class _Formatter:
             lines += self._body(f"{pad}finally:", node.final, pad)
         return lines
 
-    @_lines.register
-    def _(self, node: tree.Choice, pad: str) -> list[str]:
+    def visit_choice(self, node: tree.Choice, pad: str) -> list[str]:
         lines = [f"choice {expression(node.criteria)}:"]
         inner = pad + _STEP
         for option in node.options:
             lines += self._body(f"{inner}option {text(option.label)}:", option.body, inner)
         return lines
 
-    @_lines.register
-    def _(self, node: tree.If, pad: str) -> list[str]:
+    def visit_if(self, node: tree.If, pad: str) -> list[str]:
         lines: list[str] = []
         for arm in node.arms:
             word = f"{pad}elif" if lines else "if"
@@ -269,14 +241,15 @@ class _Formatter:
             lines += self._body(f"{pad}else:", node.otherwise, pad)
         return lines
 
-    @_lines.register
-    def _(self, node: tree.Pipe, pad: str) -> list[str]:
+    def visit_pipe(self, node: tree.Pipe, pad: str) -> list[str]:
         lines = self._after("", node.source, pad)
         inner = pad + _STEP
         for operation in node.operations:
             names = f"({', '.join(name.id for name in operation.names)})" if operation.names else ""
             lines += self._body(f"{inner}| {operation.kind}{names}:", operation.body, inner)
         return lines
+
+    _visit: ClassVar = visitors(tree, vars())
 
 
 _OPERATORS: Final = (tree.Name, tree.Member, tree.Index, tree.Binary, tree.Logical, tree.Pipe)

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from prose_kernel.language.diagnostics import Profile
-from prose_kernel.language.nodes import maker
 from prose_kernel.language.openprose.diagnostic_collector import Findings
 from prose_kernel.language.openprose.keywords import CONSTANTS, KEYWORDS, NEVER_BEFORE, ONLY_BEFORE, is_keyword
 from prose_kernel.language.openprose.strings import BadEscape, Quotes, marker_text, string_text
@@ -90,12 +89,6 @@ _STATEMENT: Final = re.compile(
     r"|(?:if|elif|else[ \t]+if|while|loop|repeat)\b[^\n]*:[ \t]*\n"
 )
 
-name_node = maker(Name)
-number_node = maker(Number)
-duration_node = maker(Duration)
-constant_node = maker(Constant)
-discretion_node = maker(Discretion)
-
 
 class Token(NamedTuple):
     """A token as `tokenize` shows it; `word` tells that it is written as a word (a name or a keyword)."""
@@ -153,7 +146,7 @@ class Lexer:
         """Read tokens from `position` until something moves the reading position; where to go on, None at the end."""
         tokens, words, text, indents = self.tokens, self.words, self.text, self.indents
         append, keyword, signs, brackets = tokens.append, _WORDS.get, _SIGNS, self.brackets
-        name_of: Any = Name  # as `name_node` and `text_node` make them, without the call
+        name_of: Any = Name  # as `Name.at` and `Text.at` make them, without the call
         text_of: Any = Text
         number_of: Any = Number
         size = len(text)
@@ -314,7 +307,7 @@ class Lexer:
                 return self._skip_deeper(at, top)
             if self._is_unknown_property(is_list=self.text.startswith("- ", at)):
                 mark = self.tokens.pop()
-                self.tokens += [("HOLE", at, at, constant_node(at, at, None)), mark]
+                self.tokens += [("HOLE", at, at, Constant.at(at, at, None)), mark]
                 return self._skip_deeper(at, top)
             self.indents.append(column)
             end = self.tokens[-1][2] if self.tokens else 0
@@ -418,14 +411,14 @@ class Lexer:
 
     def _number(self, text: str, start: int, end: int) -> None:
         if text[-1].isalpha():
-            self.tokens.append(("DURATION", start, end, duration_node(start, end, text)))
+            self.tokens.append(("DURATION", start, end, Duration.at(start, end, text)))
             return
         value: int | float = 0
         if len(text) > 40:
             self.findings.add("E004", start, end, "this number has too many digits")
         else:
             value = float(text) if "." in text else int(text)
-        self.tokens.append(("NUMBER", start, end, number_node(start, end, value)))
+        self.tokens.append(("NUMBER", start, end, Number.at(start, end, value)))
 
     def _string(self, start: int) -> int:
         """A single-line string, or one that is not closed on its line (1.4)."""
@@ -512,7 +505,7 @@ class Lexer:
 
     def _append_marker(self, start: int, content: int, content_end: int, end: int) -> int:
         words = marker_text(self.text[content:content_end], content)
-        self.tokens.append(("DISCRETION", start, end, discretion_node(start, end, words)))
+        self.tokens.append(("DISCRETION", start, end, Discretion.at(start, end, words)))
         return end
 
     def _unclosed_marker(self, start: int, content: int, end: int) -> int:
@@ -543,7 +536,7 @@ class Lexer:
         for index in self.words:
             kind, start, end, word = tokens[index]
             if kind == "CONSTANT":
-                tokens[index] = (kind, start, end, constant_node(start, end, CONSTANTS[word]))
+                tokens[index] = (kind, start, end, Constant.at(start, end, CONSTANTS[word]))
                 continue
             following, _, _, value = tokens[index + 1]
             if following in _CERTAIN[kind]:
@@ -554,7 +547,7 @@ class Lexer:
             ):
                 if following in _NO_CONTINUATION and (not index or tokens[index - 1][0] in _LAYOUT):
                     continue  # no name at the start of a line could go on like this
-                tokens[index] = ("NAME", start, end, name_node(start, end, word))
+                tokens[index] = ("NAME", start, end, Name.at(start, end, word))
             elif (kind == "LOOP" or (kind == "PARALLEL" and following == "FOR")) and index > scanned:
                 scanned = self._mark_header(index, kind)
 

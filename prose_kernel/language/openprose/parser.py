@@ -18,8 +18,8 @@ from prose_kernel.language.openprose import tables
 from prose_kernel.language.openprose.builder import Builder
 from prose_kernel.language.openprose.diagnostic_collector import Findings
 from prose_kernel.language.openprose.keywords import CONTEXTUAL, KEYWORDS
-from prose_kernel.language.openprose.lexer import Lexer, RawToken, name_node
-from prose_kernel.language.openprose.tree import Program, ProgramCall
+from prose_kernel.language.openprose.lexer import Lexer, RawToken
+from prose_kernel.language.openprose.tree import Name, Program, ProgramCall
 from prose_kernel.language.source import Source
 
 END: Final = tables.END
@@ -194,7 +194,7 @@ class Parser:
             return None  # `session:` and the like begin a statement, no property (2.1)
         if kind in _RESERVED and before != "DOT" and tokens[index + 1][0] != "COLON":
             return None
-        return ("NAME", start, end, name_node(start, end, self.text[start:end]))
+        return ("NAME", start, end, Name.at(start, end, self.text[start:end]))
 
     # ---- the stack, for recovery
 

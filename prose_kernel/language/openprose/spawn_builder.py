@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from prose_kernel.language.nodes import maker
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.expression_builder import ExpressionBuilder, is_hole
 from prose_kernel.language.openprose.tree import (
@@ -17,10 +16,6 @@ from prose_kernel.language.openprose.tree import (
     Text,
 )
 from prose_kernel.language.source import Span
-
-_property = maker(Property)
-_exec = maker(tree.Exec)
-_session = maker(tree.Session)
 
 UNREAD: Final = "..."
 """Stands for text that could not be read."""
@@ -63,21 +58,21 @@ class SpawnBuilder(ExpressionBuilder):
         if isinstance(block, Text):
             at = block.span.start if self.is_strict else start  # the text is what `strict` does not expect
             self._legacy(at, "session", "the prompt of a session belongs into `prompt:`", 'write `prompt: "..."`')
-            block = (_property(*block.span, Name("prompt", span=block.span), block),)
+            block = (Property.at(*block.span, Name("prompt", span=block.span), block),)
         return self._spawn(start, end, head, block)
 
     def _spawn(self, start: int, end: int, head: Head, block: tree.Properties) -> tree.Spawn:
         kind, title, label, agent, line = head
         if (title is not None or agent is not None) and kind == "session" and not line:
-            return _session(start, end, title, label, agent, block)
+            return tree.Session.at(start, end, title, label, agent, block)
         if kind == "exec":
-            return _exec(start, end, title, block)
+            return tree.Exec.at(start, end, title, block)
         if kind == "resume":
             return tree.Resume(agent, block, span=Span(start, end))
         properties = line + block if line else block
         if title is None and agent is None:
             self._unassigned(start, properties)
-        return _session(start, end, title, label, agent, properties)
+        return tree.Session.at(start, end, title, label, agent, properties)
 
     def _unassigned(self, start: int, properties: tree.Properties) -> None:
         """A session without title and agent (2.3 rows 46, 73)."""
@@ -122,7 +117,7 @@ class SpawnBuilder(ExpressionBuilder):
     def titled_agent(self, start: int, end: int, label: Name | None, agent: Name, text: Text) -> Head:
         hint = f"indent `prompt: {self.findings.source.slice(text.span)}` below it"
         self.strict(*text.span, "a session with an agent takes its text as a property", hint)
-        prompt = _property(*text.span, Name("prompt", span=text.span), text)
+        prompt = Property.at(*text.span, Name("prompt", span=text.span), text)
         return ("session", None, label, agent, (prompt,))
 
     def agent_head(self, start: int, end: int, label: Name | None, agent: Name | None) -> Head:
@@ -147,7 +142,7 @@ class SpawnBuilder(ExpressionBuilder):
             self.depths.clear()
         if self.is_strict or name.id in _ALIASES or value.__class__ in _UNUSUAL:
             return self._unusual(start, end, name, value)
-        return _property(start, end, name, value)
+        return Property.at(start, end, name, value)
 
     def _unusual(self, start: int, end: int, name: Name, value: Expression | OnReject) -> Property | None:
         """A property that needs a second look: names with an alias, values that only some may have."""
@@ -164,13 +159,13 @@ class SpawnBuilder(ExpressionBuilder):
             self._no_value(name)
         elif self.is_strict and word == "context" and isinstance(value, Text):
             self.strict(*value.span, "`context` takes names, not text (strict)")
-        return _property(start, end, name, value)
+        return Property.at(start, end, name, value)
 
     def _unread(self, start: int, end: int, name: Name) -> Property | None:
         """A property whose value could not be read: a prompt counts as given, others as absent."""
         if name.id != "prompt":
             return None
-        return _property(start, end, name, Text((UNREAD,), span=name.span))
+        return Property.at(start, end, name, Text((UNREAD,), span=name.span))
 
     def _no_value(self, name: Name) -> None:
         self.add("E004", name.span.end + 1, name.span.end + 1, f"`{name.id}:` needs a value on its line")

@@ -10,7 +10,6 @@ import re
 from functools import cached_property
 from typing import Final
 
-from prose_kernel.language.nodes import maker
 from prose_kernel.language.openprose.tree import Interpolation, Name, Text
 
 _BODY: Final = re.compile(r'(?:[^"\\]++|\\.)*+', re.DOTALL)
@@ -152,9 +151,6 @@ _STEP: Final = re.compile(rf"\.({_IDENT})|\[([0-9]++)\]|\[({_IDENT})\]")
 _IDENTIFIER: Final = re.compile(_IDENT)
 _ESCAPES: Final = {"\\": "\\", '"': '"', "n": "\n", "t": "\t", "{": "{", "}": "}"}
 
-text_node = maker(Text)
-_name_node = maker(Name)
-_interpolation_node = maker(Interpolation)
 
 BadEscape = tuple[int, str]
 """Offset of the backslash, and the character after it."""
@@ -169,7 +165,7 @@ def string_text(content: str, offset: int, start: int, end: int, *, triple: bool
         return _assemble(content, offset, start, end, _SPECIAL, triple, bad)
     if "{" in content:
         return _assemble(content, offset, start, end, _INTERPOLATION, triple, bad)
-    return text_node(start, end, (content,) if content else ())
+    return Text.at(start, end, (content,) if content else ())
 
 
 def marker_text(content: str, offset: int) -> Text:
@@ -178,7 +174,7 @@ def marker_text(content: str, offset: int) -> Text:
     start = offset + len(content) - len(content.lstrip())
     end = start + len(trimmed)
     if "{" not in trimmed:
-        return text_node(start, end, (trimmed,) if trimmed else ())
+        return Text.at(start, end, (trimmed,) if trimmed else ())
     return _assemble(trimmed, start, start, end, _INTERPOLATION, False, [])
 
 
@@ -206,7 +202,7 @@ def _assemble(
     literal.append(content[done:])
     if joined := "".join(literal):
         parts.append(joined)
-    return text_node(start, end, tuple(parts))
+    return Text.at(start, end, tuple(parts))
 
 
 def _escape(match: re.Match[str], offset: int, triple: bool, bad: list[BadEscape]) -> str:
@@ -223,7 +219,7 @@ def _interpolation(path: str, raw: str, at: int, after_dollar: bool) -> Interpol
     head = _IDENTIFIER.match(path)
     assert head is not None
     if head.end() == len(path):
-        return _interpolation_node(at, at + len(raw), path, (), raw, after_dollar)
+        return Interpolation.at(at, at + len(raw), path, (), raw, after_dollar)
     steps: list[str | int | Name] = []
     for step in _STEP.finditer(path, head.end()):
         member, index, variable = step.groups()
@@ -233,5 +229,5 @@ def _interpolation(path: str, raw: str, at: int, after_dollar: bool) -> Interpol
             steps.append(int(index))
         else:
             begin = at + 1 + step.start() + 1
-            steps.append(_name_node(begin, begin + len(variable), variable))
-    return _interpolation_node(at, at + len(raw), head[0], tuple(steps), raw, after_dollar)
+            steps.append(Name.at(begin, begin + len(variable), variable))
+    return Interpolation.at(at, at + len(raw), head[0], tuple(steps), raw, after_dollar)

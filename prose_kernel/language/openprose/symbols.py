@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, Final, NamedTuple
 
-from prose_kernel.language.nodes import Node
+from prose_kernel.language.nodes import Node, visitors
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import block_exports, slug
 from prose_kernel.language.openprose.tree import Name, Program
 from prose_kernel.language.source import Source, Span
-from prose_kernel.language.symbols import Index, Indexer, Occurrence, Symbol, SymbolKind, Target, Visit
+from prose_kernel.language.symbols import Index, Indexer, Occurrence, Symbol, SymbolKind, Target
 
 _WORDS: Final = frozenset(
     {
@@ -235,7 +235,7 @@ class _Indexer(Indexer):
         symbol.target = Target(path)
         self._programs.setdefault(name, symbol)
 
-    def _let(self, node: tree.Let, scope: _Scope) -> None:
+    def visit_let(self, node: tree.Let, scope: _Scope) -> None:
         kind: SymbolKind = "constant" if node.kind == "const" else "variable"
         target = self._target(node.value)
         for name in node.names:
@@ -248,12 +248,12 @@ class _Indexer(Indexer):
                 occurrence.target = Target(target.path, f"output {name.id}")
         self._value(node.value, scope, node.span)
 
-    def _assign(self, node: tree.Assign, scope: _Scope) -> None:
+    def visit_assign(self, node: tree.Assign, scope: _Scope) -> None:
         occurrence = self._read(node.name.id, node.name.span, _at(scope, node.span), writes=True)
         self._bound_to(occurrence, node.value)
         self._value(node.value, scope, node.span)
 
-    def _output(self, node: tree.Output, scope: _Scope) -> None:
+    def visit_output(self, node: tree.Output, scope: _Scope) -> None:
         if node.name is not None:
             occurrence = self._bind(node.name, scope, "variable", node.span, "output")
             same = isinstance(node.value, Name) and node.value.id == node.name.id
@@ -261,7 +261,7 @@ class _Indexer(Indexer):
                 self._bound_to(occurrence, node.value)
         self._value(node.value, scope, node.span)
 
-    def _input(self, node: tree.Input, scope: _Scope) -> None:
+    def visit_input(self, node: tree.Input, scope: _Scope) -> None:
         occurrence = self._bind(node.name, scope, "variable", node.span)
         if occurrence is not None and occurrence.symbol is not None:
             occurrence.symbol.shared.add(f"input {node.name.id}")
@@ -270,27 +270,27 @@ class _Indexer(Indexer):
     def _value(self, value: Node, scope: _Scope, extent: Span) -> None:
         self.walk(value, _at(scope, extent))
 
-    def _branch(self, node: tree.Branch, scope: _Scope) -> None:
+    def visit_branch(self, node: tree.Branch, scope: _Scope) -> None:
         if node.name is not None:
             self._bind(node.name, scope, "variable", node.span)
         self.walk(node.statement, scope)
 
-    def _evaluate(self, node: tree.ExpressionStatement, scope: _Scope) -> None:
+    def visit_expression_statement(self, node: tree.ExpressionStatement, scope: _Scope) -> None:
         if isinstance(node.value, tree.BlockCall):
             scope.frame.exported.add(node.value.block.id)
         self.walk(node.value, scope)
 
-    def _agent(self, node: tree.Agent, scope: _Scope) -> None:
+    def visit_agent(self, node: tree.Agent, scope: _Scope) -> None:
         frame = _Frame()
         if self._register(self._agents, "agent", node.name, node.span):
             self._texts[node.name.id] = frame
         self.walk(node.properties, _Scope(frame))
 
-    def _gate(self, node: tree.Gate, scope: _Scope) -> None:
+    def visit_gate(self, node: tree.Gate, scope: _Scope) -> None:
         self._register(self._gates, "gate", node.name, node.span)
         self.walk(node.properties, scope)
 
-    def _block(self, node: tree.Block, scope: _Scope) -> None:
+    def visit_block(self, node: tree.Block, scope: _Scope) -> None:
         frame = _Frame(node)
         if self._register(self._blocks, "block", node.name, node.span):
             self._frames[node.name.id] = frame
@@ -308,22 +308,22 @@ class _Indexer(Indexer):
 
     # ------------------------------------------------------------ bodies
 
-    def _for(self, node: tree.For, scope: _Scope) -> None:
+    def visit_for(self, node: tree.For, scope: _Scope) -> None:
         self.walk(node.collection, scope)
         self.walk(node.body, scope.within(self._temporaries((node.item, node.index), node.span)))
 
-    def _repeat(self, node: tree.Repeat, scope: _Scope) -> None:
+    def visit_repeat(self, node: tree.Repeat, scope: _Scope) -> None:
         self.walk(node.count, scope)
         self.walk(node.body, scope.within(self._temporaries((node.variable,), node.span)))
 
-    def _loop(self, node: tree.Loop, scope: _Scope) -> None:
+    def visit_loop(self, node: tree.Loop, scope: _Scope) -> None:
         self.walk(node.condition, scope)
         self.walk(node.body, scope.within(self._temporaries((node.variable,), node.span)))
 
-    def _catch(self, node: tree.Catch, scope: _Scope) -> None:
+    def visit_catch(self, node: tree.Catch, scope: _Scope) -> None:
         self.walk(node.body, scope.within(self._temporaries((node.name,), node.span)))
 
-    def _operation(self, node: tree.PipeOperation, scope: _Scope) -> None:
+    def visit_pipe_operation(self, node: tree.PipeOperation, scope: _Scope) -> None:
         names = self._temporaries(node.names, node.span)
         if not node.names:
             names = [Symbol("item", "parameter", Span(node.span.start, node.span.start), node.span, implicit=True)]
@@ -331,25 +331,25 @@ class _Indexer(Indexer):
 
     # ------------------------------------------------------------ spawns and expressions
 
-    def _session(self, node: tree.Session, scope: _Scope) -> None:
+    def visit_session(self, node: tree.Session, scope: _Scope) -> None:
         if node.agent is not None:
             self._agent_uses.append((node.agent, scope))
         self.walk(node.title, scope)
         self.walk(node.properties, scope)
 
-    def _resume(self, node: tree.Resume, scope: _Scope) -> None:
+    def visit_resume(self, node: tree.Resume, scope: _Scope) -> None:
         self._agent_uses.append((node.agent, scope))
         self.walk(node.properties, scope)
 
-    def _block_call(self, node: tree.BlockCall, scope: _Scope) -> None:
+    def visit_block_call(self, node: tree.BlockCall, scope: _Scope) -> None:
         self._block_uses.append((node.block, scope))
         self.walk(node.arguments, scope)
 
-    def _program_call(self, node: tree.ProgramCall, scope: _Scope) -> None:
+    def visit_program_call(self, node: tree.ProgramCall, scope: _Scope) -> None:
         self._calls.append(node)
         self.walk(tuple(argument.value for argument in node.arguments), scope)
 
-    def _property(self, node: tree.Property, scope: _Scope) -> None:
+    def visit_property(self, node: tree.Property, scope: _Scope) -> None:
         value = node.value
         if node.name.id == "output":  # names of types
             return
@@ -371,7 +371,7 @@ class _Indexer(Indexer):
             parts = tuple(entry.value for entry in value.entries)
         elif isinstance(value, tree.Object):
             for entry in value.entries:
-                self._entry(entry, scope)
+                self.visit_entry(entry, scope)
             return
         for part in parts:
             if isinstance(part, Name):
@@ -384,17 +384,17 @@ class _Indexer(Indexer):
         self._read(name.id, name.span, scope)
         self._agent_uses.append((name, scope))
 
-    def _name(self, node: Name, scope: _Scope) -> None:
+    def visit_name(self, node: Name, scope: _Scope) -> None:
         if node.id:
             self._read(node.id, node.span, scope)
 
-    def _entry(self, node: tree.Entry, scope: _Scope) -> None:
+    def visit_entry(self, node: tree.Entry, scope: _Scope) -> None:
         if node.shorthand and isinstance(node.value, Name):
             self._read(node.value.id, node.value.span, scope, before=f"{node.key}: ")
         else:
             self.walk(node.value, scope)
 
-    def _member(self, node: tree.Member, scope: _Scope) -> None:
+    def visit_member(self, node: tree.Member, scope: _Scope) -> None:
         value = node.value
         if isinstance(value, Name):
             self._members.append((self._read(value.id, value.span, scope), node.name.id, node.name.span))
@@ -404,7 +404,7 @@ class _Indexer(Indexer):
             self.use(None, node.name.span, target=Target(target.path, f"output {node.name.id}"))
         self.walk(value, scope)
 
-    def _interpolation(self, node: tree.Interpolation, scope: _Scope) -> None:
+    def visit_interpolation(self, node: tree.Interpolation, scope: _Scope) -> None:
         start = node.span.start + 1
         end = start + len(node.name)
         occurrence = self._read(node.name, Span(start, end), scope)
@@ -414,45 +414,19 @@ class _Indexer(Indexer):
             if isinstance(step, Name):
                 self._read(step.id, step.span, scope)
 
-    def _permission(self, node: tree.Permission, scope: _Scope) -> None:
+    def visit_permission(self, node: tree.Permission, scope: _Scope) -> None:
         if not isinstance(node.value, Name):
             self.walk(node.value, scope)
 
-    def _option(self, node: tree.Option, scope: _Scope) -> None:
+    def visit_option(self, node: tree.Option, scope: _Scope) -> None:
         self.walk(node.body, scope)
 
-    def _nothing(self, node: Node, scope: _Scope) -> None:
+    def visit_use(self, node: Node, scope: _Scope) -> None:
         """Nothing in it has a name for editors, or it has been looked at before the walk."""
 
-    visits: ClassVar[dict[type[Node], Visit]] = {
-        tree.Use: _nothing,
-        tree.SkillImport: _nothing,
-        tree.Let: _let,
-        tree.Assign: _assign,
-        tree.Output: _output,
-        tree.Input: _input,
-        tree.Branch: _branch,
-        tree.ExpressionStatement: _evaluate,
-        tree.Agent: _agent,
-        tree.Gate: _gate,
-        tree.Block: _block,
-        tree.For: _for,
-        tree.Repeat: _repeat,
-        tree.Loop: _loop,
-        tree.Catch: _catch,
-        tree.PipeOperation: _operation,
-        tree.Session: _session,
-        tree.Resume: _resume,
-        tree.BlockCall: _block_call,
-        tree.ProgramCall: _program_call,
-        tree.Property: _property,
-        tree.Permission: _permission,
-        tree.Option: _option,
-        Name: _name,
-        tree.Entry: _entry,
-        tree.Member: _member,
-        tree.Interpolation: _interpolation,
-    }
+    visit_skill_import = visit_use
+
+    visits: ClassVar = visitors(tree, vars())
 
 
 def _at(scope: _Scope, extent: Span) -> _Scope:

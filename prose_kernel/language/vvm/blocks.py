@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from prose_kernel.language.nodes import maker
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.tree import Body
 
 PARTS: Final = {"match": "case", "choose": "option", "constrain": "require"}
 """What the body of some statements holds."""
-_arm = maker(tree.Arm)
-_if = maker(tree.If)
-_try = maker(tree.Try)
-_handler = maker(tree.Handler)
 
 
 class Compound:
@@ -52,7 +47,7 @@ class ClausedCompound(Compound):
 
 class If(ClausedCompound):
     def __init__(self, start: int, condition: Any) -> None:
-        super().__init__("if", start, _if)
+        super().__init__("if", start, tree.If.at)
         self.arms: list[tree.Arm] = []
         self.otherwise: Body | None = None
         self.clauses = frozenset({"elif", "else"})
@@ -68,7 +63,7 @@ class If(ClausedCompound):
         if self.word == "else":
             self.otherwise = body
         else:
-            self.arms.append(_arm(self.clause, end, self.argument, body))
+            self.arms.append(tree.Arm.at(self.clause, end, self.argument, body))
 
     def node(self) -> Any:
         return self.make(self.start, self.end, tuple(self.arms), self.otherwise)
@@ -76,7 +71,7 @@ class If(ClausedCompound):
 
 class Try(ClausedCompound):
     def __init__(self, start: int) -> None:
-        super().__init__("try", start, _try)
+        super().__init__("try", start, tree.Try.at)
         self.handler: tree.Handler | None = None
         self.final: Body | None = None
         self.clauses = frozenset({"except", "finally"})
@@ -95,7 +90,7 @@ class Try(ClausedCompound):
         if self.word == "try":
             self.body = body
         elif self.word == "except":
-            self.handler = _handler(self.clause, end, self.argument, body)
+            self.handler = tree.Handler.at(self.clause, end, self.argument, body)
         else:
             self.final = body
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from prose_kernel.language.diagnostics import in_order
 from prose_kernel.language.nearest import Nearest
+from prose_kernel.language.nodes import visitors
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.vvm import certain_errors, tree
 from prose_kernel.language.vvm.agent_checks import AgentChecker
@@ -200,12 +201,14 @@ class Checker:
         self._report("E202", Span(start, start + len(what.partition(" ")[0])), f"{what} inside {where}", hint)
         return True
 
-    def _import(self, node: tree.SkillImport | tree.ModuleImport) -> None:
+    def visit_skill_import(self, node: tree.SkillImport | tree.ModuleImport) -> None:
         self._misplaced(node, "import" if isinstance(node, tree.SkillImport) else "from ... import")
         if isinstance(node, tree.ModuleImport) and not node.agent:
             self._bind(node.local)
 
-    def _agent(self, node: tree.AgentDeclaration) -> None:
+    visit_module_import = visit_skill_import
+
+    def visit_agent_declaration(self, node: tree.AgentDeclaration) -> None:
         self._misplaced(node, "agent")
         self.imports.agents.add(node.name.id)
         static = self._agents.declared(node.keywords)
@@ -215,7 +218,7 @@ class Checker:
         if not static:
             del found[before:]  # E041 says enough
 
-    def _export(self, node: tree.Export) -> None:
+    def visit_export(self, node: tree.Export) -> None:
         if self._misplaced(node, "export"):
             return
         name = node.name
@@ -228,7 +231,7 @@ class Checker:
         elif not self._known.binds(name.id):
             self._expressions.never_bound(name)
 
-    def _export_pack(self, node: tree.ExportPack) -> None:
+    def visit_export_pack(self, node: tree.ExportPack) -> None:
         self._misplaced(node, "export")
         self._expressions.pack(node.arguments, node.keywords)
         self._walk(*node.arguments, *(keyword.value for keyword in node.keywords))
@@ -239,7 +242,7 @@ class Checker:
 
     # ------------------------------------------------------------ functions
 
-    def _def(self, node: tree.Def) -> None:
+    def visit_def(self, node: tree.Def) -> None:
         scope = self._scopes.current
         self._bind(node.name)
         if not scope.is_module:
@@ -272,7 +275,7 @@ class Checker:
         self._scopes.leave(outer[0])
         self._nesting = outer[1]
 
-    def _return(self, node: tree.Return) -> None:
+    def visit_return(self, node: tree.Return) -> None:
         if self._scopes.current.is_module and not self._may_be_elsewhere(node):
             start = node.span.start
             hint = "export a result: `export name`"
@@ -280,27 +283,31 @@ class Checker:
         if node.value is not None:
             self._walk(node.value)
 
-    def _leave(self, node: tree.Break | tree.Continue) -> None:
+    def visit_break(self, node: tree.Break | tree.Continue) -> None:
         if not self._scopes.current.loops and not self._may_be_elsewhere(node):
             word = "break" if isinstance(node, tree.Break) else "continue"
             self._report(
                 "E081", node.span, f"`{word}` outside a loop", "it belongs into a `for` or `while` of the same function"
             )
 
+    visit_continue = visit_break
+
     # ------------------------------------------------------------ other statements
 
-    def _nothing(self, _: tree.Node) -> None:
+    def visit_raise(self, _: tree.Node) -> None:
         """Nothing is to be checked."""
 
-    def _assign(self, node: tree.Assign) -> None:
+    visit_pass = visit_raise
+
+    def visit_assign(self, node: tree.Assign) -> None:
         self._walk(node.value)
         self._bound(node.target)
         self._scopes.current.assigned.setdefault(node.target.id, node.target)
 
-    def _expression(self, node: tree.ExpressionStatement) -> None:
+    def visit_expression_statement(self, node: tree.ExpressionStatement) -> None:
         self._walk(node.value)
 
-    def _if(self, node: tree.If) -> None:
+    def visit_if(self, node: tree.If) -> None:
         if node.otherwise is not None:
             self._then(self._block, node.otherwise)
         for arm in reversed(node.arms[1:]):
@@ -317,23 +324,23 @@ class Checker:
         self._expressions.condition(arm.condition)
         self._block(arm.body)
 
-    def _while(self, node: tree.While) -> None:
+    def visit_while(self, node: tree.While) -> None:
         self._scopes.enter_loop()
         self._expressions.condition(node.condition)
         self._loop(node.body)
 
-    def _for(self, node: tree.For) -> None:
+    def visit_for(self, node: tree.For) -> None:
         self._walk(node.items)
         self._expressions.raises(certain_errors.items(node.items))
         self._bind(node.target)
         self._scopes.enter_loop()
         self._loop(node.body)
 
-    def _with_input(self, node: tree.WithInput) -> None:
+    def visit_with_input(self, node: tree.WithInput) -> None:
         self._walk(node.value)
         self._block(node.body)
 
-    def _match(self, node: tree.Match) -> None:
+    def visit_match(self, node: tree.Match) -> None:
         self._walk(node.value)
         reached = True
         for case in node.cases:
@@ -351,7 +358,7 @@ class Checker:
             self._bind(pattern.name)
         self._block(case.body)
 
-    def _choose(self, node: tree.Choose) -> None:
+    def visit_choose(self, node: tree.Choose) -> None:
         self._walk(node.value, node.criterion)
         self._bind(node.target)
         labels: set[str] = set()
@@ -362,7 +369,7 @@ class Checker:
             labels.add(option.label.value)
         self._in_order(*((self._block, option.body) for option in node.options))
 
-    def _constrain(self, node: tree.Constrain) -> None:
+    def visit_constrain(self, node: tree.Constrain) -> None:
         target, scope = node.target, self._scopes.current
         if target.id not in scope.bound and not (scope.is_module and self._known.binds(target.id)):
             self._not_bound_yet(target, scope)
@@ -377,7 +384,7 @@ class Checker:
         message = f"`constrain {target.id}`: nothing above binds `{target.id}` in this scope"
         self._report("E070", target.span, message, hint)
 
-    def _try(self, node: tree.Try) -> None:
+    def visit_try(self, node: tree.Try) -> None:
         if node.final is not None:
             self._then(self._block, node.final)
         if node.handler is not None:
@@ -388,26 +395,4 @@ class Checker:
         self._bind(handler.target)
         self._block(handler.body)
 
-    _visit: ClassVar[dict[type, Callable[[Checker, Any], None]]] = {
-        tree.SkillImport: _import,
-        tree.ModuleImport: _import,
-        tree.Export: _export,
-        tree.ExportPack: _export_pack,
-        tree.AgentDeclaration: _agent,
-        tree.Def: _def,
-        tree.Assign: _assign,
-        tree.ExpressionStatement: _expression,
-        tree.Return: _return,
-        tree.Raise: _nothing,
-        tree.Pass: _nothing,
-        tree.Break: _leave,
-        tree.Continue: _leave,
-        tree.If: _if,
-        tree.While: _while,
-        tree.For: _for,
-        tree.Match: _match,
-        tree.Choose: _choose,
-        tree.Constrain: _constrain,
-        tree.WithInput: _with_input,
-        tree.Try: _try,
-    }
+    _visit: ClassVar = visitors(tree, vars())

@@ -5,27 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from prose_kernel.language.nodes import maker
 from prose_kernel.language.vvm import hints, tree
 from prose_kernel.language.vvm.blocks import Block, ClausedCompound, Compound, If, Try
 from prose_kernel.language.vvm.brackets import CALL, Bracket, Trouble
 from prose_kernel.language.vvm.lexer import STRING, WORD
 from prose_kernel.language.vvm.statements import SimpleStatementParser
 from prose_kernel.language.vvm.tree import Name
-
-_name = maker(Name)
-_any_pattern = maker(tree.AnyPattern)
-_error_pattern = maker(tree.ErrorPattern)
-_criterion_pattern = maker(tree.CriterionPattern)
-_def = maker(tree.Def)
-_while = maker(tree.While)
-_for = maker(tree.For)
-_with_input = maker(tree.WithInput)
-_match = maker(tree.Match)
-_case = maker(tree.Case)
-_choose = maker(tree.Choose)
-_option = maker(tree.Option)
-_constrain = maker(tree.Constrain)
 
 
 class StatementParser(SimpleStatementParser):
@@ -45,7 +30,7 @@ class StatementParser(SimpleStatementParser):
             parameters.append(self._parameter(self.at))
         self.at += 1
         self.stack = []
-        self.body(Compound("def", start, _def, name, tuple(parameters)))
+        self.body(Compound("def", start, tree.Def.at, name, tuple(parameters)))
 
     def _parameter(self, at: int) -> Name:
         text = self.texts[at]
@@ -128,7 +113,7 @@ class StatementParser(SimpleStatementParser):
         start = self.starts[self.at]
         self.at += 1
         condition = self.expression()
-        self.body(Compound("while", start, _while, condition))
+        self.body(Compound("while", start, tree.While.at, condition))
 
     def for_(self) -> None:
         start = self.starts[self.at]
@@ -137,7 +122,7 @@ class StatementParser(SimpleStatementParser):
             raise self.trouble(self.at, "`for` takes one name", "take the element apart in the body: `x[0]`, `x.name`")
         self.word("in", "write `for x in items:`")
         items = self.expression()
-        self.body(Compound("for", start, _for, target, items))
+        self.body(Compound("for", start, tree.For.at, target, items))
 
     def try_(self) -> None:
         start = self.starts[self.at]
@@ -166,13 +151,13 @@ class StatementParser(SimpleStatementParser):
         self.at += 1
         self.word("input", "write `with input value:`")
         value = self.expression()
-        self.body(Compound("with", start, _with_input, value))
+        self.body(Compound("with", start, tree.WithInput.at, value))
 
     def match(self) -> None:
         start = self.starts[self.at]
         self.at += 1
         value = self.expression()
-        self.body(Compound("match", start, _match, value))
+        self.body(Compound("match", start, tree.Match.at, value))
 
     def case(self) -> None:
         start = self.starts[self.at]
@@ -180,7 +165,7 @@ class StatementParser(SimpleStatementParser):
         pattern = self.pattern()
         if self.texts[self.at] != ":" and not self.is_end(self.at):
             raise self.no_pattern(self.at)
-        self.body(Compound("case", start, _case, pattern))
+        self.body(Compound("case", start, tree.Case.at, pattern))
 
     def pattern(self) -> Any:
         """The pattern of a `case`."""
@@ -189,11 +174,11 @@ class StatementParser(SimpleStatementParser):
         start = self.starts[at]
         if text == "_":
             self.at += 1
-            return _any_pattern(start, start + 1)
+            return tree.AnyPattern.at(start, start + 1)
         if text == "?" and self.texts[at + 1][0] == "`":
             self.at += 1
             template, self.end = self.criterion_text(self.at)
-            return _criterion_pattern(start, self.end, template)
+            return tree.CriterionPattern.at(start, self.end, template)
         if text != "error" or self.texts[at + 1] != "(":
             raise self.no_pattern(at)
         self.stack = [(0, Bracket(CALL, at + 1, self.starts[at + 1]))]  # for messages
@@ -216,7 +201,7 @@ class StatementParser(SimpleStatementParser):
             raise self.no_pattern(self.at)
         self.stack = []
         self.at += 1
-        return _error_pattern(start, self.tokens.end(self.at - 1), name, kind)
+        return tree.ErrorPattern.at(start, self.tokens.end(self.at - 1), name, kind)
 
     def no_pattern(self, at: int) -> Trouble:
         """The token at `at` has no place in a pattern."""
@@ -231,12 +216,12 @@ class StatementParser(SimpleStatementParser):
         criterion = self.criterion()
         self.word("as", example)
         target = self.name(self.at)
-        self.body(Compound("choose", start, _choose, value, criterion, target))
+        self.body(Compound("choose", start, tree.Choose.at, value, criterion, target))
 
     def option(self) -> None:
         start = self.starts[self.at]
         label = self.string_node(self.at + 1, "a label in quotes", 'write `option "label":`')
-        self.body(Compound("option", start, _option, label))
+        self.body(Compound("option", start, tree.Option.at, label))
 
     def constrain(self) -> None:
         at = self.at
@@ -244,11 +229,11 @@ class StatementParser(SimpleStatementParser):
         if self.texts[at + 1] == "it":
             self.report("E060", *self.span(at + 1), "`it` cannot be constrained", "assign it to a name first: `x = it`")
             self.at = at + 2
-            target = _name(*self.span(at + 1), "it")
+            target = Name.at(*self.span(at + 1), "it")
         else:
             target = self.name(at + 1)
         bounds = self.keywords(f"constrain {target.id}():")
-        self.body(Compound("constrain", start, _constrain, target, bounds))
+        self.body(Compound("constrain", start, tree.Constrain.at, target, bounds))
 
     def misplaced(self) -> None:
         """`case`, `option` or `require` outside of what it belongs to."""

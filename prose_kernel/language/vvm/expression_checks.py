@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from prose_kernel.language.nearest import Nearest, did_you_mean
+from prose_kernel.language.nodes import visitors
 from prose_kernel.language.source import Span
 from prose_kernel.language.vvm import certain_errors, tree
 from prose_kernel.language.vvm.agent_checks import AgentChecker, key_span, name_span
@@ -78,14 +79,14 @@ class ExpressionChecker:
         """Check expressions and everything inside them."""
         self._right = []
         agenda: list[Any] = list(roots)
-        pop, extend, inside = agenda.pop, agenda.extend, self._inside
+        pop, extend, visit = agenda.pop, agenda.extend, self._visit
         while agenda:
             node = pop()
             kind = type(node)
             if kind is Name:
                 self._name(node)
             elif kind not in _LEAVES:
-                extend(inside[kind](self, node))
+                extend(visit[kind](self, node))
 
     def condition(self, node: Expression) -> None:
         """Check what must be a boolean."""
@@ -137,7 +138,7 @@ class ExpressionChecker:
         known = self._known
         return did_you_mean(self._near(name, chain(self._scopes.visible(), known.variables, known.functions, further)))
 
-    def _template(self, node: Template) -> tuple[Expression, ...]:
+    def visit_template(self, node: Template) -> tuple[Expression, ...]:
         for part in node.parts:
             if isinstance(part, tree.Placeholder) and part.path:
                 self._head(part.path[0], part.span)
@@ -153,7 +154,7 @@ class ExpressionChecker:
         hint = near or f"assign `{name}` first; for literal braces write `{{{{{name}}}}}`"
         self.report("E051", span, message, hint)
 
-    def _agent_name(self, node: AgentName) -> tuple[Expression, ...]:
+    def visit_agent_name(self, node: AgentName) -> tuple[Expression, ...]:
         name = node.id
         if self.is_agent(name):
             self._both(node)
@@ -186,7 +187,7 @@ class ExpressionChecker:
 
     # ------------------------------------------------------------ calls
 
-    def _call(self, node: tree.Call) -> tuple[Expression, ...]:
+    def visit_call(self, node: tree.Call) -> tuple[Expression, ...]:
         callee = node.callee
         if isinstance(callee, Name) and callee.id == "pack" and self.is_library("pack"):
             self.pack(node.arguments, node.keywords)
@@ -224,23 +225,23 @@ class ExpressionChecker:
 
     # ------------------------------------------------------------ agents
 
-    def _agent_call(self, node: tree.AgentCall) -> tuple[Any, ...]:
+    def visit_agent_call(self, node: tree.AgentCall) -> tuple[Any, ...]:
         if node.options:
             self._checks.options(node.options)
         argument = () if node.argument is None else (node.argument,)
         return (node.agent, node.template, *argument, *(option.value for option in node.options))
 
-    def _inline(self, node: tree.InlineAgent) -> tuple[Expression, ...]:
+    def visit_inline_agent(self, node: tree.InlineAgent) -> tuple[Expression, ...]:
         self._checks.configuration(node.keywords, whole=True, perm=self.is_library("perm"))
         return tuple(keyword.value for keyword in node.keywords)
 
-    def _with(self, node: tree.With) -> tuple[Expression, ...]:
+    def visit_with(self, node: tree.With) -> tuple[Expression, ...]:
         self._checks.configuration(node.keywords, whole=False, perm=self.is_library("perm"))
         return (node.agent, *(keyword.value for keyword in node.keywords))
 
     # ------------------------------------------------------------ the rest
 
-    def _object(self, node: tree.Object) -> tuple[Expression, ...]:
+    def visit_object(self, node: tree.Object) -> tuple[Expression, ...]:
         pairs = node.pairs
         if len(pairs) > 1:
             seen: set[str] = set()
@@ -252,21 +253,21 @@ class ExpressionChecker:
                 seen.add(pair.key)
         return tuple(pair.value for pair in pairs)
 
-    def _not(self, node: tree.Not) -> tuple[Expression]:
+    def visit_not(self, node: tree.Not) -> tuple[Expression]:
         self.raises(certain_errors.condition(node.value))
         return (node.value,)
 
-    def _logical(self, node: tree.Logical) -> tuple[Expression, Expression]:
+    def visit_logical(self, node: tree.Logical) -> tuple[Expression, Expression]:
         self._right.append(node.right.span)
         self.raises(certain_errors.condition(node.left))
         self.raises(certain_errors.condition(node.right))
         return node.left, node.right
 
-    def _sum(self, node: tree.Sum) -> tuple[Expression, Expression]:
+    def visit_sum(self, node: tree.Sum) -> tuple[Expression, Expression]:
         self.raises(certain_errors.operation(node))
         return node.left, node.right
 
-    def _compare(self, node: tree.Compare) -> tuple[Expression, Expression]:
+    def visit_compare(self, node: tree.Compare) -> tuple[Expression, Expression]:
         left = node.left
         if isinstance(left, tree.Compare) and not self._in_parentheses(left, node.right):
             message = f"`{left.operator}` and `{node.operator}` in a row: the second compares `true` or `false`"
@@ -281,22 +282,16 @@ class ExpressionChecker:
         opened = self._text.count("(", left.left.span.end, left.right.span.start)
         return self._text.count(")", left.right.span.end, right.span.start) > opened
 
-    _inside: Final[dict[type, Callable[[ExpressionChecker, Any], tuple[Any, ...]]]] = {
-        tree.List: lambda self, node: node.elements,
-        tree.Object: _object,
-        tree.Not: _not,
-        tree.Logical: _logical,
-        tree.Sum: _sum,
-        tree.Compare: _compare,
-        tree.Member: lambda self, node: (node.value,),
-        tree.Index: lambda self, node: (node.value, node.index),
-        tree.Call: _call,
-        tree.Predicate: lambda self, node: (
-            (node.template,) if node.argument is None else (node.template, node.argument)
-        ),
-        tree.Template: _template,
-        tree.AgentName: _agent_name,
-        tree.InlineAgent: _inline,
-        tree.With: _with,
-        tree.AgentCall: _agent_call,
-    }
+    def visit_list(self, node: tree.List) -> tuple[Expression, ...]:
+        return node.elements
+
+    def visit_member(self, node: tree.Member) -> tuple[Expression]:
+        return (node.value,)
+
+    def visit_index(self, node: tree.Index) -> tuple[Expression, Expression]:
+        return node.value, node.index
+
+    def visit_predicate(self, node: tree.Predicate) -> tuple[Any, ...]:
+        return (node.template,) if node.argument is None else (node.template, node.argument)
+
+    _visit: ClassVar = visitors(tree, vars())

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from prose_kernel.language.nodes import maker
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.brackets import (
     AGENT_CALL,
@@ -42,27 +41,6 @@ _OPERATORS: Final = {
     "or": 1, "and": 2, "==": 4, "!=": 4, "<": 4, "<=": 4, ">": 4, ">=": 4, "+": 5, "-": 5,
 }  # fmt: skip
 _CONSTANTS: Final = {"true": True, "false": False}
-_keyword = maker(Keyword)
-_pair = maker(tree.Pair)
-_list = maker(tree.List)
-_object = maker(tree.Object)
-_not = maker(tree.Not)
-_logical = maker(tree.Logical)
-_compare = maker(tree.Compare)
-_sum = maker(tree.Sum)
-_member = maker(tree.Member)
-_index = maker(tree.Index)
-_call = maker(tree.Call)
-_predicate = maker(tree.Predicate)
-_agent_name = maker(tree.AgentName)
-_inline = maker(tree.InlineAgent)
-_with = maker(tree.With)
-_agent_call = maker(tree.AgentCall)
-_string = maker(tree.String)
-_number = maker(tree.Number)
-_boolean = maker(tree.Boolean)
-_unit = maker(tree.Unit)
-_it = maker(tree.It)
 
 
 class ExpressionParser(Mistakes):
@@ -223,15 +201,15 @@ class ExpressionParser(Mistakes):
         end = start + len(text)
         self.at = at + 1
         if KINDS.get(text[0]) == NUMBER:
-            return _number(start, end, self.number(at)), start, end, None
+            return tree.Number.at(start, end, self.number(at)), start, end, None
         if text == "it":
-            return _it(start, end), start, end, None
+            return tree.It.at(start, end), start, end, None
         if text in _CONSTANTS:
-            return _boolean(start, end, _CONSTANTS[text]), start, end, None
+            return tree.Boolean.at(start, end, _CONSTANTS[text]), start, end, None
         if text == "(":
             self.at = self.behind_lines(at + 1) + 1
             end = self.starts[self.at - 1] + 1
-            return _unit(start, end), start, end, None
+            return tree.Unit.at(start, end), start, end, None
         if text == "?":
             return self._predicate(start, depth)
         if text == "@":
@@ -250,7 +228,7 @@ class ExpressionParser(Mistakes):
         task, end = self.criterion_text(self.at)
         opening = self.behind_lines(self.at) if depth else self.at
         if self.texts[opening] != "(":
-            return _predicate(start, end, task, None), start, end, None
+            return tree.Predicate.at(start, end, task, None), start, end, None
         self.at = opening + 1
         return None, start, end, Bracket(ARGUMENT, opening, start, None, task)
 
@@ -263,7 +241,7 @@ class ExpressionParser(Mistakes):
         if KINDS.get(text[0]) != WORD:
             raise self.wrong(at, "the name of an agent behind `@`")
         end = self.starts[at] + len(text)
-        value, end, bracket = self._agent_tail(_agent_name(start, end, text), end, depth)
+        value, end, bracket = self._agent_tail(tree.AgentName.at(start, end, text), end, depth)
         return value, start, end, bracket
 
     def _agent_tail(self, agent: Any, end: int, depth: int) -> tuple[Any, int, Bracket | None]:
@@ -283,7 +261,7 @@ class ExpressionParser(Mistakes):
                 end = task.span.end
                 self.missing_parentheses(opening, end)
                 self.at = opening
-                return _agent_call(start, end, agent, task, None, ()), end, None
+                return tree.AgentCall.at(start, end, agent, task, None, ()), end, None
             self.at = opening + 1
             return agent, end, Bracket(AGENT_CALL, opening, start, agent, task)
         if text == "(":
@@ -309,7 +287,7 @@ class ExpressionParser(Mistakes):
             raise self.no_member(at)
         self.at = at + 1
         end = self.starts[at] + len(name)
-        return _member(start, end, value, name), end, None
+        return tree.Member.at(start, end, value, name), end, None
 
     # ---- brackets
 
@@ -356,10 +334,10 @@ class ExpressionParser(Mistakes):
         if key is None:
             bracket.values.append(value)
         elif bracket.tag == OBJECT:
-            bracket.values.append(_pair(key[1], end, key[0], value))
+            bracket.values.append(tree.Pair.at(key[1], end, key[0], value))
             bracket.key = None
         else:
-            bracket.keywords.append(_keyword(key[1], end, key[0], value))
+            bracket.keywords.append(Keyword.at(key[1], end, key[0], value))
             bracket.key = None
 
     # ---- strings, numbers, templates
@@ -406,32 +384,32 @@ def _joined(entry: Entry, right: Expression, end: int) -> tuple[Expression, int]
     """An operator with its right side, and where the whole begins."""
     precedence, operator, left, start = entry
     if precedence == 5:
-        return _sum(start, end, operator, left, right), start
+        return tree.Sum.at(start, end, operator, left, right), start
     if precedence == 4:
-        return _compare(start, end, operator, left, right), start
+        return tree.Compare.at(start, end, operator, left, right), start
     if precedence == _NOT:
-        return _not(start, end, right), start
-    return _logical(start, end, operator, left, right), start
+        return tree.Not.at(start, end, right), start
+    return tree.Logical.at(start, end, operator, left, right), start
 
 
 def _made(bracket: Bracket, end: int) -> Any:
     """The expression of a bracket that is complete."""
     tag, start, values = bracket.tag, bracket.start, bracket.values
     if tag == CALL:
-        return _call(start, end, bracket.head, tuple(values), tuple(bracket.keywords))
+        return tree.Call.at(start, end, bracket.head, tuple(values), tuple(bracket.keywords))
     if tag == OBJECT:
-        return _object(start, end, tuple(values))
+        return tree.Object.at(start, end, tuple(values))
     if tag == LIST:
-        return _list(start, end, tuple(values))
+        return tree.List.at(start, end, tuple(values))
     if tag == GROUP:
         return values[0]
     if tag == INDEX:
-        return _index(start, end, bracket.head, values[0])
+        return tree.Index.at(start, end, bracket.head, values[0])
     argument = values[0] if values else None
     if tag == ARGUMENT:
-        return _predicate(start, end, bracket.task, argument)
+        return tree.Predicate.at(start, end, bracket.task, argument)
     if tag == AGENT_CALL:
-        return _agent_call(start, end, bracket.head, bracket.task, argument, tuple(bracket.keywords))
+        return tree.AgentCall.at(start, end, bracket.head, bracket.task, argument, tuple(bracket.keywords))
     if tag == INLINE:
-        return _inline(start, end, tuple(bracket.keywords))
-    return _with(start, end, bracket.head, tuple(bracket.keywords))
+        return tree.InlineAgent.at(start, end, tuple(bracket.keywords))
+    return tree.With.at(start, end, bracket.head, tuple(bracket.keywords))

@@ -12,7 +12,6 @@ import re
 from itertools import accumulate, repeat
 from typing import Final
 
-from prose_kernel.language.nodes import maker
 from prose_kernel.language.vvm.tree import Comment
 
 END: Final = "\x04"
@@ -58,7 +57,6 @@ _OPENS_TEMPLATE: Final = re.compile(
 )
 _OPENS_STRING: Final = re.compile(r"(?:\A|[(,])[ \t]*+\w++[ \t]*+=[ \t]*+\Z")
 _MOST_CUTS: Final = 10
-_comment = maker(Comment)
 
 
 class Tokens:
@@ -119,7 +117,7 @@ class Tokens:
             for match in _COMMENT.finditer(self.text, begin, self.end(at)):
                 alone = match.start() != begin or not at
                 text = match[1].rstrip()
-                found.append(_comment(match.start(), match.start() + 1 + len(text), text.lstrip(), alone))
+                found.append(Comment.at(match.start(), match.start() + 1 + len(text), text.lstrip(), alone))
         return tuple(found)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from prose_kernel.language.nodes import maker
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import hints, tree
 from prose_kernel.language.vvm.blocks import Block
@@ -35,9 +34,6 @@ _CLOSING: Final = frozenset(")]}")
 _OPENING: Final = {")": "(", "]": "[", "}": "{"}
 _AFTER_OPERAND: Final = frozenset({*")]},:.([", "+", "-", "==", "!=", "<", "<=", ">", ">=", "and", "or"})
 _ANY_SIGN: Final = frozenset({*"()[]{},:.=<>+-@?", "==", "!=", "<=", ">="})
-_unit = maker(tree.Unit)
-_string = maker(tree.String)
-_number = maker(tree.Number)
 
 
 class Mistakes:
@@ -167,7 +163,7 @@ class Mistakes:
         """A value in place of one that is missing before the token at `at`."""
         start = self.span(at)[0]
         self.at = at
-        return _unit(start, start), start, start
+        return tree.Unit.at(start, start), start, start
 
     def odd_operand(self, at: int) -> tuple[Any, int, int]:
         """The token at `at` begins no value: report it, and give what can stand for one."""
@@ -197,7 +193,7 @@ class Mistakes:
             digits = hints.shown(self.texts[at + 1])
             self.report("E001", start, end, "a number begins with a digit", f"write `0.{digits}`")
             self.at = at + 2
-            return _number(start, start, 0), start, self.tokens.end(at + 1)
+            return tree.Number.at(start, start, 0), start, self.tokens.end(at + 1)
         return self._missing(at, text)
 
     def _missing(self, at: int, text: str) -> tuple[Any, int, int]:
@@ -251,7 +247,7 @@ class Mistakes:
         if self.stack and self._next_statement(at):
             raise self.trouble(at, message, hint, "E010")
         self.report("E010", start, end, message, hint)
-        return _unit(start, end), start, end
+        return tree.Unit.at(start, end), start, end
 
     def _single_quoted(self, at: int, text: str) -> tuple[Any, int, int]:
         start, end = self.span(at)
@@ -262,7 +258,7 @@ class Mistakes:
         if len(text) < 2 or text[-1] != "'":
             raise self.trouble(at, "strings stand in double quotes", 'write `"…"`')
         self.report("E001", start, end, "strings stand in double quotes", hint)
-        return _string(start, end, content), start, end
+        return tree.String.at(start, end, content), start, end
 
     def _loose_template(self, at: int) -> tuple[Any, int, int]:
         if self.tokens.is_cut(at):
@@ -277,7 +273,7 @@ class Mistakes:
             raise self.trouble(at, message, hint)
         start, end = self.span(at)
         self.report("E001", start, end, message, hint)
-        return _unit(start, end), start, end
+        return tree.Unit.at(start, end), start, end
 
     # ---- what stands behind a value
 

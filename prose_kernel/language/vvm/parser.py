@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from prose_kernel.language.diagnostics import in_order
-from prose_kernel.language.nodes import maker, uncollected
+from prose_kernel.language.nodes import uncollected
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import hints, tree
 from prose_kernel.language.vvm.blocks import PARTS as PART_OF
@@ -28,7 +28,6 @@ _NEVER: Final = re.compile("[\ud800-\udfff]")
 _FIRST_SPACES: Final = re.compile(r"^( ++)[^\s#]", re.MULTILINE)
 _MOST: Final = 100  # such characters reported
 _PART_CLASSES: Final = {"case": tree.Case, "option": tree.Option, "require": tree.Require}
-_expression = maker(ExpressionStatement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +127,7 @@ class Parser(StatementParser):
                     made = handler(self)
                 else:
                     value = expression()
-                    made = _expression(starts[first], self.end, value)
+                    made = ExpressionStatement.at(starts[first], self.end, value)
                 line = self.at
                 if texts[line][0] not in LINE_STARTS and not self.is_inline:
                     raise self._behind_statement(line)
@@ -154,7 +153,7 @@ class Parser(StatementParser):
             self.reserved_name(at)
         self.at = at + 2
         value = self.expression()
-        return _expression(value.span.start, self.end, value)
+        return ExpressionStatement.at(value.span.start, self.end, value)
 
     def _part(self, block: Block, word: str) -> Any:
         """A line where only `case`, `option` or `require` may stand."""

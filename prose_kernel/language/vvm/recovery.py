@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from prose_kernel.language.nodes import maker
 from prose_kernel.language.vvm import hints, tree
 from prose_kernel.language.vvm.blocks import Compound, If, Try
 from prose_kernel.language.vvm.brackets import Trouble
@@ -34,8 +33,6 @@ _HEADS: Final = {
     "default": "case",
 }
 """The words that begin a block, and which one they mean."""
-_name = maker(Name)
-_unit = maker(tree.Unit)
 
 
 def recover(parser: Parser, trouble: Trouble) -> int:
@@ -135,28 +132,28 @@ def _compound(parser: Parser, word: str, first: int, stop: int) -> Compound:
         return Try(start)
     if word == "def":
         parameters = tuple({name.id: name for name in names[1:]}.values())
-        return Compound(word, start, maker(tree.Def), names[0], parameters)
+        return Compound(word, start, tree.Def.at, names[0], parameters)
     if word == "while":
-        return Compound(word, start, maker(tree.While), hole)
+        return Compound(word, start, tree.While.at, hole)
     if word == "for":
-        return Compound(word, start, maker(tree.For), names[0], hole)
+        return Compound(word, start, tree.For.at, names[0], hole)
     if word == "match":
-        return Compound(word, start, maker(tree.Match), hole)
+        return Compound(word, start, tree.Match.at, hole)
     if word == "choose":
-        return Compound(word, start, maker(tree.Choose), hole, text, names[-1])
+        return Compound(word, start, tree.Choose.at, hole, text, names[-1])
     if word == "constrain":
-        return Compound(word, start, maker(tree.Constrain), names[0], ())
+        return Compound(word, start, tree.Constrain.at, names[0], ())
     if word == "case":
-        return Compound(word, start, maker(tree.Case), tree.CriterionPattern(text))
+        return Compound(word, start, tree.Case.at, tree.CriterionPattern(text))
     if word == "option":
-        return Compound(word, start, maker(tree.Option), tree.String(f"…{start}"))
+        return Compound(word, start, tree.Option.at, tree.String(f"…{start}"))
     if word == "with":
-        return Compound(word, start, maker(tree.WithInput), hole)
+        return Compound(word, start, tree.WithInput.at, hole)
     return If(start, hole)
 
 
 def _hole(start: int) -> tree.Unit:
-    made: tree.Unit = _unit(start, start)
+    made: tree.Unit = tree.Unit.at(start, start)
     return made
 
 
@@ -166,5 +163,5 @@ def _names(parser: Parser, first: int, stop: int) -> list[Name]:
     for at in range(first + 1, stop):
         word = parser.texts[at]
         if KINDS.get(word[0]) == WORD and word not in RESERVED and word not in hints.FUNCTIONS:
-            found.append(_name(parser.starts[at], parser.tokens.end(at), word))
-    return found or [_name(parser.starts[first], parser.starts[first], "_")]
+            found.append(Name.at(parser.starts[at], parser.tokens.end(at), word))
+    return found or [Name.at(parser.starts[first], parser.starts[first], "_")]

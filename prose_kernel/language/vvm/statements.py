@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from prose_kernel.language.nodes import maker
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import hints, tree
 from prose_kernel.language.vvm.blocks import Block, Compound
@@ -14,20 +13,6 @@ from prose_kernel.language.vvm.expressions import ExpressionParser
 from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import LINE_STARTS, STRING, WORD
 from prose_kernel.language.vvm.tree import Name, Template
-
-_skill_import = maker(tree.SkillImport)
-_module_import = maker(tree.ModuleImport)
-_export = maker(tree.Export)
-_export_pack = maker(tree.ExportPack)
-_agent = maker(tree.AgentDeclaration)
-_return = maker(tree.Return)
-_raise = maker(tree.Raise)
-_pass = maker(tree.Pass)
-_break = maker(tree.Break)
-_continue = maker(tree.Continue)
-_string = maker(tree.String)
-_name = maker(Name)
-_require = maker(tree.Require)
 
 
 class SimpleStatementParser(ExpressionParser):
@@ -53,7 +38,7 @@ class SimpleStatementParser(ExpressionParser):
             hyphenated = f"{word}-{self.texts[self.at + 1]}"
             hint = f"write `{hyphenated.replace('-', '_')}`"
             raise self.trouble(self.at, f"`{hyphenated}` is not a name", hint)
-        return _name(start, end, word)
+        return Name.at(start, end, word)
 
     def no_name(self, at: int, what: str) -> Trouble:
         hint = None
@@ -74,12 +59,12 @@ class SimpleStatementParser(ExpressionParser):
             if text[0] == "'" and len(text) > 1 and text[-1] == "'":
                 value, start, end = self.odd_operand(at)
                 self.end = end
-                return _string(start, end, value.value)
+                return tree.String.at(start, end, value.value)
             raise self.wrong(at, what, hint)
         content = self.string(at)
         self.at = at + 1
         self.end = self.tokens.end(at)
-        return _string(self.starts[at], self.end, content)
+        return tree.String.at(self.starts[at], self.end, content)
 
     def word(self, word: str, hint: str | None = None) -> None:
         """The next token must be `word`."""
@@ -167,7 +152,7 @@ class SimpleStatementParser(ExpressionParser):
         name = self.string_node(self.at + 1, "the name of a skill in quotes", hint)
         self.word("from", 'write `import "name" from "source"`')
         source = self.string_node(self.at, "where the skill comes from, in quotes", hint)
-        return _skill_import(start, self.end, name, source)
+        return tree.SkillImport.at(start, self.end, name, source)
 
     def from_(self) -> Any:
         start = self.starts[self.at]
@@ -184,7 +169,7 @@ class SimpleStatementParser(ExpressionParser):
             alias = self.name(at)
         if self.texts[self.at] == ",":
             raise self.trouble(self.at, "one `import` brings one name", "write an `import` of its own for each name")
-        return _module_import(start, (alias or name).span.end, path, name, agent, alias)
+        return tree.ModuleImport.at(start, (alias or name).span.end, path, name, agent, alias)
 
     def export(self) -> Any:
         at = self.at
@@ -193,7 +178,7 @@ class SimpleStatementParser(ExpressionParser):
             self.at = at + 1
             value = self.expression()
             if isinstance(value, tree.Call) and value.callee.span.end == self.tokens.end(at + 1):
-                return _export_pack(start, self.end, value.arguments, value.keywords)
+                return tree.ExportPack.at(start, self.end, value.arguments, value.keywords)
             raise self.no_export(at + 1)
         agent = self.texts[at + 1] == "@"
         if self.kind(at + 1 + agent) != WORD:
@@ -201,7 +186,7 @@ class SimpleStatementParser(ExpressionParser):
         name = self.name(at + 1 + agent)
         if not self.is_end(self.at):
             raise self.no_export(self.at)
-        return _export(start, self.tokens.end(self.at - 1), name, agent)
+        return tree.Export.at(start, self.tokens.end(self.at - 1), name, agent)
 
     def no_export(self, at: int) -> Trouble:
         text = self.texts[at]
@@ -221,35 +206,35 @@ class SimpleStatementParser(ExpressionParser):
         keywords = self.keywords(f'agent {name.id}(model="…", prompt="…")')
         if self.texts[self.at] == ":":
             raise self.trouble(self.at, "an agent has no body", "write everything inside the parentheses")
-        return _agent(start, self.end, name, keywords)
+        return tree.AgentDeclaration.at(start, self.end, name, keywords)
 
     def return_(self) -> Any:
         start = self.starts[self.at]
         self.at += 1
         if self.is_end(self.at):
-            return _return(start, start + 6, None)
+            return tree.Return.at(start, start + 6, None)
         value = self.expression()
-        return _return(start, self.end, value)
+        return tree.Return.at(start, self.end, value)
 
     def raise_(self) -> Any:
         start = self.starts[self.at]
         self.at += 1
         if self.is_end(self.at):
-            return _raise(start, start + 5, None)
+            return tree.Raise.at(start, start + 5, None)
         hint = "a message is written out; to hand an error value on, write `return`"
         message = self.string_node(self.at, "a string behind `raise`", hint)
         if not self.is_end(self.at):
             raise self.wrong(self.at, "the end of the line", hint)
-        return _raise(start, self.end, message)
+        return tree.Raise.at(start, self.end, message)
 
     def pass_(self) -> Any:
-        return self._alone(_pass)
+        return self._alone(tree.Pass.at)
 
     def break_(self) -> Any:
-        return self._alone(_break)
+        return self._alone(tree.Break.at)
 
     def continue_(self) -> Any:
-        return self._alone(_continue)
+        return self._alone(tree.Continue.at)
 
     def _alone(self, make: Callable[..., Any]) -> Any:
         at = self.at
@@ -260,4 +245,4 @@ class SimpleStatementParser(ExpressionParser):
         start = self.starts[self.at]
         self.at += 1
         criterion = self.criterion()
-        return _require(start, self.end, criterion)
+        return tree.Require.at(start, self.end, criterion)

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from prose_kernel.language.nodes import Node
+from prose_kernel.language.nodes import Node, visitors
 from prose_kernel.language.source import Source, Span
-from prose_kernel.language.symbols import Index, Indexer, Occurrence, Symbol, SymbolKind, Target, Visit
+from prose_kernel.language.symbols import Index, Indexer, Occurrence, Symbol, SymbolKind, Target
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.agent_checks import name_span
 from prose_kernel.language.vvm.scopes import bound_names
@@ -98,7 +98,7 @@ class _Indexer(Indexer):
 
     # ------------------------------------------------------------ statements of a module
 
-    def _import(self, node: tree.ModuleImport, scope: _Scope) -> None:
+    def visit_module_import(self, node: tree.ModuleImport, scope: _Scope) -> None:
         path, name, local = node.path.value, node.name, node.local
         if path.strip():
             self.links.append((node.path.span, path))
@@ -119,12 +119,12 @@ class _Indexer(Indexer):
         else:
             self.occurrences[-1].target = target
 
-    def _agent(self, node: tree.AgentDeclaration, scope: _Scope) -> None:
+    def visit_agent_declaration(self, node: tree.AgentDeclaration, scope: _Scope) -> None:
         if node.name.id in self._agents:
             self.use(self._agents[node.name.id], node.name.span, defines=True)
         self.walk(node.keywords, scope)
 
-    def _export(self, node: tree.Export, scope: _Scope) -> None:
+    def visit_export(self, node: tree.Export, scope: _Scope) -> None:
         name = node.name
         if node.agent:
             if name.id in self._agents:
@@ -133,7 +133,7 @@ class _Indexer(Indexer):
             self._read(name.id, name.span, scope)
         self._exported.append(node)
 
-    def _export_pack(self, node: tree.ExportPack, scope: _Scope) -> None:
+    def visit_export_pack(self, node: tree.ExportPack, scope: _Scope) -> None:
         self.walk((node.arguments, node.keywords), scope)  # another name for a bare one is another export
         self._exported.append(node)
 
@@ -171,7 +171,7 @@ class _Indexer(Indexer):
             made = (Symbol(one.id, "parameter", one.span, node.span) for one in node.parameters if one.id)
             scope.parameters[symbol] = {one.name: one for one in made}
 
-    def _def(self, node: tree.Def, scope: _Scope) -> None:
+    def visit_def(self, node: tree.Def, scope: _Scope) -> None:
         self._bind_function(node, scope)
         symbol = scope.names.get(node.name.id)
         parameters: dict[str, Symbol] = {}
@@ -187,7 +187,7 @@ class _Indexer(Indexer):
                 self._bind_function(item, inner)
         self.walk(node.body, inner)
 
-    def _call(self, node: tree.Call, scope: _Scope) -> None:
+    def visit_call(self, node: tree.Call, scope: _Scope) -> None:
         callee = node.callee
         if not isinstance(callee, Name):
             self.walk(callee, scope)
@@ -233,61 +233,33 @@ class _Indexer(Indexer):
 
     # ------------------------------------------------------------ other statements
 
-    def _assign(self, node: tree.Assign, scope: _Scope) -> None:
+    def visit_assign(
+        self, node: tree.Assign | tree.For | tree.Choose | tree.Constrain | tree.Handler, scope: _Scope
+    ) -> None:
         self._bind(node.target, scope, "variable", node.span)
-        self.walk(node.value, scope)
+        self.walk(tuple(part for part in node._parts() if part is not node.target), scope)
 
-    def _for(self, node: tree.For, scope: _Scope) -> None:
-        self._bind(node.target, scope, "variable", node.span)
-        self.walk((node.items, node.body), scope)
+    visit_for = visit_choose = visit_constrain = visit_handler = visit_assign
 
-    def _choose(self, node: tree.Choose, scope: _Scope) -> None:
-        self._bind(node.target, scope, "variable", node.span)
-        self.walk((node.value, node.criterion, node.options), scope)
-
-    def _constrain(self, node: tree.Constrain, scope: _Scope) -> None:
-        self._bind(node.target, scope, "variable", node.span)
-        self.walk((node.bounds, node.requirements), scope)
-
-    def _handler(self, node: tree.Handler, scope: _Scope) -> None:
-        self._bind(node.target, scope, "variable", node.span)
-        self.walk(node.body, scope)
-
-    def _error_pattern(self, node: tree.ErrorPattern, scope: _Scope) -> None:
+    def visit_error_pattern(self, node: tree.ErrorPattern, scope: _Scope) -> None:
         if node.name is not None:
             self._bind(node.name, scope, "variable", node.span)
 
     # ------------------------------------------------------------ expressions
 
-    def _name(self, node: Name, scope: _Scope) -> None:
+    def visit_name(self, node: Name, scope: _Scope) -> None:
         self._read(node.id, node.span, scope)
 
-    def _placeholder(self, node: tree.Placeholder, scope: _Scope) -> None:
+    def visit_placeholder(self, node: tree.Placeholder, scope: _Scope) -> None:
         if node.path:
             start = self.source.text.find(node.path[0], node.span.start, node.span.end)
             if start >= 0 and (symbol := self._symbol(node.path[0], scope, node.span)) is not None:
                 self.use(symbol, Span(start, start + len(node.path[0])))
 
-    def _agent_name(self, node: tree.AgentName, scope: _Scope) -> None:
+    def visit_agent_name(self, node: tree.AgentName, scope: _Scope) -> None:
         span = Span(node.span.end - len(node.id), node.span.end)
         symbol = self._agents.get(node.id) or self._symbol(node.id, scope, span)
         if symbol is not None:
             self.use(symbol, span)
 
-    visits: ClassVar[dict[type[Node], Visit]] = {
-        tree.ModuleImport: _import,
-        tree.AgentDeclaration: _agent,
-        tree.Export: _export,
-        tree.ExportPack: _export_pack,
-        tree.Def: _def,
-        tree.Call: _call,
-        tree.Assign: _assign,
-        tree.For: _for,
-        tree.Choose: _choose,
-        tree.Constrain: _constrain,
-        tree.Handler: _handler,
-        tree.ErrorPattern: _error_pattern,
-        Name: _name,
-        tree.Placeholder: _placeholder,
-        tree.AgentName: _agent_name,
-    }
+    visits: ClassVar = visitors(tree, vars())

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from prose_kernel.language.nodes import maker
 from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.tree import Placeholder, Template
 
@@ -18,15 +17,13 @@ _SPACED: Final = re.compile(r"\{\s*+([A-Za-z_][A-Za-z0-9_]*+(?:\.[A-Za-z_][A-Za-
 _INDEXED: Final = re.compile(r"\{[A-Za-z_][A-Za-z0-9_.]*+\[")
 _CALLED: Final = re.compile(r"\{[A-Za-z_][A-Za-z0-9_.]*+\(")
 _MOST: Final = 50  # findings reported for one template
-_template = maker(Template)
-_placeholder = maker(Placeholder)
 
 
 def template(token: str, start: int, report: Report) -> Template:
     """The template of a token, whose backtick stands at `start`."""
     content = token[1:-1]
     if "{" not in content and "}" not in content and "\\" not in content:
-        return _template(start, start + len(token), (content,) if content else ())
+        return Template.at(start, start + len(token), (content,) if content else ())
     return _Reader(token, start, report).read()
 
 
@@ -50,7 +47,7 @@ class _Reader:
         if at < end:
             self.text.append(token[at:end])
         self._flush()
-        return _template(self.start, self.start + len(token), tuple(self.parts))
+        return Template.at(self.start, self.start + len(token), tuple(self.parts))
 
     def _mark(self, match: re.Match[str]) -> None:
         mark = match[0]
@@ -74,7 +71,7 @@ class _Reader:
 
     def _place(self, match: re.Match[str], path: tuple[str, ...]) -> None:
         self._flush()
-        self.parts.append(_placeholder(self.start + match.start(), self.start + match.end(), path))
+        self.parts.append(Placeholder.at(self.start + match.start(), self.start + match.end(), path))
 
     def _named(self, match: re.Match[str], name: str) -> None:
         path = tuple(name.split("."))
