@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from prose_kernel.language.vvm import hints, tree
+from prose_kernel.language.vvm.blocks import PARTS as PART_OF
 from prose_kernel.language.vvm.blocks import Block, ClausedCompound, Compound, If, Try
 from prose_kernel.language.vvm.brackets import CALL, Bracket, Trouble
+from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import STRING, WORD
 from prose_kernel.language.vvm.statements import SimpleStatementParser
 from prose_kernel.language.vvm.tree import Name
@@ -16,7 +18,7 @@ from prose_kernel.language.vvm.tree import Name
 class StatementParser(SimpleStatementParser):
     """Reads one statement, or the head of one that has a body."""
 
-    def def_(self) -> None:
+    def read_def(self) -> None:
         start = self.starts[self.at]
         name = self.name(self.at + 1, "the name of the function")
         opening = self.at
@@ -49,7 +51,7 @@ class StatementParser(SimpleStatementParser):
             raise self.wrong(self.at, "`,` or `)`")
         return name
 
-    def if_(self) -> None:
+    def read_if(self) -> None:
         start = self.starts[self.at]
         self.at += 1
         condition = self.expression()
@@ -82,14 +84,14 @@ class StatementParser(SimpleStatementParser):
             message, hint = f"`{word}` without `if`", "the last case is written `case _:`"
         self.report("E001", *self.span(self.at), message, hint)
 
-    def elif_(self) -> None:
+    def read_elif(self) -> None:
         owner = self.clause("elif")
         start = self.starts[self.at]
         self.at += 1
         condition = self.expression()
         self.go_on(owner, "elif", start, condition)
 
-    def else_(self) -> None:
+    def read_else(self) -> None:
         start = self.starts[self.at]
         is_elif = self.texts[self.at + 1] == "if"
         owner = self.clause("elif" if is_elif else "else")
@@ -109,13 +111,13 @@ class StatementParser(SimpleStatementParser):
         owner.begin(word, start, head)
         block.open = None
 
-    def while_(self) -> None:
+    def read_while(self) -> None:
         start = self.starts[self.at]
         self.at += 1
         condition = self.expression()
         self.body(Compound("while", start, tree.While.at, condition))
 
-    def for_(self) -> None:
+    def read_for(self) -> None:
         start = self.starts[self.at]
         target = self.name(self.at + 1)
         if self.texts[self.at] == ",":
@@ -124,12 +126,12 @@ class StatementParser(SimpleStatementParser):
         items = self.expression()
         self.body(Compound("for", start, tree.For.at, target, items))
 
-    def try_(self) -> None:
+    def read_try(self) -> None:
         start = self.starts[self.at]
         self.at += 1
         self.body(Try(start))
 
-    def except_(self) -> None:
+    def read_except(self) -> None:
         owner = self.clause("except")
         start = self.starts[self.at]
         self.at += 1
@@ -140,26 +142,26 @@ class StatementParser(SimpleStatementParser):
         target = self.name(self.at)
         self.go_on(owner, "except", start, target)
 
-    def finally_(self) -> None:
+    def read_finally(self) -> None:
         owner = self.clause("finally")
         start = self.starts[self.at]
         self.at += 1
         self.go_on(owner, "finally", start, None)
 
-    def with_(self) -> None:
+    def read_with(self) -> None:
         start = self.starts[self.at]
         self.at += 1
         self.word("input", "write `with input value:`")
         value = self.expression()
         self.body(Compound("with", start, tree.WithInput.at, value))
 
-    def match(self) -> None:
+    def read_match(self) -> None:
         start = self.starts[self.at]
         self.at += 1
         value = self.expression()
         self.body(Compound("match", start, tree.Match.at, value))
 
-    def case(self) -> None:
+    def read_case(self) -> None:
         start = self.starts[self.at]
         self.at += 1
         pattern = self.pattern()
@@ -207,7 +209,7 @@ class StatementParser(SimpleStatementParser):
         """The token at `at` has no place in a pattern."""
         return self.trouble(at, f"not a pattern: found {self.shown(at)}", hints.PATTERNS, "E050")
 
-    def choose(self) -> None:
+    def read_choose(self) -> None:
         start = self.starts[self.at]
         self.at += 1
         value = self.expression()
@@ -218,12 +220,12 @@ class StatementParser(SimpleStatementParser):
         target = self.name(self.at)
         self.body(Compound("choose", start, tree.Choose.at, value, criterion, target))
 
-    def option(self) -> None:
+    def read_option(self) -> None:
         start = self.starts[self.at]
         label = self.string_node(self.at + 1, "a label in quotes", 'write `option "label":`')
         self.body(Compound("option", start, tree.Option.at, label))
 
-    def constrain(self) -> None:
+    def read_constrain(self) -> None:
         at = self.at
         start = self.starts[at]
         if self.texts[at + 1] == "it":
@@ -246,35 +248,9 @@ class StatementParser(SimpleStatementParser):
 
 
 HANDLERS: Final[dict[str, Callable[[StatementParser], Any]]] = {
-    "import": StatementParser.import_,
-    "from": StatementParser.from_,
-    "export": StatementParser.export,
-    "agent": StatementParser.agent,
-    "def": StatementParser.def_,
-    "return": StatementParser.return_,
-    "match": StatementParser.match,
-    "choose": StatementParser.choose,
-    "constrain": StatementParser.constrain,
-    "with": StatementParser.with_,
-    "if": StatementParser.if_,
-    "elif": StatementParser.elif_,
-    "else": StatementParser.else_,
-    "while": StatementParser.while_,
-    "for": StatementParser.for_,
-    "try": StatementParser.try_,
-    "except": StatementParser.except_,
-    "finally": StatementParser.finally_,
-    "raise": StatementParser.raise_,
-    "pass": StatementParser.pass_,
-    "break": StatementParser.break_,
-    "continue": StatementParser.continue_,
-    "case": StatementParser.misplaced,
-    "option": StatementParser.misplaced,
-    "require": StatementParser.misplaced,
+    word: getattr(StatementParser, f"read_{word}") for word in RESERVED if hasattr(StatementParser, f"read_{word}")
 }
-PARTS: Final[dict[str, Callable[[StatementParser], Any]]] = {
-    "case": StatementParser.case,
-    "option": StatementParser.option,
-    "require": StatementParser.require,
-}
+"""What reads a statement, a clause or a part, by its first word."""
+PARTS: Final = {word: HANDLERS.pop(word) for word in PART_OF.values()}
 """What stands in the bodies of `match`, `choose` and `constrain`."""
+HANDLERS.update(dict.fromkeys(PARTS, StatementParser.misplaced))

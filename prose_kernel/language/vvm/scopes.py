@@ -6,8 +6,9 @@ every name, the innermost scope around the current place that has it, so that a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from prose_kernel.language.source import Span
 from prose_kernel.language.vvm import tree
@@ -125,56 +126,42 @@ class Scopes:
 
 def bound_names(body: tree.Body) -> Iterator[str]:
     """The names that the statements of one scope bind, nested functions left aside."""
-    agenda: list[tree.Statement] = list(reversed(body))
+    for node in inside(body, functions=False):
+        field = _BINDS.get(type(node))
+        if field is None or (isinstance(node, tree.ModuleImport) and node.agent):
+            continue
+        name: Name | None = getattr(node, field)
+        if name is not None:
+            yield name.id
+
+
+def inside(body: tree.Body, *, functions: bool = True) -> Iterator[tree.Node]:
+    """The statements of a body, their clauses and patterns, at any depth; without `functions` not those of a `def`."""
+    agenda: list[Any] = [*reversed(body)]
     while agenda:
-        item = agenda.pop()
-        inside = _INSIDE.get(type(item))
-        if inside is not None:
-            names, bodies = inside(item)
-            yield from names
-            for one in reversed(bodies):
-                agenda.extend(reversed(one))
+        node = agenda.pop()
+        yield node
+        kind = type(node)
+        if functions or kind is not tree.Def:
+            for name in reversed(_INSIDE[kind]):
+                part = getattr(node, name)
+                if type(part) is tuple:
+                    agenda.extend(reversed(part))
+                elif part is not None:
+                    agenda.append(part)
 
 
-def bodies(item: tree.Statement) -> list[tree.Body]:
-    """The statement lists directly inside a statement, that of a function among them."""
-    if isinstance(item, tree.Def):
-        return [item.body]
-    inside = _INSIDE.get(type(item))
-    return inside(item)[1] if inside is not None else []
-
-
-_Inside = Callable[[Any], tuple[Iterable[str], list[tree.Body]]]
-
-
-def _if(item: tree.If) -> tuple[Iterable[str], list[tree.Body]]:
-    return (), [*(arm.body for arm in item.arms), item.otherwise or ()]
-
-
-def _match(item: tree.Match) -> tuple[Iterable[str], list[tree.Body]]:
-    patterns = (case.pattern for case in item.cases)
-    names = [pattern.name.id for pattern in patterns if isinstance(pattern, tree.ErrorPattern) and pattern.name]
-    return names, [case.body for case in item.cases]
-
-
-def _try(item: tree.Try) -> tuple[Iterable[str], list[tree.Body]]:
-    handler = item.handler
-    return (
-        (handler.target.id,) if handler else (),
-        [item.body, handler.body if handler else (), item.final or ()],
-    )
-
-
-_INSIDE: Final[dict[type, _Inside]] = {
-    tree.Assign: lambda item: ((item.target.id,), []),
-    tree.Def: lambda item: ((item.name.id,), []),
-    tree.ModuleImport: lambda item: (() if item.agent else (item.local.id,), []),
-    tree.If: _if,
-    tree.While: lambda item: ((), [item.body]),
-    tree.For: lambda item: ((item.target.id,), [item.body]),
-    tree.Match: _match,
-    tree.Choose: lambda item: ((item.target.id,), [option.body for option in item.options]),
-    tree.Constrain: lambda item: ((item.target.id,), []),
-    tree.WithInput: lambda item: ((), [item.body]),
-    tree.Try: _try,
+_KINDS: Final = (*get_args(tree.Statement), *get_args(tree.Pattern), tree.Arm, tree.Case, tree.Option, tree.Handler)
+_HOLDS_STATEMENTS: Final = re.compile(r"\b(?:Body|Arm|Case|Option|Handler|Pattern)\b")
+_INSIDE: Final = {
+    kind: tuple(name for name, type in kind.__annotations__.items() if _HOLDS_STATEMENTS.search(type))
+    for kind in _KINDS
 }
+"""The fields of each kind in which statements, their clauses or patterns are."""
+_BINDS: Final[dict[type, str]] = {
+    **{kind: "target" for kind in _KINDS if "target" in kind.__struct_fields__},
+    tree.Def: "name",
+    tree.ModuleImport: "local",
+    tree.ErrorPattern: "name",
+}
+"""The field that holds the name which a node binds."""

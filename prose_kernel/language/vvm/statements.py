@@ -146,7 +146,7 @@ class SimpleStatementParser(ExpressionParser):
 
     # ---- simple statements
 
-    def import_(self) -> Any:
+    def read_import(self) -> Any:
         start = self.starts[self.at]
         hint = 'skills: `import "name" from "source"`; modules: `from "path" import name`'
         name = self.string_node(self.at + 1, "the name of a skill in quotes", hint)
@@ -154,7 +154,7 @@ class SimpleStatementParser(ExpressionParser):
         source = self.string_node(self.at, "where the skill comes from, in quotes", hint)
         return tree.SkillImport.at(start, self.end, name, source)
 
-    def from_(self) -> Any:
+    def read_from(self) -> Any:
         start = self.starts[self.at]
         path = self.string_node(self.at + 1, "the path of a module in quotes", 'write `from "./file.vvm" import name`')
         self.word("import", 'write `from "path" import name`')
@@ -171,7 +171,7 @@ class SimpleStatementParser(ExpressionParser):
             raise self.trouble(self.at, "one `import` brings one name", "write an `import` of its own for each name")
         return tree.ModuleImport.at(start, (alias or name).span.end, path, name, agent, alias)
 
-    def export(self) -> Any:
+    def read_export(self) -> Any:
         at = self.at
         start = self.starts[at]
         if self.texts[at + 1] == "pack" and self.texts[at + 2] == "(":
@@ -198,7 +198,7 @@ class SimpleStatementParser(ExpressionParser):
             return self.wrong(at, "a name")
         return self.trouble(at, "only names can be exported", "assign before: `name = value`, then `export name`")
 
-    def agent(self) -> Any:
+    def read_agent(self) -> Any:
         start = self.starts[self.at]
         if self.texts[self.at + 1] == "@":
             raise self.wrong(self.at + 1, "a name", "leave the `@` out where an agent is declared")
@@ -208,7 +208,7 @@ class SimpleStatementParser(ExpressionParser):
             raise self.trouble(self.at, "an agent has no body", "write everything inside the parentheses")
         return tree.AgentDeclaration.at(start, self.end, name, keywords)
 
-    def return_(self) -> Any:
+    def read_return(self) -> Any:
         start = self.starts[self.at]
         self.at += 1
         if self.is_end(self.at):
@@ -216,7 +216,7 @@ class SimpleStatementParser(ExpressionParser):
         value = self.expression()
         return tree.Return.at(start, self.end, value)
 
-    def raise_(self) -> Any:
+    def read_raise(self) -> Any:
         start = self.starts[self.at]
         self.at += 1
         if self.is_end(self.at):
@@ -227,13 +227,13 @@ class SimpleStatementParser(ExpressionParser):
             raise self.wrong(self.at, "the end of the line", hint)
         return tree.Raise.at(start, self.end, message)
 
-    def pass_(self) -> Any:
+    def read_pass(self) -> Any:
         return self._alone(tree.Pass.at)
 
-    def break_(self) -> Any:
+    def read_break(self) -> Any:
         return self._alone(tree.Break.at)
 
-    def continue_(self) -> Any:
+    def read_continue(self) -> Any:
         return self._alone(tree.Continue.at)
 
     def _alone(self, make: Callable[..., Any]) -> Any:
@@ -241,7 +241,7 @@ class SimpleStatementParser(ExpressionParser):
         self.at += 1
         return make(self.starts[at], self.tokens.end(at))
 
-    def require(self) -> Any:
+    def read_require(self) -> Any:
         start = self.starts[self.at]
         self.at += 1
         criterion = self.criterion()

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, get_args
 
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.names import Known
-from prose_kernel.language.vvm.scopes import bodies
+from prose_kernel.language.vvm.scopes import inside
 
+_STATEMENTS: Final = get_args(tree.Statement)
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _STRING: Final = re.compile(r'"([^"\n]*)"')
 
@@ -56,7 +57,7 @@ def unread(program: tree.Program, source: Source, found: Sequence[Diagnostic]) -
     errors = sorted(one.span.start for one in found if one.severity == "error")
     if not errors:
         return Unread()
-    spans = [statement.span for statement in _statements(program.items)]
+    spans = [node.span for node in inside(program.items) if isinstance(node, _STATEMENTS)]
     starts = sorted(span.start for span in spans)
     ends = sorted(span.end for span in spans)
     words: set[str] = set()
@@ -73,12 +74,3 @@ def unread(program: tree.Program, source: Source, found: Sequence[Diagnostic]) -
         strings.update(_STRING.findall(source.text, start, end))
     misplaced = min((one.span.start for one in found if one.code == "E002"), default=None)
     return Unread(frozenset(words), frozenset(strings), errors[0], misplaced)
-
-
-def _statements(items: tree.Body) -> Iterator[tree.Statement]:
-    agenda = list(items)
-    while agenda:
-        item = agenda.pop()
-        yield item
-        for body in bodies(item):
-            agenda.extend(body)

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from prose_kernel.errors import RunError
 from prose_kernel.language.vvm import tree
+from prose_kernel.language.vvm.scopes import bound_names
 from prose_kernel.runtime import compiled_code
 from prose_kernel.runtime.compiled_code import FLAT, Code, Now
 from prose_kernel.runtime.trampoline import call
@@ -89,41 +90,7 @@ def within(scope: Scope | None) -> Iterator[None]:
 def local_names(node: tree.Def) -> frozenset[str]:
     """The names that are local to a function (4.2): its parameters and whatever its body binds, nested functions'
     bodies left aside."""
-    found = {parameter.id for parameter in node.parameters}
-    agenda: list[object] = [node.body]
-    while agenda:
-        part = agenda.pop()
-        if isinstance(part, tuple):
-            agenda.extend(part)
-        elif isinstance(part, tree.Def):
-            found.add(part.name.id)
-        elif isinstance(part, tree.Node):
-            found.update(_bound(part))
-            agenda.extend(getattr(part, name) for name in _BODIES.get(type(part), ()))
-    return frozenset(found)
-
-
-def _bound(node: tree.Node) -> Iterator[str]:
-    if isinstance(node, tree.Assign | tree.For | tree.Handler | tree.Choose | tree.Constrain):
-        yield node.target.id
-    elif isinstance(node, tree.ErrorPattern) and node.name is not None:
-        yield node.name.id
-
-
-_BODIES: Final[dict[type, tuple[str, ...]]] = {
-    tree.If: ("arms", "otherwise"),
-    tree.Arm: ("body",),
-    tree.While: ("body",),
-    tree.For: ("body",),
-    tree.Match: ("cases",),
-    tree.Case: ("pattern", "body"),
-    tree.Choose: ("options",),
-    tree.Option: ("body",),
-    tree.WithInput: ("body",),
-    tree.Try: ("body", "handler", "final"),
-    tree.Handler: ("body",),
-}
-"""Where a statement has statements, or patterns, inside."""
+    return frozenset([*(parameter.id for parameter in node.parameters), *bound_names(node.body)])
 
 
 # ---------------------------------------------------------------- steps and bodies
