@@ -6,8 +6,9 @@ over it by the spans of its steps.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Generic, Literal, TypeVar
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final, Generic, Literal, TypeVar
 
 from prose_kernel.language.nodes import Node, walk
 from prose_kernel.language.shortening import clipped
@@ -97,7 +98,9 @@ S = TypeVar("S")
 
 
 class FlowOf(Generic[S]):
-    """Makes the steps of a program of its statements; each language says what a statement is."""
+    """Makes the steps of a program of its statements, which are nodes of `kinds`; each language says what one is."""
+
+    kinds: ClassVar[tuple[type, ...]]
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -107,6 +110,12 @@ class FlowOf(Generic[S]):
 
     def text(self, node: Node) -> str:
         return said(self.source, node.span)
+
+    def within(self, step: Step, node: Node, bodies: Iterable[tuple[str, tuple[S, ...]]], depth: int) -> Step:
+        """Return `step` with a way for each body; at the deepest level only with the number of their statements."""
+        if depth >= DEPTH:
+            return replace(step, always=False, inside=statements(node, self.kinds))
+        return replace(step, ways=tuple(Way(label, self.body(body, depth + 1)) for label, body in bodies))
 
     def statement(self, node: S, depth: int) -> list[Step]:
         """The steps of one statement, which stands inside of `depth` bodies."""

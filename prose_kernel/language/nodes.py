@@ -35,7 +35,7 @@ class Node(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def at(cls, start: int, end: int, *values: Any) -> Self:
-        """Make a node that covers the text from `start` to `end`, of the values of its fields in order."""
+        """Make a node that covers the text from `start` to `end`, of the values of all its fields in order."""
         return cls(*values, span=(start, end))  # type: ignore[arg-type]  # stored as a plain pair
 
     def __eq__(self, other: object) -> bool:

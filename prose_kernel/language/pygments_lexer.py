@@ -7,41 +7,15 @@ from typing import ClassVar
 from pygments.lexer import RegexLexer, bygroups, default, include, words  # type: ignore[import-untyped]
 from pygments.token import Comment, Generic, Keyword, Name, Number, Operator, Punctuation, String, Text  # type: ignore[import-untyped]
 
+from prose_kernel.language.openprose.keywords import CONTEXTUAL, KEYWORDS
+from prose_kernel.language.vvm.keywords import CONSTANTS, OPERATORS, RESERVED
+from prose_kernel.language.vvm.names import LIBRARY
+
 _NAME = r"[A-Za-z_](?:[A-Za-z0-9_]|-(?=[A-Za-z0-9_]))*"
 _HEADER = r"(?:session|resume|parallel|do|try|catch|finally|else|loop|if|elif)[ \t]*:"
-_STATEMENTS = [
-    "session",
-    "resume",
-    "exec",
-    "gate",
-    "input",
-    "output",
-    "agent",
-    "block",
-    "do",
-    "use",
-    "import",
-    "let",
-    "const",
-    "parallel",
-    "for",
-    "repeat",
-    "loop",
-    "if",
-    "elif",
-    "else",
-    "choice",
-    "option",
-    "try",
-    "catch",
-    "finally",
-    "throw",
-    "return",
-    "break",
-    "continue",
-    "assert",
-]
-_WORDS = ("as", "in", "until", "while", "from", "map", "pmap", "filter", "reduce", "and", "or", "not", "is")
+_OPERATORS = ("and", "or", "not", "is")
+_STATEMENTS = sorted(KEYWORDS.keys() - {*_OPERATORS})
+_WORDS = sorted({*CONTEXTUAL, *_OPERATORS} - {"max"})
 
 
 class ProseLexer(RegexLexer):  # type: ignore[misc]
@@ -87,12 +61,6 @@ class ProseLexer(RegexLexer):  # type: ignore[misc]
 
 
 _ID = r"[A-Za-z_][A-Za-z0-9_]*"
-_RESERVED = [
-    *("import", "from", "as", "export", "agent", "def", "return", "match", "case", "choose", "by", "option"),
-    *("constrain", "require", "with", "input", "if", "elif", "else", "while", "for", "try", "except", "finally"),
-    *("raise", "pass", "break", "continue", "error"),
-]
-_LIBRARY = ("len", "range", "perm", "pack", "map", "pmap", "filter", "reduce", "refine")
 
 
 class VvmLexer(RegexLexer):  # type: ignore[misc]
@@ -120,9 +88,9 @@ class VvmLexer(RegexLexer):  # type: ignore[misc]
             (r"\d+(?:\.\d+)?", Number),
             (words(("true", "false"), suffix=r"\b"), Keyword.Constant),
             (r"it\b", Name.Builtin.Pseudo),
-            (words(("and", "or", "not", "in"), suffix=r"\b"), Operator.Word),
-            (words(_RESERVED, suffix=r"\b"), Keyword),
-            (words(_LIBRARY, suffix=r"\b"), Name.Builtin),
+            (words(sorted(OPERATORS), suffix=r"\b"), Operator.Word),
+            (words(sorted(RESERVED - OPERATORS - CONSTANTS), suffix=r"\b"), Keyword),
+            (words(sorted(LIBRARY), suffix=r"\b"), Name.Builtin),
             (_ID, Name),
             (r"==|!=|<=|>=|[=<>+?-]", Operator),
             (r"[(\[{]", Punctuation, "bracket"),

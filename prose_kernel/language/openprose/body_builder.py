@@ -254,9 +254,6 @@ class BodyBuilder(SpawnBuilder):
     def options(self, start: int, end: int, options: Sequence[tree.Option] = ()) -> tuple[tree.Option, ...]:
         return tuple(options)
 
-    def option(self, start: int, end: int, label: Text, body: Body) -> tree.Option:
-        return tree.Option(label, body, span=Span(start, end))
-
     def if_(self, start: int, end: int, first: tree.Arm, *rest: Any) -> tree.If:
         others, otherwise = rest if len(rest) == 2 else ((), rest[0])
         return tree.If((first, *others), otherwise, span=Span(start, end))

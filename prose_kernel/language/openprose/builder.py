@@ -1,8 +1,9 @@
 """Reductions to nodes: what each production of grammar.lark becomes, and what is wrong with it in itself.
 
-A method stands for the production (or alias) of its name and is called with the start and end of its text and the
-values of its symbols, punctuation left out. What only the `default` profile accepts (openprose.md 2.3, last column) is
-reported here under `strict`. Bad values are reported and replaced by their defaults, so that nobody meets them again.
+A method is called for the production (or alias) of its name, with the start and end of its text and the values of its
+symbols, punctuation left out; a production without a method becomes the node of its name. What only the `default`
+profile accepts (openprose.md 2.3, last column) is reported here under `strict`. Bad values are reported and replaced by
+their defaults, so that they cause no further findings.
 """
 
 from __future__ import annotations
@@ -145,9 +146,6 @@ class Builder(BodyBuilder):
 
     # ---- statements
 
-    def input(self, start: int, end: int, name: Name, prompt: Text | Discretion) -> tree.Input:
-        return tree.Input(name, prompt, span=Span(start, end))
-
     def output(self, start: int, end: int, name: Name, value: Expression) -> tree.Output:
         return tree.Output.at(start, end, name, self._assigned(value))
 
@@ -180,12 +178,6 @@ class Builder(BodyBuilder):
             ):
                 self.strict(*value.span, "this expression cannot be a value in the strict profile")
         return value
-
-    def gate(self, start: int, end: int, name: Name, properties: tree.Properties) -> tree.Gate:
-        return tree.Gate(name, properties, span=Span(start, end))
-
-    def throw(self, start: int, end: int, value: Text | Name | None) -> tree.Throw:
-        return tree.Throw(value, span=Span(start, end))
 
     def return_(self, start: int, end: int, value: Expression) -> tree.Return:
         self.depths.clear()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any, Final, get_args
 
 from prose_kernel.language.flow import DEPTH, FlowOf, Step, Way, shortened, statements
@@ -32,8 +31,7 @@ def flow(program: tree.Program, source: Source) -> tuple[Step, ...]:
 
 
 class _Flow(FlowOf[tree.Statement]):
-    def way(self, label: str, items: tuple[tree.Statement, ...], depth: int) -> Way:
-        return Way(label, self.body(items, depth + 1))
+    kinds = _STATEMENTS
 
     # ------------------------------------------------------------ statements
 
@@ -81,9 +79,7 @@ class _Flow(FlowOf[tree.Statement]):
             case tree.Block(name=name, parameters=parameters, body=body):
                 head = f"{name.id}({', '.join(p.id for p in parameters)})" if parameters else name.id
                 own = tuple(parameter.id for parameter in parameters)
-                return self._within(
-                    Step("block", head, node.span, uses=(name.id,), own=own), node, (("", body),), depth
-                )
+                return self.within(Step("block", head, node.span, uses=(name.id,), own=own), node, (("", body),), depth)
             case _:
                 return Step("value", self.text(node), node.span)
 
@@ -144,20 +140,20 @@ class _Flow(FlowOf[tree.Statement]):
                 if text != "if":
                     bodies[0] = ("yes", bodies[0][1])
                 step = Step("if", text, arms[0].condition.span, reads, binds, always=otherwise is not None)
-                return self._within(step, node, bodies, depth)
+                return self.within(step, node, bodies, depth)
             case tree.Choice(criteria=criteria, options=options):
                 named = [(shortened(option.label.raw), option.body) for option in options]
                 text = f"choice {self.text(criteria)}"
                 step = Step("if", text, criteria.span, _reads(criteria), binds, always=True)
-                return self._within(step, node, named, depth)
+                return self.within(step, node, named, depth)
             case tree.Try(body=body, catch=catch, final=final):
                 parts = [("try", body)]
                 parts += [("catch", catch.body)] if catch is not None else []
                 parts += [("finally", final)] if final is not None else []
                 own = (catch.name.id,) if catch is not None and catch.name is not None else ()
-                return self._within(Step("try", "try", node.span, binds=binds, own=own), node, parts, depth)
+                return self.within(Step("try", "try", node.span, binds=binds, own=own), node, parts, depth)
             case _:
-                return self._within(Step("body", "do", node.span, binds=binds), node, [("", node.body)], depth)
+                return self.within(Step("body", "do", node.span, binds=binds), node, [("", node.body)], depth)
 
     def _parallel(self, node: tree.Parallel, binds: tuple[str, ...], depth: int) -> Step:
         names = tuple(branch.name.id for branch in node.branches if branch.name is not None)
@@ -189,7 +185,7 @@ class _Flow(FlowOf[tree.Statement]):
         span = head.span if isinstance(node, tree.Loop) and head is not None else node.span
         names = (node.item, node.index) if isinstance(node, tree.For) else (node.variable,)
         own = tuple(name.id for name in names if name is not None)
-        return self._within(Step("loop", text, span, _reads(head), binds, own=own), node, [("", node.body)], depth)
+        return self.within(Step("loop", text, span, _reads(head), binds, own=own), node, [("", node.body)], depth)
 
     def _pipe(self, node: tree.Pipe, binds: tuple[str, ...], depth: int) -> list[Step]:
         steps, reads = self.inner(node.source, depth), _reads(node.source)
@@ -200,15 +196,9 @@ class _Flow(FlowOf[tree.Statement]):
             own = ("item", *(name.id for name in operation.names))
             bound = binds if last else ()
             step = Step("loop", operation.kind + names, operation.span, reads, bound, own=own)
-            steps.append(self._within(step, operation, body, depth))
+            steps.append(self.within(step, operation, body, depth))
             reads = ()
         return steps
-
-    def _within(self, step: Step, node: Any, bodies: Any, depth: int) -> Step:
-        """Return `step` with a way for each body; at the deepest level only with the number of their statements."""
-        if depth >= DEPTH:
-            return replace(step, always=False, inside=statements(node, _STATEMENTS))
-        return replace(step, ways=tuple(self.way(label, body, depth) for label, body in bodies))
 
 
 def _modifiers(modifiers: tree.Modifiers) -> list[str]:

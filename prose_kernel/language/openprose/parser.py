@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from prose_kernel.language.diagnostics import Diagnostic, Profile, in_order
 from prose_kernel.language.nodes import uncollected
-from prose_kernel.language.openprose import tables
+from prose_kernel.language.openprose import tables, tree
 from prose_kernel.language.openprose.builder import Builder
 from prose_kernel.language.openprose.diagnostic_collector import Findings
 from prose_kernel.language.openprose.keywords import CONTEXTUAL, KEYWORDS
@@ -300,10 +300,19 @@ def _plan(rule: tables.Rule) -> Plan:
         return (_UNIT if rule.length == 1 else _PICK, rule.head, rule.length, picks[0], None)
     if rule.action in "[+":
         return (_START if rule.action == "[" else _GROW, rule.head, rule.length, None, None)
-    method = getattr(Builder, rule.action + "_" if rule.action in _PYTHON_WORDS else rule.action)
+    method = _builder_of(rule.action)
     if len(picks) == 1:
         return (_CALL_ONE, rule.head, rule.length, picks[0], method)
     if len(picks) == 2:
         return (_CALL_TWO, rule.head, rule.length, picks, method)
     take: Any = itemgetter(*picks) if picks else itemgetter(slice(0, 0))
     return (_CALL, rule.head, rule.length, take, method)
+
+
+def _builder_of(action: str) -> Callable[..., Any]:
+    """The builder's method for a production; without one, what makes the node of its name: `Gate` for `gate`."""
+    method = getattr(Builder, action + "_" if action in _PYTHON_WORDS else action, None)
+    if method is None:
+        make = getattr(tree, action.title().replace("_", ""))
+        return lambda builder, start, end, *values: make(*values, span=(start, end))
+    return cast("Callable[..., Any]", method)

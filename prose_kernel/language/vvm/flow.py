@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, Final, get_args
 
-from prose_kernel.language.flow import DEPTH, FlowOf, Kind, Step, Way, shortened, statements
+from prose_kernel.language.flow import FlowOf, Kind, Step, shortened
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.vvm import tree
@@ -23,6 +22,8 @@ def flow(program: tree.Program, source: Source) -> tuple[Step, ...]:
 
 
 class _Flow(FlowOf[tree.Statement]):
+    kinds = _STATEMENTS
+
     # ------------------------------------------------------------ statements
 
     def statement(self, node: tree.Statement, depth: int) -> list[Step]:
@@ -62,7 +63,7 @@ class _Flow(FlowOf[tree.Statement]):
                 head = f"{node.name.id}({', '.join(p.id for p in node.parameters)})"
                 own = tuple(parameter.id for parameter in node.parameters)
                 step = Step("block", head, node.span, uses=(node.name.id,), own=own)
-                return self._within(step, node, [("", node.body)], depth)
+                return self.within(step, node, [("", node.body)], depth)
 
     def _compound(self, node: Any, depth: int) -> Step:
         head = _head(node)
@@ -78,41 +79,35 @@ class _Flow(FlowOf[tree.Statement]):
                 if otherwise is not None:
                     bodies.append(("else", otherwise))
                 step = Step("if", text, span, reads, always=otherwise is not None)
-                return self._within(step, node, bodies, depth)
+                return self.within(step, node, bodies, depth)
             case tree.Match(value=value, cases=cases):
                 bodies = [(self.text(case.pattern), case.body) for case in cases]
-                return self._within(Step("if", f"match {self.text(value)}", span, reads), node, bodies, depth)
+                return self.within(Step("if", f"match {self.text(value)}", span, reads), node, bodies, depth)
             case tree.Choose(criterion=criterion, target=target, options=options):
                 bodies = [(shortened(option.label.value), option.body) for option in options]
                 text = f"choose by ?{self.text(criterion)}"
-                return self._within(Step("if", text, span, reads, (target.id,), always=True), node, bodies, depth)
+                return self.within(Step("if", text, span, reads, (target.id,), always=True), node, bodies, depth)
             case tree.While(condition=condition, body=body):
-                return self._within(
+                return self.within(
                     Step("loop", f"while {self.text(condition)}", span, reads), node, [("", body)], depth
                 )
             case tree.For(target=target, items=items, body=body):
                 text = f"for {target.id} in {self.text(items)}"
-                return self._within(Step("loop", text, span, reads, own=(target.id,)), node, [("", body)], depth)
+                return self.within(Step("loop", text, span, reads, own=(target.id,)), node, [("", body)], depth)
             case tree.Try(body=body, handler=handler, final=final):
                 parts = [("try", body)]
                 parts += [("except", handler.body)] if handler is not None else []
                 parts += [("finally", final)] if final is not None else []
                 own = (handler.target.id,) if handler is not None else ()
-                return self._within(Step("try", "try", span, own=own), node, parts, depth)
+                return self.within(Step("try", "try", span, own=own), node, parts, depth)
             case tree.WithInput(value=value, body=body):
-                return self._within(
+                return self.within(
                     Step("body", f"with input {self.text(value)}", span, reads), node, [("", body)], depth
                 )
             case tree.Constrain(target=target):
                 return Step("judgement", f"constrain {target.id}", node.span, (target.id,), (target.id,))
             case _:
                 return Step("value", self.text(node), node.span, reads)
-
-    def _within(self, step: Step, node: Any, bodies: list[tuple[str, tree.Body]], depth: int) -> Step:
-        """Return `step` with a way for each body; at the deepest level only with the number of their statements."""
-        if depth >= DEPTH:
-            return replace(step, always=False, inside=statements(node, _STATEMENTS))
-        return replace(step, ways=tuple(Way(label, self.body(body, depth + 1)) for label, body in bodies))
 
     # ------------------------------------------------------------ expressions
 

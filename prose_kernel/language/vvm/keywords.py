@@ -11,5 +11,7 @@ RESERVED: Final = frozenset(
         "finally", "raise", "pass", "break", "continue", "and", "or", "not", "it", "true", "false", "error"
     }
 )  # fmt: skip
+OPERATORS: Final = frozenset({"and", "or", "not", "in"})
+CONSTANTS: Final = frozenset({"true", "false", "it"})
 CLAUSES: Final = frozenset({"elif", "else", "except", "finally"})
 """The words that go on with a statement above them."""

@@ -6,17 +6,15 @@ from typing import Any, Final
 
 from prose_kernel.language.textmate import any_of, between, include, match
 from prose_kernel.language.textmate import grammar as grammar_of
-from prose_kernel.language.vvm.keywords import RESERVED
+from prose_kernel.language.vvm.keywords import CONSTANTS, OPERATORS, RESERVED
 from prose_kernel.language.vvm.names import LIBRARY
 
 _NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*"
-_OPERATORS: Final = frozenset({"and", "or", "not", "in"})
-_CONSTANTS: Final = frozenset({"true", "false", "it"})
 
 
 def grammar() -> dict[str, Any]:
     """The grammar as an editor reads it."""
-    keywords = RESERVED - _OPERATORS - _CONSTANTS
+    keywords = RESERVED - OPERATORS - CONSTANTS
     defined = {1: "keyword.control.vvm", 2: "entity.name.function.vvm"}
     agent = {1: "keyword.control.vvm", 2: "entity.name.type.vvm"}
     key = match(rf"{_NAME}(?=[ \t]*(?:=(?!=)|:))", "variable.parameter.vvm")
@@ -29,8 +27,8 @@ def grammar() -> dict[str, Any]:
         match(rf"\b(agent)[ \t]+({_NAME})", captures=agent),
         match(rf"(\.)[ \t]*({_NAME})", captures={1: "punctuation.accessor.vvm", 2: "variable.other.member.vvm"}),
         match(rf"(@)[ \t]*({_NAME})", captures={1: "keyword.operator.vvm", 2: "entity.name.type.vvm"}),
-        match(rf"\b(?:{any_of(_OPERATORS)})\b", "keyword.operator.word.vvm"),
-        match(rf"\b(?:{any_of(_CONSTANTS)})\b", "constant.language.vvm"),
+        match(rf"\b(?:{any_of(OPERATORS)})\b", "keyword.operator.word.vvm"),
+        match(rf"\b(?:{any_of(CONSTANTS)})\b", "constant.language.vvm"),
         match(rf"\b(?:{any_of(keywords)})\b", "keyword.control.vvm"),
         match(rf"\b(?:{any_of(LIBRARY)})\b", "support.function.vvm"),
         match(_NAME, "variable.other.vvm"),
