@@ -12,9 +12,8 @@ from typing import Final
 from prose_kernel.evaluation.results import Result
 from prose_kernel.evaluation.summary import INTERRUPTED, Difference, Summary, VariantSummary
 from prose_kernel.views import document as doc
-from prose_kernel.views.page import Choice, Section, page
-from prose_kernel.views.page import table as html_table
-from prose_kernel.views.page import text as html
+from prose_kernel.views.markup import Html, html, tag
+from prose_kernel.views.page import Choice, Section, drawn, page
 from prose_kernel.views.safety import clip, visible
 
 NOT_PASSED: Final = 20
@@ -153,35 +152,31 @@ def document(summary: Summary) -> doc.Group:
 def html_page(summary: Summary) -> str:
     """All of it with every run, as one HTML page."""
     title = f"Evaluation: {summary.spec.name or summary.spec.path.name}"
-    head = f"<h1>{html(title)}</h1><p>{html(heading(summary))}</p>"
-    lines = "".join(f"<li>{html(line)}</li>" for line in remarks(summary))
-    tables = "".join(
-        html_table(one.head, [[html(cell) for cell in row] for row in one.rows], one.numbers)
-        for one in (variants(summary), assertions(summary))
-    )
-    results = Section("results", "Results", tables + (f"<ul>{lines}</ul>" if lines else ""))
-    runs = Section("runs", "Runs", "".join(_html_run(summary, one) for one in summary.results))
+    lines = [[line] for line in remarks(summary)]
+    tables = doc.group(variants(summary), assertions(summary), doc.Items(lines) if lines else None)
+    runs = html(*(_html_run(summary, one) for one in summary.results))
     options = (("all", "All"), ("passed", "Passed"), ("failed", "Failed"), ("error", "Errors"))
-    return page(title, head, [results, runs], Choice("show", "Show runs", "run", options))
-
-
-def _html_run(summary: Summary, one: Result) -> str:
-    checks = [
-        (
-            html(check.name),
-            "error" if check.error else "passed" if check.passed else "failed",
-            f"{check.score:.2f}",
-            html(check.reason),
-        )
-        for check in one.checks
-    ]
-    body = html_table(("assertion", "", "score", "why"), checks, (2,)) if checks else ""
-    if one.error:
-        body = f"<p>{html(one.error)}</p>{body}"
-    outputs = "".join(
-        f"<details><summary>{html(name)}</summary><pre>{html(value)}</pre></details>"
-        for name, value in one.outputs.items()
+    return page(
+        title,
+        html(tag("h1", title), tag("p", heading(summary))),
+        [Section("results", "Results", drawn(tables)), Section("runs", "Runs", runs)],
+        Choice("show", "Show runs", "run", options),
     )
-    is_open = "" if one.passed else " open"
-    summary_line = f"<summary>{html(_run(summary, one))}: {html(one.status)}</summary>"
-    return f'<details class="run {one.status}"{is_open}>{summary_line}{body}{outputs}</details>\n'
+
+
+def _html_run(summary: Summary, one: Result) -> Html:
+    body = [tag("p", one.error)] if one.error else []
+    if one.checks:
+        checks = [
+            (
+                check.name,
+                "error" if check.error else "passed" if check.passed else "failed",
+                f"{check.score:.2f}",
+                check.reason,
+            )
+            for check in one.checks
+        ]
+        body.append(drawn(doc.Table(("assertion", "", "score", "why"), checks, numbers=(2,), most=len(checks))))
+    body += [tag("details", tag("summary", name), tag("pre", value)) for name, value in one.outputs.items()]
+    head = tag("summary", f"{_run(summary, one)}: {one.status}")
+    return html(tag("details", head, *body, class_=f"run {one.status}", open=not one.passed), "\n")

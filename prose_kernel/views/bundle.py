@@ -69,6 +69,8 @@ def markdown(block: doc.Block) -> str:
             return "".join(map(_word, words))
         case doc.Items(items):
             return "\n".join("- " + "".join(map(_word, words)) for words in items)
+        case doc.Fields(fields):
+            return "\n".join(f"- {inline_text(name)}: {inline_text(value)}" for name, value in fields if value)
         case doc.Listing(text, language, rest):
             return fenced(text, language) + (f"\n… ({rest})" if rest else "")
         case doc.Foreign(text, rest):

@@ -51,6 +51,15 @@ class Items:
 
 
 @dataclass(frozen=True, slots=True)
+class Fields:
+    """Names with their values, each one line; those without a value are left out. `indent` is that of plain text, in
+    which the values are below each other."""
+
+    fields: Sequence[tuple[str, str]]
+    indent: int = 2
+
+
+@dataclass(frozen=True, slots=True)
 class Listing:
     """Text as it is, such as a program. `rest` says what is left out at its end; `indent` is that of plain text."""
 
@@ -70,8 +79,9 @@ class Foreign:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells, each one line. Columns in `code` are code. Pages set those in `numbers` on the right; the other
-    forms do so in a table of `data`, whose head is text of others too. `empty` is shown when there are no rows.
+    """Rows of cells, each one line. Columns in `code` are code in notebooks. Pages set those in `numbers` on the right;
+    the other forms do so in a table of `data`, whose head is text of others too. `empty` is shown when there are no
+    rows. `most` rows are shown; `left_out` counts others that are not here.
     """
 
     head: Sequence[str]
@@ -83,6 +93,7 @@ class Table:
     most: int = 1000
     data: bool = False
     rest: str = ""
+    left_out: int = 0
 
     @property
     def shown(self) -> Sequence[Sequence[str]]:
@@ -93,7 +104,7 @@ class Table:
         """The rows that are left out, in words."""
         if self.rest:
             return f"… ({self.rest})"
-        left_out = len(self.rows) - len(self.shown)
+        left_out = len(self.rows) - len(self.shown) + self.left_out
         return f"… and {left_out:,} more" if left_out else ""
 
 
@@ -114,7 +125,7 @@ class Forms:
     plain: Block | None = None
 
 
-Block: TypeAlias = Paragraph | Items | Listing | Foreign | Table | Group | Forms
+Block: TypeAlias = Paragraph | Items | Fields | Listing | Foreign | Table | Group | Forms
 
 
 def line(*words: Word) -> Paragraph:

@@ -16,8 +16,8 @@ from prose_kernel.language.flow import DEFINITIONS, Step, Way
 from prose_kernel.language.shortening import clipped
 from prose_kernel.language.source import Span
 from prose_kernel.views.diagram import Mark, Part, levels, mark_of, words
-from prose_kernel.views.page import text
-from prose_kernel.views.safety import clip
+from prose_kernel.views.markup import Html
+from prose_kernel.views.safety import clip, html_text
 
 WIDEST: Final = 1300
 """Pixels from which on a picture is drawn with less in it."""
@@ -47,7 +47,7 @@ class _Drawn:
         return f'<g transform="translate({x:.0f} {y:.0f})">{"".join(self.parts)}</g>'
 
 
-def flow_svg(parts: Sequence[Part], links: Mapping[Span, str] | None = None) -> str:
+def flow_svg(parts: Sequence[Part], links: Mapping[Span, str] | None = None) -> Html:
     """The picture. `links` are the ids of elements of the page that tell more of the steps with these spans."""
     whole = _Drawn(0, 0, [])
     for drawn, _ in levels(parts):
@@ -55,7 +55,7 @@ def flow_svg(parts: Sequence[Part], links: Mapping[Span, str] | None = None) -> 
         if whole.width <= WIDEST:
             break
     width, height = whole.width + 2, whole.height + 2
-    return (
+    return Html(
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{width:.0f}" height="{height:.0f}"'
         f' viewBox="-1 -1 {width:.0f} {height:.0f}"><title>Flow of the program</title>{whole.at(0, 0)}</svg>'
     )
@@ -112,7 +112,7 @@ def _framed(inner: _Drawn, title: str) -> _Drawn:
     height = inner.height + top + _PAD
     parts = [
         f'<rect class="group" width="{width:.0f}" height="{height:.0f}" rx="8"/>',
-        f'<text class="q" x="{_PAD}" y="{_LINE}">{text(shown)}</text>',
+        f'<text class="q" x="{_PAD}" y="{_LINE}">{html_text(shown)}</text>',
         inner.at(width / 2 - inner.middle, top),
     ]
     return _Drawn(width, height, parts, inner.goes_on)
@@ -121,7 +121,7 @@ def _framed(inner: _Drawn, title: str) -> _Drawn:
 def _label(shown: str) -> _Drawn:
     width = _width(shown)
     return _Drawn(
-        width, _LINE, [f'<text class="q" x="{width / 2:.0f}" y="11" text-anchor="middle">{text(shown)}</text>']
+        width, _LINE, [f'<text class="q" x="{width / 2:.0f}" y="11" text-anchor="middle">{html_text(shown)}</text>']
     )
 
 
@@ -240,9 +240,9 @@ class _Drawing:
         for number, (kind, line) in enumerate(lines):
             shown = f' class="{kind}"' if kind else ""
             place = f'x="{width / 2:.0f}" y="{_LINE * (number + 1) + 3}"'
-            parts.append(f'<text{shown} {place} text-anchor="middle">{text(line)}</text>')
+            parts.append(f'<text{shown} {place} text-anchor="middle">{html_text(line)}</text>')
         if (link := self._links.get(step.span)) is not None:
-            parts = [f'<a href="#{text(link)}">', *parts, "</a>"]
+            parts = [f'<a href="#{html_text(link)}">', *parts, "</a>"]
         return _Drawn(width, height, parts)
 
 

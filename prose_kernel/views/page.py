@@ -1,17 +1,16 @@
-"""One HTML page that needs nothing from elsewhere: its frame, its style, and how texts of others get into it.
+"""Documents as HTML pages that need nothing from elsewhere: the frame, the style, and how texts of others get in.
 
 The page has no script, and a policy (`Content-Security-Policy`) that allows none: nothing is loaded, the one style
-sheet is known by its hash. Whatever comes from a program, a command or a session goes through `text`, `terminal_text`
-or `markdown_text`, which leave nothing in it that could act or hide.
+sheet is known by its hash. Whatever comes from a program, a command or a session is escaped by its element (`markup`),
+or goes through `terminal_text` or `markdown_text`, which leave nothing in it that could act or hide.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -19,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
+from prose_kernel.views import document as doc
+from prose_kernel.views.markup import Html, html, tag
 from prose_kernel.views.safety import terminal, visible
 
 if TYPE_CHECKING:
@@ -34,11 +35,11 @@ _LOOKED_AT: Final = 4096
 @dataclass(frozen=True, slots=True)
 class Section:
     """A part of a page with a title: what the table of contents lists. `inner` are the parts of it that it lists too,
-    each with its id. Ids and titles are texts, `body` is HTML."""
+    each with its id."""
 
     id: str
     title: str
-    body: str
+    body: Html
     inner: Sequence[tuple[str, str]] = ()
 
 
@@ -54,38 +55,40 @@ class Choice:
     options: Sequence[tuple[str, str]]
 
 
-def page(title: str, head: str, sections: Sequence[Section], choice: Choice | None = None) -> str:
-    """A whole page; `head` is HTML that stands above its sections."""
+def page(title: str, head: Html, sections: Sequence[Section], choice: Choice | None = None) -> str:
+    """A whole page; `head` stands above its sections."""
     style = _style(choice)
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    listed = "".join(_listed(section) for section in sections)
-    body = "".join(f'<section><h2 id="{text(s.id)}">{text(s.title)}</h2>\n{s.body}</section>\n' for s in sections)
+    listed = tag("ol", *map(_listed, sections))
     filters = _radios(choice.id, choice.title, choice.options) if choice is not None else ""
     themes = _radios("theme", "Colours", (("auto", "Auto"), ("light", "Light"), ("dark", "Dark")))
+    body = (html(tag("section", tag("h2", s.title, id=s.id), "\n", s.body), "\n") for s in sections)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="generator" content="{GENERATOR}">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="referrer" content="no-referrer"><meta name="color-scheme" content="light dark">\n'
-        f"<title>{text(title)}</title>\n<style>{style}</style></head>\n<body>"
-        f'<nav aria-label="Contents"><ol>{listed}</ol>{filters}{themes}</nav>\n'
-        f"<main>{head}\n{body}</main></body></html>\n"
+        f"{tag('title', title)}\n<style>{style}</style></head>\n<body>"
+        f'<nav aria-label="Contents">{listed}{filters}{themes}</nav>\n'
+        f"{tag('main', head, chr(10), *body)}</body></html>\n"
     )
 
 
-def _listed(section: Section) -> str:
-    inner = "".join(f'<li><a href="#{text(id_)}">{text(title)}</a></li>' for id_, title in section.inner)
-    return f'<li><a href="#{text(section.id)}">{text(section.title)}</a>{f"<ol>{inner}</ol>" if inner else ""}</li>'
+def _listed(section: Section) -> Html:
+    inner = [tag("li", tag("a", title, href=f"#{id_}")) for id_, title in section.inner]
+    return tag("li", tag("a", section.title, href=f"#{section.id}"), tag("ol", *inner) if inner else "")
 
 
-def _radios(name: str, title: str, options: Sequence[tuple[str, str]]) -> str:
-    found = "".join(
-        f'<input type="radio" name="{name}" id="{name}-{key}"{"" if number else " checked"}>'
-        f'<label for="{name}-{key}">{text(shown)}</label>'
+def _radios(name: str, title: str, options: Sequence[tuple[str, str]]) -> Html:
+    found = (
+        html(
+            tag("input", type="radio", name=name, id=f"{name}-{key}", checked=not number),
+            tag("label", shown, for_=f"{name}-{key}"),
+        )
         for number, (key, shown) in enumerate(options)
     )
-    return f"<fieldset><legend>{text(title)}</legend>{found}</fieldset>"
+    return tag("fieldset", tag("legend", title), *found)
 
 
 @cache
@@ -129,23 +132,55 @@ def is_ours(path: Path) -> bool:
     return head.startswith(b"<!doctype html>\n") and f'name="generator" content="{GENERATOR}"'.encode() in head
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: Container[int] = (), left_out: int = 0) -> str:
-    """A table of cells that are HTML; `head` are texts, `numbers` the columns that are set to the right."""
-    more = f'<p class="quiet">and {left_out:,} more</p>' if left_out > 0 else ""
-    kinds = [' class="n"' if at in numbers else "" for at in range(len(head))]
-    top = "".join(f"<th{kind}>{text(title)}</th>" for kind, title in zip(kinds, head, strict=True))
-    body = "".join(
-        f"<tr>{''.join(f'<td{kind}>{cell}</td>' for kind, cell in zip(kinds, row, strict=True))}</tr>\n" for row in rows
-    )
-    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>{more}'
+# ---------------------------------------------------------------- documents
 
 
-# ---------------------------------------------------------------- texts
+def drawn(block: doc.Block) -> Html:
+    """A document on a page."""
+    match block:
+        case doc.Paragraph(words):
+            return tag("p", *map(_word, words))
+        case doc.Items(items):
+            return tag("ul", *(tag("li", *map(_word, words)) for words in items))
+        case doc.Fields(fields):
+            rows = [html(tag("dt", name), tag("dd", value)) for name, value in fields if value]
+            return tag("dl", *rows) if rows else Html()
+        case doc.Listing(text):
+            return tag("pre", text)
+        case doc.Foreign(text):
+            return markdown_text(text)
+        case doc.Table():
+            return _table(block)
+        case doc.Group(blocks):
+            return html(*map(drawn, blocks))
+        case doc.Forms(rich):
+            return drawn(rich)
 
 
-def text(plain: str) -> str:
-    """A text as content or attribute value: no colours, and what would be hidden is shown."""
-    return html.escape(visible(plain), quote=False).replace('"', "&quot;")  # attributes stand in double quotes
+def _word(word: doc.Word) -> Html:
+    match word:
+        case doc.Own(text, plain):
+            return html(text if plain is None else plain)
+        case doc.Code():
+            return tag("code", word)
+        case doc.Strong():
+            return tag("b", word)
+        case str():
+            return html(word)
+
+
+def _table(table: doc.Table) -> Html:
+    kinds = ["n" if at in table.numbers else None for at in range(len(table.head))]
+
+    def row(name: str, cells: Sequence[doc.Word]) -> Html:
+        return tag("tr", *(tag(name, _word(cell), class_=kind) for kind, cell in zip(kinds, cells, strict=True)))
+
+    body = (html(row("td", cells), "\n") for cells in table.shown)
+    found = tag("div", tag("table", tag("thead", row("th", table.head)), tag("tbody", *body)), class_="wide")
+    return html(found, tag("p", table.more, class_="quiet")) if table.more else found
+
+
+# ---------------------------------------------------------------- texts of others
 
 
 _ALLOWED: Final = re.compile(r"(?i)(?:https?://|mailto:)")
@@ -155,23 +190,22 @@ _ON: Final = {1: "a1", 2: "a2", 3: "a3", 4: "a4", 9: "a9"}
 _OFF: Final = {21: ("a1",), 22: ("a1", "a2"), 23: ("a3",), 24: ("a4",), 29: ("a9",)}
 
 
-def terminal_text(shown: str) -> str:
+def terminal_text(shown: str) -> Html:
     """The output of a command with its colours, as a terminal shows it: what was overwritten on a line is left out."""
     found = terminal(shown.replace("\r\n", "\n"))
     if "\r" in found:
         found = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in found.split("\n"))
     if "\x1b" not in found:
-        return html.escape(found, quote=False)
-    out: list[str] = []
+        return html(found)
+    out: list[Html] = []
     style: dict[str, str] = {}
     for number, piece in enumerate(_SGR.split(found)):
         if number % 2:
             _styled(piece, style)
         elif piece:
-            escaped = html.escape(piece, quote=False)
             classes = " ".join(dict.fromkeys(style.values()))
-            out.append(f'<span class="{classes}">{escaped}</span>' if classes else escaped)
-    return "".join(out)
+            out.append(tag("span", piece, class_=classes) if classes else html(piece))
+    return html(*out)
 
 
 def _styled(codes: str, style: dict[str, str]) -> None:
@@ -215,14 +249,13 @@ def _of_many(numbers: Iterator[int], what: str, style: dict[str, str]) -> None:
     style[what] = f"{what}{(2 * red > top) + 2 * (2 * green > top) + 4 * (2 * blue > top)}"
 
 
-def markdown_text(source: str) -> str:
+def markdown_text(source: str) -> Html:
     """Markdown of others as HTML: no tags, no images, links that do no harm, headings below those of the page."""
     parser = _markdown()
     tokens = parser.parse(visible(source))
     for token in tokens:
         _harmless(token)
-    found: str = parser.renderer.render(tokens, parser.options, {})
-    return f'<div class="md">{found}</div>'
+    return tag("div", Html(parser.renderer.render(tokens, parser.options, {})), class_="md")
 
 
 def _harmless(token: Any) -> None:

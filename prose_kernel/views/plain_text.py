@@ -13,6 +13,9 @@ def plain_text(block: doc.Block) -> str:
             return "".join(map(_word, words))
         case doc.Items(items, indent):
             return "\n".join(" " * indent + "".join(map(_word, words)) for words in items)
+        case doc.Fields(fields, indent):
+            shown = [field for field in fields if field[1]]
+            return _table(doc.Table((), shown, indent=indent, most=len(shown)))
         case doc.Listing(text, _, rest, indent):
             lines = visible(text)
             if indent:

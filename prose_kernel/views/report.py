@@ -23,11 +23,12 @@ from prose_kernel.storage.journal_file import JournalRead, TextRead
 from prose_kernel.storage.run_history import cells_of
 from prose_kernel.views.cards import readable
 from prose_kernel.views.diagram import Mark, Part
-from prose_kernel.views.document import counted
+from prose_kernel.views.document import Code, Fields, Table, counted
 from prose_kernel.views.flow_drawing import flow_svg
-from prose_kernel.views.page import Choice, Section, page, table, terminal_text, text
+from prose_kernel.views.markup import Html, html, tag
+from prose_kernel.views.page import Choice, Section, drawn, page, terminal_text
 from prose_kernel.views.problems import problem_of
-from prose_kernel.views.report_entries import Entries, judged_by, listed
+from prose_kernel.views.report_entries import Entries, judged_by
 from prose_kernel.views.run_pictures import figures_text, marks, merged, seconds, timeline_svg
 from prose_kernel.views.run_record import Figures, Total
 from prose_kernel.views.run_story import Entry, RunStory, Story
@@ -58,6 +59,7 @@ _KINDS: Final = (
     ("gate", "Gates"),
     ("failed", "Failed"),
 )
+_COUNTED: Final = ("commands", "sessions", "judgements", "gates", "failed")
 _STATES: Final[Mapping[str, str]] = {
     "done": "done",
     "failed": "failed",
@@ -145,51 +147,44 @@ class _Report:
         shown = [section for section in sections if section is not None]
         return page(f"{name}: {self.state}", self._head(name), shown, Choice("show", "Show", "e", _KINDS))
 
-    def _head(self, name: str) -> str:
+    def _head(self, name: str) -> Html:
         head = self.found.head
-        state = _STATES.get(self.state, "")
-        begun = f"{_moment(head.started)} · run {head.run}"
+        begun = tag("span", f"{_moment(head.started)} · run {head.run}", class_="v")
         parts = [
-            f'<h1>{text(name)} <span class="badge {state}">{text(self.state)}</span></h1>',
-            f'<div class="quiet">{text(self.language.title)} <span class="v">{text(begun)}</span></div>',
+            tag("h1", name, " ", _badge(self.state)),
+            tag("div", self.language.title, " ", begun, class_="quiet"),
             self._tiles(),
         ]
         if self.told.gap:
-            parts.append(f'<div class="note">This is not all of the run: {text(self.told.gap)}. {_REST}</div>')
+            parts.append(_note(f"This is not all of the run: {self.told.gap}. ", _REST))
         if self.state == "running":
-            parts.append('<div class="note">The run was not over when this report was written.</div>')
+            parts.append(_note("The run was not over when this report was written."))
         if self.state == "killed" and not head.notebook:
-            parts.append('<div class="note">The process of the run was killed; this is what it did until then.</div>')
+            parts.append(_note("The process of the run was killed; this is what it did until then."))
         waiting = self.found.under_way() if self.state not in ("done", "failed") else []
         if waiting:
             said = "; ".join(clip(self.redact(f"{one.kind} {one.said}"), 100) for one in waiting[:20])
-            parts.append(f'<div class="note">Under way then: {text(said)}</div>')
+            parts.append(_note(f"Under way then: {said}"))
         for number, one in enumerate(self.story.texts, 1):
             if one.error is not None:
-                where = f"{text(_cell(number, one))}: " if len(self.story.texts) > 1 else ""
+                where = f"{_cell(number, one)}: " if len(self.story.texts) > 1 else ""
                 shown = terminal_text(self.redact("\n".join(problem_of(one.error).traceback)))
-                parts.append(f'<div class="problem failed">{where}<pre>{shown}</pre></div>')
-        return "\n".join(parts)
+                parts.append(tag("div", where, tag("pre", shown), class_="problem failed"))
+        return Html("\n".join(parts))
 
-    def _tiles(self) -> str:
+    def _tiles(self) -> Html:
         counts = self.story.counts
         tiles = [(len(self.story.texts), "cells")] if self.found.head.notebook else []
-        tiles += [
-            (counts.get("command", 0), "commands"),
-            (counts.get("session", 0), "sessions"),
-            (counts.get("judgement", 0), "judgements"),
-            (counts.get("gate", 0), "gates"),
-            (counts.get("failed", 0), "failed"),
-        ]
-        found = [f"<li><b>{count:,}</b><span>{_plural(count, what)}</span></li>" for count, what in tiles if count]
+        tiles += [(counts.get(what.removesuffix("s"), 0), what) for what in _COUNTED]
+        found = [tag("li", tag("b", f"{count:,}"), tag("span", _plural(count, what))) for count, what in tiles if count]
         took = sum((cell.ended or cell.began) - cell.began for cell in self.story.record.cells)
         lines = self.usage.lines
         tokens, cost = sum(line.tokens_in + line.tokens_out for line in lines), sum(line.cost for line in lines)
         volatile = [(seconds(took), "time")] if self.story.timed else []
         volatile += [(f"{tokens:,}", "tokens")] if tokens else []
         volatile += [(f"${cost:.4f}", "cost")] if cost else []
-        found += [f'<li class="v"><b>{value}</b><span>{what}</span></li>' for value, what in volatile]
-        return f'<ul class="tiles">{"".join(found)}</ul>' if found else ""
+        found += [tag("li", tag("b", value), tag("span", what), class_="v") for value, what in volatile]
+        return tag("ul", *found, class_="tiles") if found else Html()
 
     # ------------------------------------------------------------ pictures
 
@@ -212,11 +207,11 @@ class _Report:
                 links = {span: link for (key, span), link in self.links.items() if key == id(one.source)}
         if not any(part.steps for part in parts):
             return None
-        return Section("graph", "Graph", f'<div class="frame">{flow_svg(parts, links)}</div>')
+        return Section("graph", "Graph", tag("div", flow_svg(parts, links), class_="frame"))
 
     def _timeline(self) -> Section | None:
-        drawn = timeline_svg(list(self.story.record.cells), TIMELINE, timed=self.story.timed)
-        return Section("timeline", "Timeline", f'<div class="frame v">{drawn}</div>') if drawn else None
+        found = timeline_svg(list(self.story.record.cells), TIMELINE, timed=self.story.timed)
+        return Section("timeline", "Timeline", tag("div", found, class_="frame v")) if found else None
 
     def _spent(self) -> Section | None:
         """The statements that took most, as far as anything is known of that."""
@@ -230,10 +225,10 @@ class _Report:
         for total in sorted(totals, key=lambda total: -total.figures.seconds)[:20]:
             share = f"{total.figures.seconds / spent.seconds:.0%}" if spent.seconds else ""
             place = self.entries.place(total.source, total.source.line_column(total.span.start)[0])
-            label = f"<code>{text(clip(self.redact(total.label), 90))}</code>"
-            rows.append((place, label, f"{total.times:,}", share, text(figures_text(total.figures))))
-        drawn = table(("line", "statement", "times", "share", "took"), rows, (2, 3, 4))
-        return Section("spent", "Where the time went", f'<div class="v">{drawn}</div>')
+            label = Code(clip(self.redact(total.label), 90))
+            rows.append((place, label, f"{total.times:,}", share, figures_text(total.figures)))
+        shown = drawn(Table(("line", "statement", "times", "share", "took"), rows, numbers=(2, 3, 4)))
+        return Section("spent", "Where the time went", tag("div", shown, class_="v"))
 
     # ------------------------------------------------------------ what happened
 
@@ -243,16 +238,13 @@ class _Report:
         for number, one in enumerate(self.story.texts, 1):
             if many:
                 inner.append((f"c{number}", _cell(number, one)))
-                state = _STATES.get(one.status or "running", "")
-                parts.append(
-                    f'<h3 id="c{number}">{text(_cell(number, one))} <span class="badge {state}">'
-                    f"{text(one.status or 'not ended')}</span></h3>"
-                )
+                badge = _badge(one.status or "running", one.status or "not ended")
+                parts.append(tag("h3", _cell(number, one), " ", badge, id=f"c{number}"))
             self.entries.language = one.language
             parts.append(self.entries.drawn(one.entries))
             if not one.entries:
-                parts.append('<p class="quiet">Nothing was asked or bound.</p>')
-        body = "\n".join(parts) or '<p class="quiet">Nothing has happened.</p>'
+                parts.append(tag("p", "Nothing was asked or bound.", class_="quiet"))
+        body = Html("\n".join(parts)) or tag("p", "Nothing has happened.", class_="quiet")
         return Section("happened", "What happened", body, inner[:100])
 
     # ------------------------------------------------------------ tables
@@ -264,10 +256,10 @@ class _Report:
         rows = []
         for cell in list(cells_of(self.found))[len(self.told.errors) - 1 :]:
             for step in cell.steps:
-                asked = f"<code>{text(clip(self.redact(step.said[:2000]), 120))}</code>"
-                rows.append((text(step.at), text(step.kind), asked, text(step.mark), self.entries.pre("", step.answer)))
-        drawn = table(("at", "", "asked", "", "answer"), rows[:ROWS], left_out=len(rows) - ROWS)
-        return Section("rest", "What the journal holds", drawn)
+                asked = Code(clip(self.redact(step.said[:2000]), 120))
+                rows.append((step.at, step.kind, asked, step.mark, self.entries.pre("", step.answer)))
+        shown = drawn(Table(("at", "", "asked", "", "answer"), rows, most=ROWS))
+        return Section("rest", "What the journal holds", shown)
 
     def _decided(self) -> Section | None:
         entries = self.story.decisions
@@ -275,12 +267,11 @@ class _Report:
             return None
         rows = []
         for entry in entries[:ROWS]:
-            line = str(entry.source.line_column(entry.span.start)[0])
-            link = f'<a href="#e{entry.number}">{line}</a>' if entry.number else line
+            line = entry.source.line_column(entry.span.start)[0]
             shown = (entry.kind, clip(" ".join(entry.words[:500].split()), 120), *self._decision(entry))
-            rows.append((link, *(text(self.redact(cell)) for cell in shown)))
-        drawn = table(("line", "", "asked", "decision", "by", "why"), rows, left_out=len(entries) - ROWS)
-        return Section("decided", "Who decided", drawn)
+            rows.append((_link(line, entry), *map(self.redact, shown)))
+        head = ("line", "", "asked", "decision", "by", "why")
+        return Section("decided", "Who decided", drawn(Table(head, rows, left_out=max(len(entries) - ROWS, 0))))
 
     def _decision(self, entry: Entry) -> tuple[str, str, str]:
         """What was decided, by whom and why."""
@@ -299,13 +290,12 @@ class _Report:
             info, kind, shown = named.info, named.kind, readable(named.info.value, named.language)
             value = self.entries.pre("", shown)
             if len(shown) > 300:
-                title = text(clip(self.redact(shown[:2000]), 100))
-                value = f"<details><summary>{title}</summary>{value}</details>"
-            line, made = str(info.location.line), self.made.get(name)
-            place = f'<a href="#e{made.number}">{line}</a>' if made is not None else line
-            rows.append((f"<code>{text(name)}</code>", text(kind), place, value))
-        drawn = table(("name", "kind", "line", "value"), rows, (2,), left_out=len(self.told.bound) - ROWS)
-        return Section("bindings", "Bindings", drawn)
+                value = tag("details", tag("summary", clip(self.redact(shown[:2000]), 100)), value)
+            rows.append((Code(name), kind, _link(info.location.line, self.made.get(name)), value))
+        table = Table(
+            ("name", "kind", "line", "value"), rows, numbers=(2,), left_out=max(len(self.told.bound) - ROWS, 0)
+        )
+        return Section("bindings", "Bindings", drawn(table))
 
     def _used(self) -> Section | None:
         lines = self.usage.lines
@@ -317,10 +307,10 @@ class _Report:
             if line.unpriced:
                 cost = " + ".join(filter(None, (cost, f"{line.unpriced:,} unknown")))
             numbers = (line.sessions, line.judgements, line.replayed, line.requests, line.tokens_in, line.tokens_out)
-            rows.append((text(line.provider), text(line.model), *(f"{number:,}" for number in numbers), cost))
+            rows.append((line.provider, line.model, *(f"{number:,}" for number in numbers), cost))
         heads = ("sessions", "judgements", "replayed", "requests", "tokens in", "tokens out", "cost")
-        drawn = table(("provider", "model", *heads), rows, range(2, 9))
-        return Section("used", "Usage", f'<div class="v">{drawn}</div>')
+        shown = drawn(Table(("provider", "model", *heads), rows, numbers=range(2, 9)))
+        return Section("used", "Usage", tag("div", shown, class_="v"))
 
     # ------------------------------------------------------------ the programs
 
@@ -336,11 +326,11 @@ class _Report:
             language = languages.of_file(source.name) if source.name.endswith(languages.suffixes()) else self.language
             parts.append(self._listing(totals, number, source.name, source, language, titled=many))
             inner.append((f"p{number}", source.name))
-        return Section("program", "Program", "".join(parts), inner[:100] if many else ())
+        return Section("program", "Program", html(*parts), inner[:100] if many else ())
 
     def _listing(
         self, totals: Sequence[Total], number: int, title: str, source: Source, language: Language, *, titled: bool
-    ) -> str:
+    ) -> Html:
         states = {
             source.line_column(total.span.start)[0]: "failed" if total.failed else "done"
             for total in totals
@@ -349,17 +339,17 @@ class _Report:
         lines = _coloured(self.redact(source.text), language)
         rows = []
         for at, line in enumerate(lines[:LINES], 1):
-            row = f'<li id="s{number}-{at}"{f" class={states[at]}" if at in states else ""}>{line or ""}</li>\n'
+            row = html(tag("li", line, id=f"s{number}-{at}", class_=states.get(at)), "\n")
             self.listed -= len(row.encode())
             if self.listed < 0:
                 break
             rows.append(row)
         left_out = len(lines) - len(rows)
         self.entries.kept[id(source)] = len(rows)
-        more = f'<p class="cut">… {counted(left_out, "more line")}</p>' if left_out else ""
-        head = f'<h3 id="p{number}">{text(self.redact(title))}</h3>' if titled else ""
+        more = tag("p", f"… {counted(left_out, 'more line')}", class_="cut") if left_out else ""
+        head = tag("h3", self.redact(title), id=f"p{number}") if titled else ""
         long = " long" if len(lines) > 200 else ""  # the browser lays it out when it is looked at
-        return f'{head}<ol class="src{long}">{"".join(rows)}</ol>{more}'
+        return html(head, tag("ol", *rows, class_=f"src{long}"), more)
 
     # ------------------------------------------------------------ about
 
@@ -380,15 +370,16 @@ class _Report:
             (f"gate {name}", "approved beforehand" if yes else "rejected beforehand")
             for name, yes in head.decisions.items()
         ]
-        shown = text(f"prose runs show {head.run} --format json")
-        rest = f'<p id="all">{_REST} Here: <code class="v">{shown}</code></p>'
-        return Section(
-            "about", "About this run", f'<div class="v">{listed(facts)}</div>{self.entries.facts(fixed)}{rest}'
-        )
+        shown = tag("code", f"prose runs show {head.run} --format json", class_="v")
+        rest = tag("p", _REST, " Here: ", shown, id="all")
+        whole = html(tag("div", drawn(Fields(facts)), class_="v"), self.entries.facts(fixed), rest)
+        return Section("about", "About this run", whole)
 
 
-_REST: Final = (
-    "All answers of the run, whole, are in its journal; <code>prose runs show RUN --format json</code> prints them."
+_REST: Final = html(
+    "All answers of the run, whole, are in its journal; ",
+    tag("code", "prose runs show RUN --format json"),
+    " prints them.",
 )
 
 
@@ -399,6 +390,19 @@ def _language(name: str) -> Language:
     from prose_kernel.run.languages import LANGUAGES
 
     return LANGUAGES[name]
+
+
+def _badge(state: str, said: str = "") -> Html:
+    return tag("span", said or state, class_=f"badge {_STATES.get(state, '')}")
+
+
+def _note(*said: str) -> Html:
+    return tag("div", *said, class_="note")
+
+
+def _link(line: int, entry: Entry | None) -> Html:
+    """The line of an entry, which leads to it where it is on the page."""
+    return tag("a", str(line), href=f"#e{entry.number}") if entry is not None and entry.number else html(str(line))
 
 
 def _cell(number: int, story: Story) -> str:
@@ -422,11 +426,11 @@ def _redacted(step: Step, redact: Callable[[str], str]) -> Step:
     return replace(step, text=redact(step.text), ways=ways)
 
 
-def _coloured(source: str, language: Language) -> list[str]:
-    """The lines of a program as HTML, with the colours of its words."""
+def _coloured(source: str, language: Language) -> list[Html]:
+    """The lines of a program with the colours of its words."""
     source = source.replace("\r\n", "\n").replace("\r", "\n")
     if len(source) > _COLOURED:
-        return [text(line) for line in source.split("\n")]
+        return list(map(html, source.split("\n")))
     from pygments import lex  # type: ignore[import-untyped]
     from pygments.token import Comment, Keyword, Name, Number, String  # type: ignore[import-untyped]
 
@@ -441,15 +445,15 @@ def _coloured(source: str, language: Language) -> list[str]:
         (Name.Function, "tn"),
         (Name.Class, "tn"),
     )
-    lines = [""]
+    lines: list[list[Html]] = [[]]
     for token, value in lex(source, lexer):
         kind = next((name for of, name in classes if token in of), "")
         for number, piece in enumerate(value.split("\n")):
             if number:
-                lines.append("")
+                lines.append([])
             if piece:
-                lines[-1] += f'<span class="{kind}">{text(piece)}</span>' if kind else text(piece)
-    return lines[:-1] if lines[-1] == "" else lines
+                lines[-1].append(tag("span", piece, class_=kind) if kind else html(piece))
+    return [html(*line) for line in (lines if lines[-1] else lines[:-1])]
 
 
 # ---------------------------------------------------------------- which run

@@ -17,7 +17,9 @@ from prose_kernel.runtime.images import picture
 from prose_kernel.runtime.ports import CommandResult, GateDecision, SessionResult, ShownFile
 from prose_kernel.runtime.values import full_text
 from prose_kernel.views.cards import cuts, one_line, outcome, readable
-from prose_kernel.views.page import markdown_text, table, terminal_text, text
+from prose_kernel.views.document import Fields, Table, counted
+from prose_kernel.views.markup import Html, html, tag
+from prose_kernel.views.page import drawn, markdown_text, terminal_text
 from prose_kernel.views.run_pictures import seconds
 from prose_kernel.views.run_story import Entry, RunStory
 from prose_kernel.views.safety import clip
@@ -46,6 +48,8 @@ _WORDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("value", "choice", "branch", "pass", "parallel", "loop"), ""),
 }
 """What stands before an entry, where that is not its kind."""
+_OPEN: Final = frozenset({"parallel", "loop", "call", "program", "branch", "pass"})
+"""Entries whose parts are seen without a click."""
 
 
 @dataclass(slots=True)
@@ -70,81 +74,68 @@ class Entries:
         self.kept: dict[int, int] = {}
         """How many lines of each program are on the page."""
 
-    def drawn(self, entries: Sequence[Entry]) -> str:
+    def drawn(self, entries: Sequence[Entry]) -> Html:
         """Entries in order; of many, the browser lays out those that are looked at."""
-        drawn = [self._entry(entry) for entry in entries]
-        if len(drawn) <= CHUNK:
-            return "".join(drawn)
-        chunks = (drawn[at : at + CHUNK] for at in range(0, len(drawn), CHUNK))
-        return "".join(f'<div class="chunk">{"".join(chunk)}</div>' for chunk in chunks)
+        found = [self._entry(entry) for entry in entries]
+        if len(found) <= CHUNK:
+            return html(*found)
+        return html(*(tag("div", *found[at : at + CHUNK], class_="chunk") for at in range(0, len(found), CHUNK)))
 
-    def _entry(self, entry: Entry) -> str:
-        body = self._body(entry)
-        inner = self.drawn(entry.inner)
-        more = f'<span class="cut">and {entry.more:,} more times</span>' if entry.more else ""
-        line = entry.source.line_column(entry.span.start)[0]
-        kind = entry.kind
-        classes = " ".join(
-            filter(None, ("e", kind, entry.state, "group" if entry.inner else "", "" if body or inner else "flat"))
+    def _entry(self, entry: Entry) -> Html:
+        body, inner, kind = self._body(entry), self.drawn(entry.inner), entry.kind
+        sign, figures, ended = _WORDS.get(kind, kind), self._figures(entry), self._ended(entry)
+        head = html(
+            self.place(entry.source, entry.source.line_column(entry.span.start)[0]),
+            " ",
+            tag("span", sign, class_="k") if sign else "",
+            self._title(entry),
+            html(" ", tag("span", f"→ {entry.bound}", class_="to")) if entry.bound else "",
+            html(" ", tag("span", self.redact(ended), class_="st")) if ended else "",
+            html(" ", tag("span", figures, class_="v")) if figures else "",
+            tag("span", f"and {entry.more:,} more times", class_="cut") if entry.more else "",
         )
-        name = f' id="e{entry.number}"' if entry.number else ""
-        sign, figures = _WORDS.get(kind, kind), self._figures(entry)
-        took = f' <span class="v">{text(figures)}</span>' if figures else ""
-        head = (
-            f"{self.place(entry.source, line)} "
-            + (f'<span class="k">{text(sign)}</span>' if sign else "")
-            + self._title(entry)
-            + (f' <span class="to">→ {text(entry.bound)}</span>' if entry.bound else "")
-            + self._ended(entry)
-            + took
-            + more
-        )
-        if not body and not inner:
-            return f'<div class="{classes}"{name}>{head}</div>'
-        is_open = (
-            " open"
-            if kind in ("parallel", "loop", "call", "program", "branch", "pass") or entry.state == "failed"
-            else ""
-        )
+        name = f"e{entry.number}" if entry.number else None
+        parts = [tag("div", part, class_="body") for part in (body, inner) if part]
+        classes = ("e", kind, entry.state, "group" if entry.inner else "", "" if parts else "flat")
+        class_ = " ".join(filter(None, classes))
+        if not parts:
+            return tag("div", head, class_=class_, id=name)
+        is_open = kind in _OPEN or entry.state == "failed"
         if kind == "pass" and self.shown > FLAT:
-            is_open = ""
-        content = (f'<div class="body">{body}</div>' if body else "") + (
-            f'<div class="body">{inner}</div>' if inner else ""
-        )
-        return f'<details class="{classes}"{name}{is_open}><summary>{head}</summary>{content}</details>'
+            is_open = False
+        return tag("details", tag("summary", head), *parts, class_=class_, id=name, open=is_open)
 
-    def place(self, source: Source, line: int) -> str:
+    def place(self, source: Source, line: int) -> Html:
         number = self.sources.get(id(source))
         if number is None or line > self.kept.get(id(source), 0):
-            return f'<span class="ln">{line}</span>'
-        return f'<a class="ln" href="#s{number}-{line}">{line}</a>'
+            return tag("span", str(line), class_="ln")
+        return tag("a", str(line), class_="ln", href=f"#s{number}-{line}")
 
-    def _title(self, entry: Entry) -> str:
+    def _title(self, entry: Entry) -> Html:
         """What the entry is on one line."""
         words = " ".join(self.redact(entry.words[:2000]).split())
         text, clip = self._headed, self._shortened
         match entry.kind:
             case "command":
-                return f"<code>{text(clip(self.redact(entry.words[:2000]), 160))}</code>"
+                return tag("code", text(clip(self.redact(entry.words[:2000]), 160)))
             case "session":
                 who = entry.asked.agent or entry.asked.label
-                return (f"<b>{text(who)}</b> " if who else "") + text(clip(words, 140))
+                return html(html(tag("b", text(who)), " ") if who else "", text(clip(words, 140)))
             case "judgement":
-                return f"{text(clip(words, 140))} <b>{text(self.answer(entry))}</b>"
+                return html(text(clip(words, 140)), " ", tag("b", text(self.answer(entry))))
             case "value" | "output" | "input":
-                shown = clip(self.redact(one_line(entry.value, self.language)), 100)
-                name = f"<b>{text(words)}</b> = " if words else ""
-                return f"{name}<code>{text(shown)}</code>"
+                shown = text(clip(self.redact(one_line(entry.value, self.language)), 100))
+                return html(html(tag("b", text(words)), " = ") if words else "", tag("code", shown))
             case "call":
                 given = ", ".join(clip(self.redact(full_text(value)[:400]), 40) for value in entry.asked or ())
-                return f"<code>{text(words)}({text(given)})</code>"
+                return tag("code", text(words), "(", text(given), ")")
             case "loop" | "parallel" | "choice":
-                return f"<code>{text(_first_line(entry, self.redact))}</code> {text(words)}"
+                return html(tag("code", text(_first_line(entry, self.redact))), " ", text(words))
             case _:
                 return text(clip(words, 200))
 
-    def _headed(self, plain: str) -> str:
-        made = text(plain)
+    def _headed(self, plain: str) -> Html:
+        made = html(plain)
         self.heads -= len(made.encode())
         return made
 
@@ -155,10 +146,8 @@ class Entries:
         """How it ended, where that has to be said."""
         said = ""
         match entry.answered:
-            case CommandResult() as result if result.kind is not None:
+            case CommandResult() as result:
                 said = ", ".join(outcome(result))
-            case CommandResult():
-                said = ""
             case GateDecision() as decision:
                 said = f"{decision.status} by {decision.decided_by}" if decision.status != "timeout" else "timed out"
             case SessionResult() as result:
@@ -171,7 +160,7 @@ class Entries:
             said = "no answer"
         if entry.attempts and entry.state == "done":
             said += f", attempt {len(entry.attempts) + 1}"
-        return f' <span class="st">{text(self.redact(said))}</span>' if said else ""
+        return said
 
     def _figures(self, entry: Entry) -> str:
         parts = [seconds(entry.took)] if entry.took is not None and entry.kind not in ("judgement",) else []
@@ -184,7 +173,7 @@ class Entries:
 
     # ------------------------------------------------------------ all of an entry
 
-    def _body(self, entry: Entry) -> str:
+    def _body(self, entry: Entry) -> Html:
         match entry.kind:
             case "command":
                 return self._command(entry)
@@ -195,14 +184,14 @@ class Entries:
             case "gate":
                 return self._gate(entry)
             case "value" | "output" | "input":
-                shown = self._shown(entry)
-                return self.pre("", shown) if len(shown) > 100 or "\n" in shown.strip("\n") else ""
+                shown = readable(entry.value, self.language)
+                return self.pre("", shown) if len(shown) > 100 or "\n" in shown.strip("\n") else Html()
             case "error" | "warning" | "catch":
-                return self.pre("", entry.words) if len(entry.words) > 200 or "\n" in entry.words else ""
+                return self.pre("", entry.words) if len(entry.words) > 200 or "\n" in entry.words else Html()
             case _:
-                return "".join(f'<div class="part">{text(self.redact(note))}</div>' for note in entry.notes if note)
+                return html(*(_part(self.redact(note)) for note in entry.notes if note))
 
-    def _command(self, entry: Entry) -> str:
+    def _command(self, entry: Entry) -> Html:
         request, result = entry.asked, entry.answered
         parts = []
         if len(entry.words) > 160 or "\n" in entry.words.strip("\n"):
@@ -214,11 +203,13 @@ class Entries:
             parts.append(self.pre("standard input", request.stdin))
         if result is not None:
             if result.outcome == "exited" and result.kind != "spawn":
-                parts.insert(0, f'<div class="part">exit code {result.exit_code}</div>')
+                parts.insert(0, _part(f"exit code {result.exit_code}"))
             if result.worker:
                 facts.append(("ran on", result.worker))
-            streams = ("stderr",) if result.image else ("stdout", "stderr")
-            parts += [self._stream(name, result) for name in streams if getattr(result, name)]
+            if result.stdout and not result.image:
+                parts.append(self.pre("stdout", result.stdout, show=terminal_text))
+            if result.stderr:
+                parts.append(self.pre("stderr", result.stderr, "err", show=terminal_text))
             facts += [("note", note) for note in cuts(result)]
             parts += [self._image(result.image)] if result.image else []
             if result.spawn_error:
@@ -226,25 +217,25 @@ class Entries:
         facts += [("note", note) for note in entry.notes]
         if entry.file is not None:
             parts.append(self._file(entry.file))
-        return self.facts(facts) + "".join(parts)
+        return html(self.facts(facts), *parts)
 
-    def _image(self, data: bytes, name: str = "") -> str:
+    def _image(self, data: bytes, name: str = "") -> Html:
         """An image with a line about it; that line alone where it is broken, no image, or too large for the page."""
-        drawn = picture(data)
-        said = drawn.text if drawn is not None else "no image"
-        line = f'<div class="part">{text(f"{name}: {said}" if name else said)}</div>'
-        if drawn is None or drawn.broken or not drawn.media.startswith("image/"):
+        found = picture(data)
+        said = found.text if found is not None else "no image"
+        line = _part(f"{name}: {said}" if name else said)
+        if found is None or found.broken or not found.media.startswith("image/"):
             return line
-        return self._drawn(line, drawn.media, data, said)
+        return self._drawn(line, found.media, data, said)
 
-    def _drawn(self, line: str, media: str, data: bytes, said: str) -> str:
+    def _drawn(self, line: Html, media: str, data: bytes, said: str) -> Html:
         source = b64encode(data).decode("ascii")
         if len(source) > self.room:
-            return line + '<span class="cut">too large for this page</span>'
+            return html(line, tag("span", "too large for this page", class_="cut"))
         self.room -= len(source)
-        return f'{line}<img src="data:{media};base64,{source}" alt="{text(said)}">'
+        return html(line, tag("img", src=f"data:{media};base64,{source}", alt=said))
 
-    def _file(self, file: ShownFile) -> str:
+    def _file(self, file: ShownFile) -> Html:
         """What `display:` showed: an image, anything else as text."""
         if picture(file.data) is not None:
             return self._image(file.data, self.redact(file.name))
@@ -255,17 +246,14 @@ class Entries:
             return self.pre("shown file", shown)
         from prose_kernel.views.svg import NotDrawn, drawing
 
-        line = f'<div class="part">{text(self.redact(shown))}</div>'
+        line = _part(self.redact(shown))
         try:
-            drawn = self.redact(drawing(file.data).text).encode("utf-8", "replace")
-            return self._drawn(line, file.media, drawn, self.redact(file.name))
+            found = self.redact(drawing(file.data).text).encode("utf-8", "replace")
+            return self._drawn(line, file.media, found, self.redact(file.name))
         except NotDrawn:
             return line
 
-    def _stream(self, name: str, result: CommandResult) -> str:
-        return self.pre(name, getattr(result, name), "err" if name == "stderr" else "", terminal=True)
-
-    def _session(self, entry: Entry) -> str:
+    def _session(self, entry: Entry) -> Html:
         request, result = entry.asked, entry.answered
         facts = [("agent", request.agent or ""), ("model", request.model or "")]
         if isinstance(result, SessionResult):
@@ -279,55 +267,52 @@ class Entries:
             if item.text is not None:
                 parts.append(self._folded(f"context: {item.name}", item.text))
         named = [item.name for item in request.context or () if item.text is None]
-        if named:
-            parts.append(self.facts([("context", ", ".join(named))]))
+        parts.append(self.facts([("context", ", ".join(named))]))
         if request.system:
             parts.append(self._folded("system prompt", request.system))
         if request.prelude:
             parts.append(self._folded("memory", request.prelude))
         if isinstance(result, SessionResult):
             parts += self._reply(entry, result)
-        return "".join(parts)
+        return html(*parts)
 
-    def _reply(self, entry: Entry, result: SessionResult) -> Iterator[str]:
+    def _reply(self, entry: Entry, result: SessionResult) -> Iterator[Html]:
         if result.trace:
             yield self._tools(result)
-        if result.writes:
-            yield self.facts([("wrote", ", ".join(write.path for write in result.writes))])
+        yield self.facts([("wrote", ", ".join(write.path for write in result.writes))])
         answer = result.text if result.text is not None else full_text(entry.value)
         cut = self._cut(answer)
-        shown = markdown_text(cut.head) + cut.note + (markdown_text(cut.tail) if cut.tail else "")
+        shown = html(markdown_text(cut.head), cut.note, markdown_text(cut.tail) if cut.tail else "")
         self.left -= len(shown.encode())
-        yield f'<div class="part">answer</div>{shown if answer.strip() else "<p class=quiet>(empty)</p>"}'
+        yield html(_part("answer"), shown if answer.strip() else tag("p", "(empty)", class_="quiet"))
 
-    def _tools(self, result: SessionResult) -> str:
+    def _tools(self, result: SessionResult) -> Html:
         rows = []
         for use in result.trace[:50]:
-            note = f' <span class="failed st">{text(use.outcome)}</span>' if use.outcome != "ok" else ""
-            detail = self.pre("", use.detail) if use.detail else ""
-            asked = text(self.redact(use.summary[:400]))
-            rows.append((f"<code>{text(use.tool)}</code>", f"{asked}{note}{detail}"))
+            note = html(" ", tag("span", use.outcome, class_="failed st")) if use.outcome != "ok" else ""
+            asked = html(self.redact(use.summary[:400]), note, self.pre("", use.detail) if use.detail else "")
+            rows.append((tag("code", use.tool), asked))
         if (more := len(result.trace) - 50) > 0:
-            rows.append(("", f"and {more:,} more"))
-        count = len(result.trace)
-        title = f"{count:,} tool call{'s' if count != 1 else ''}"
-        return f'<details><summary class="part">{title}</summary>{table(("tool", "asked"), rows)}</details>'
+            rows.append((Html(), html(f"and {more:,} more")))
+        title = tag("summary", counted(len(result.trace), "tool call"), class_="part")
+        return tag("details", title, drawn(Table(("tool", "asked"), rows)))
 
-    def _judgement(self, entry: Entry) -> str:
+    def _judgement(self, entry: Entry) -> Html:
         judged: Judged = entry.answered
         facts = [
             ("decided by", judged_by(judged.by)),
             ("reason", judged.reason),
             ("about", clip(judged.about or "", 200)),
         ]
-        if len(entry.words) <= 140 and "\n" not in entry.words and judged.by == "rules" and not judged.reason:
-            return ""
-        whole = self.pre("question", entry.words) if len(entry.words) > 140 or "\n" in entry.words else ""
+        is_long = len(entry.words) > 140 or "\n" in entry.words
+        if not is_long and judged.by == "rules" and not judged.reason:
+            return Html()
+        whole = self.pre("question", entry.words) if is_long else ""
         value = self._answer_text(entry)
         answer = self.pre("answer", value) if len(value) > 40 or "\n" in value else ""
-        return whole + self.facts(facts) + answer
+        return html(whole, self.facts(facts), answer)
 
-    def _gate(self, entry: Entry) -> str:
+    def _gate(self, entry: Entry) -> Html:
         request, decision = entry.asked, entry.answered
         facts = [
             ("gate", request.name),
@@ -341,12 +326,9 @@ class Entries:
                 ("comment", decision.comment),
                 ("reason", decision.reason or ""),
             ]
-        return self.facts(facts) + (self.pre("prompt", request.prompt) if len(request.prompt) > 140 else "")
+        return html(self.facts(facts), self.pre("prompt", request.prompt) if len(request.prompt) > 140 else "")
 
     # ------------------------------------------------------------ texts of others
-
-    def _shown(self, entry: Entry) -> str:
-        return readable(entry.value, self.language)
 
     def answer(self, entry: Entry) -> str:
         return clip(self.redact(self._answer_text(entry)[:2000]), 40)
@@ -372,31 +354,26 @@ class Entries:
         if most > 4 * SHORTEST:
             tail = self.redact(whole[-most:])[-(most // 4) :]
         left_out = len(whole) - len(head) - len(tail)
-        note = f'<a class="cut" href="#all">… {left_out:,} of {len(whole):,} characters are left out</a>'
-        return _Cut(head, tail, note)
+        note = f"… {left_out:,} of {len(whole):,} characters are left out"
+        return _Cut(head, tail, tag("a", note, class_="cut", href="#all"))
 
-    def pre(self, title: str, whole: str, kind: str = "", *, terminal: bool = False) -> str:
+    def pre(self, title: str, whole: str, kind: str | None = None, show: Callable[[str], Html] = html) -> Html:
         cut = self._cut(whole)
-        show = terminal_text if terminal else text
-        name = f' class="{kind}"' if kind else ""
-        body = "".join(
-            f"<pre{name}>{show(part)}</pre>{cut.note if not at else ''}"
-            for at, part in enumerate((cut.head, cut.tail))
-            if part or not at
-        )
+        tail = tag("pre", show(cut.tail), class_=kind) if cut.tail else ""
+        body = html(tag("pre", show(cut.head), class_=kind), cut.note, tail)
         self.left -= len(body.encode())
-        return (f'<div class="part">{text(title)}</div>' if title else "") + body
+        return html(_part(title) if title else "", body)
 
-    def _folded(self, title: str, whole: str) -> str:
-        return f'<details><summary class="part">{text(title)}</summary>{self.pre("", whole)}</details>'
+    def _folded(self, title: str, whole: str) -> Html:
+        return tag("details", tag("summary", title, class_="part"), self.pre("", whole))
 
-    def facts(self, facts: Sequence[tuple[str, str]]) -> str:
-        return listed([(name, self.redact(value[:4000])) for name, value in facts])
+    def facts(self, facts: Sequence[tuple[str, str]]) -> Html:
+        return drawn(Fields([(name, self.redact(value[:4000])) for name, value in facts]))
 
 
-def listed(facts: Sequence[tuple[str, str]]) -> str:
-    rows = "".join(f"<dt>{text(name)}</dt><dd>{text(value)}</dd>" for name, value in facts if value)
-    return f"<dl>{rows}</dl>" if rows else ""
+def _part(text: str) -> Html:
+    """The title of a part of an entry, or a line about it."""
+    return tag("div", text, class_="part")
 
 
 def judged_by(by: str) -> str:

@@ -16,6 +16,7 @@ from prose_kernel.views.bundle import bundle
 from prose_kernel.views.diagram import Mark, Part, fence, mermaid, outline
 from prose_kernel.views.display import Display
 from prose_kernel.views.document import Table, paragraph
+from prose_kernel.views.markup import Html
 from prose_kernel.views.plain_text import plain_text
 from prose_kernel.views.run_record import ActivityRecord, CellRecord, Figures, Lane, Lanes, Total, lanes
 from prose_kernel.views.safety import clip, visible
@@ -129,10 +130,10 @@ def timeline_display(cells: Sequence[CellRecord]) -> Display:
     return Display(saved, {"seconds": round(took, 3)}, person)
 
 
-def timeline_svg(cells: Sequence[CellRecord], most: int, *, timed: bool) -> str:
+def timeline_svg(cells: Sequence[CellRecord], most: int, *, timed: bool) -> Html:
     """The same picture for a page that brings its own colours; "" for cells in which nothing took time."""
     shown, rest = _rows(cells, most)
-    return _svg(shown, rest, cells, timed, styled=False) if shown else ""
+    return Html(_svg(shown, rest, cells, timed, styled=False) if shown else "")
 
 
 def _rows(cells: Sequence[CellRecord], most: int) -> tuple[list[_Row], str]:

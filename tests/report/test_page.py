@@ -14,17 +14,9 @@ from hypothesis import strategies as st
 from report.pages import Page, checked
 
 from prose_kernel.errors import UsageError
-from prose_kernel.views.page import (
-    Choice,
-    Section,
-    is_ours,
-    markdown_text,
-    page,
-    table,
-    terminal_text,
-    text,
-    write_page,
-)
+from prose_kernel.views import document as doc
+from prose_kernel.views.markup import Html, html, tag
+from prose_kernel.views.page import Choice, Section, drawn, is_ours, markdown_text, page, terminal_text, write_page
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -38,7 +30,8 @@ HOSTILE = [
 
 
 def test_a_page_forbids_everything_but_its_own_style() -> None:
-    source = page("T <b>", "<h1>x</h1>", [Section("one", "One & only", table(("a", "b"), [("1", "2")], (1,)))])
+    table = drawn(doc.Table(("a", "b"), [("1", "2")], numbers=(1,)))
+    source = page("T <b>", tag("h1", "x"), [Section("one", "One & only", table)])
     found = checked(source)
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', source)
     (style,) = re.findall(r"<style>(.*?)</style>", source, re.DOTALL)
@@ -53,14 +46,14 @@ def test_a_page_forbids_everything_but_its_own_style() -> None:
 
 def test_a_choice_needs_no_script() -> None:
     choice = Choice("show", "Show", "e", (("all", "All"), ("bad", "Bad")))
-    source = page("T", "", [Section("s", "S", '<div class="e bad">x</div>')], choice)
+    source = page("T", Html(), [Section("s", "S", tag("div", "x", class_="e bad"))], choice)
     assert "body:has(#show-bad:checked) .e:not(.bad):not(.group)" in source
     assert "show-all:checked)" not in source
     assert checked(source).ids.count("show-bad") == 1
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
-@pytest.mark.parametrize("way", [text, terminal_text, markdown_text])
+@pytest.mark.parametrize("way", [html, terminal_text, markdown_text])
 def test_hostile_text_is_text(hostile: str, way: object) -> None:
     assert callable(way)
     made = way(hostile) + way(f"`{hostile}`") + way(f"```{hostile}\n{hostile}\n```")
@@ -77,6 +70,16 @@ def test_no_markdown_becomes_anything_else(source: str) -> None:
     found = Page(f"<main>{markdown_text(source)}</main>")
     assert not found.tags.keys() & {"script", "img", "style", "svg", "iframe", "form", "input", "meta", "a"}
     assert found.attributes <= {"class"}
+
+
+def test_documents_are_escaped_on_pages() -> None:
+    hostile = HOSTILE[1]
+    table = doc.Table((hostile, ""), [(doc.Code(hostile), tag("a", hostile, href=f"#{hostile}"))], left_out=2)
+    fields = doc.Fields([(hostile, hostile), ("empty", "")])
+    made = drawn(doc.group(doc.line(hostile, doc.Strong(hostile)), doc.Items([[hostile]]), table, fields))
+    found = Page(f"<main>{made}</main>")
+    assert not found.tags.keys() & {"img", "script"} and found.attributes <= {"class", "href"}
+    assert "<dt>empty" not in made and "… and 2 more" in made
 
 
 def test_markdown_links_lead_to_web_pages_alone() -> None:
@@ -130,13 +133,13 @@ def test_long_lines_take_time_in_proportion() -> None:
 
 def test_a_page_replaces_pages_alone(tmp_path: Path) -> None:
     file = tmp_path / "p.html"
-    write_page(file, page("T", "", []), force=False)
+    write_page(file, page("T", Html(), []), force=False)
     assert is_ours(file)
-    write_page(file, page("U", "", []), force=False)
+    write_page(file, page("U", Html(), []), force=False)
     file.write_text("<!doctype html>\n<title>mine</title>")
     with pytest.raises(UsageError, match="is there, and no report"):
-        write_page(file, page("V", "", []), force=False)
-    write_page(file, page("V", "", []), force=True)
+        write_page(file, page("V", Html(), []), force=False)
+    write_page(file, page("V", Html(), []), force=True)
     assert "<title>V</title>" in file.read_text()
     assert [path.name for path in tmp_path.iterdir()] == ["p.html"]
 
