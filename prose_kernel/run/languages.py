@@ -111,7 +111,7 @@ def _spends_nothing(program: object) -> Spending:
     return Spending((), money=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Language:
     """A language: how its texts are known, and what can be done with them.
 
@@ -166,41 +166,39 @@ class Language:
     elsewhere: bool = False
     has_inputs: bool = False
     refusal: str = ""
-    decode: Callable[[bytes, str], Source] = field(repr=False)
-    compile: CompileText = field(repr=False)
-    format_program: Callable[[Any], str] = field(repr=False)
-    report: Callable[[Any, str], str] = field(repr=False)
-    flow: Callable[[Any, Source], tuple[Step, ...]] = field(repr=False)
-    stops: Callable[[Any], list[Span]] = field(repr=False)
-    contract: Callable[[Any], Any] = field(repr=False)
-    index: Callable[[Any, Source], Index] = field(repr=False)
-    fixes: Callable[[Any, Diagnostic], Iterable[Fix]] = field(repr=False)
-    known_in: Callable[[Any, Callable[[str], Any]], Any] = field(repr=False)
-    merged: Callable[[Any], Iterable[Edit]] = field(repr=False, default=lambda compiled: ())
-    ends: Callable[[Any], Iterable[Span]] = field(repr=False, default=lambda program: ())
-    change_directory: Callable[[str], str] = field(repr=False, default=lambda directory: "")
+    decode: Callable[[bytes, str], Source]
+    compile: CompileText
+    format_program: Callable[[Any], str]
+    report: Callable[[Any, str], str]
+    flow: Callable[[Any, Source], tuple[Step, ...]]
+    stops: Callable[[Any], list[Span]]
+    contract: Callable[[Any], Any]
+    index: Callable[[Any, Source], Index]
+    fixes: Callable[[Any, Diagnostic], Iterable[Fix]]
+    known_in: Callable[[Any, Callable[[str], Any]], Any]
+    merged: Callable[[Any], Iterable[Edit]] = lambda compiled: ()
+    ends: Callable[[Any], Iterable[Span]] = lambda program: ()
+    change_directory: Callable[[str], str] = lambda directory: ""
     computing: tuple[str, ...] = ()
-    constants: Callable[[Any], Mapping[str, Span]] = field(repr=False, default=lambda program: {})
-    agents: Callable[[Any], tuple[str, ...]] = field(repr=False, default=lambda program: ())
-    literal: Callable[[object, str], str] = field(repr=False)
-    with_agent: Callable[[Any, str, Mapping[str, object]], Iterable[Edit]] = field(
-        repr=False, default=lambda program, name, properties: ()
-    )
-    completeness: Callable[[str], tuple[Literal["complete", "incomplete", "invalid"], str]] = field(repr=False)
-    words: Callable[[], Words] = field(repr=False)
-    grammar: Callable[[], dict[str, Any]] = field(repr=False, default=dict)
-    complete: Callable[[str, str, int, Any, Mapping[str, Any]], Completion] = field(repr=False)
-    machine: Callable[[], type[Machine]] = field(repr=False)
-    configure: Callable[[Any, Settings], None] = field(repr=False, default=lambda machine, settings: None)
-    programs: OpenPrograms = field(repr=False)
-    inputs: Callable[[Any], tuple[str, ...]] = field(repr=False)
-    gates: Callable[[Any], frozenset[str]] = field(repr=False)
-    judged_texts: Callable[[Any], Iterable[JudgedText]] = field(repr=False)
-    spending: Callable[[Any], Spending] = field(repr=False, default=_spends_nothing)
-    kind_of: Callable[[Value], str] = field(repr=False)
-    text_of: Callable[[Value], str] = field(repr=False)
-    inserted: Callable[[Value], str] = field(repr=False)
-    bind: Callable[[str, object, str], str] = field(repr=False)
+    constants: Callable[[Any], Mapping[str, Span]] = lambda program: {}
+    agents: Callable[[Any], tuple[str, ...]] = lambda program: ()
+    literal: Callable[[object, str], str]
+    with_agent: Callable[[Any, str, Mapping[str, object]], Iterable[Edit]] = lambda program, name, properties: ()
+    completeness: Callable[[str], tuple[Literal["complete", "incomplete", "invalid"], str]]
+    words: Callable[[], Words]
+    grammar: Callable[[], dict[str, Any]] = dict
+    complete: Callable[[str, str, int, Any, Mapping[str, Any]], Completion]
+    machine: Callable[[], type[Machine]]
+    configure: Callable[[Any, Settings], None] = lambda machine, settings: None
+    programs: OpenPrograms
+    inputs: Callable[[Any], tuple[str, ...]]
+    gates: Callable[[Any], frozenset[str]]
+    judged_texts: Callable[[Any], Iterable[JudgedText]]
+    spending: Callable[[Any], Spending] = _spends_nothing
+    kind_of: Callable[[Value], str]
+    text_of: Callable[[Value], str]
+    inserted: Callable[[Value], str]
+    bind: Callable[[str, object, str], str]
 
 
 def _later(place: str) -> Any:
@@ -229,6 +227,39 @@ def _words_later(module: str) -> Callable[[], Words]:
     return words
 
 
+_PLACES: Final = {
+    "decode": "language.{}:decode",
+    "compile": "language.{}:compile_source",
+    "format_program": "language.{}:format_program",
+    "contract": "language.{}.contract:contract",
+    "flow": "language.{}.flow:flow",
+    "stops": "language.{}.flow:stops",
+    "index": "language.{}.symbols:index",
+    "fixes": "language.{}.fixes:fixes",
+    "constants": "language.{}.variations:constants",
+    "agents": "language.{}.variations:agents",
+    "literal": "language.{}.literals:expression",
+    "with_agent": "language.{}.variations:with_agent",
+    "known_in": "language.{}.contract:known_in",
+    "completeness": "language.{}.completion:completeness",
+    "grammar": "language.{}.textmate:grammar",
+    "complete": "language.{}.completion:complete",
+    "judged_texts": "machine.{}.program_text:judged_texts",
+    "spending": "machine.{}.program_text:spending",
+    "bind": "language.{}.literals:binding",
+}
+"""Where each language of this package has these functions, with `{}` for its name."""
+
+
+def _own(name: str) -> dict[str, Any]:
+    """The functions that every language of this package has in the same modules."""
+    return {
+        **{function: _later(place.format(name)) for function, place in _PLACES.items()},
+        "words": _words_later(f"language.{name}.word_docs"),
+        "machine": _class_later(f"machine.{name}.machine:Machine"),
+    }
+
+
 # ---------------------------------------------------------------- OpenProse
 
 
@@ -254,38 +285,18 @@ OPENPROSE: Final = Language(
     elsewhere=True,
     has_inputs=True,
     declared={"let": "let", "const": "const", "output": "output", "input": "input"},
-    decode=_later("language.openprose:decode"),
-    compile=_later("language.openprose:compile_source"),
-    format_program=_later("language.openprose:format_program"),
     report=lambda program, name: _later("language.openprose:format_program")(program),
-    flow=_later("language.openprose.flow:flow"),
-    stops=_later("language.openprose.flow:stops"),
-    index=_later("language.openprose.symbols:index"),
-    fixes=_later("language.openprose.fixes:fixes"),
-    constants=_later("language.openprose.variations:constants"),
-    agents=_later("language.openprose.variations:agents"),
-    literal=_later("language.openprose.literals:expression"),
-    with_agent=_later("language.openprose.variations:with_agent"),
     merged=_later("language.openprose.fixes:merged"),
     ends=_later("language.openprose.flow:ends"),
     change_directory=_later("language.openprose.literals:change_directory"),
-    known_in=_later("language.openprose.contract:known_in"),
-    completeness=_later("language.openprose.completion:completeness"),
-    complete=_later("language.openprose.completion:complete"),
-    words=_words_later("language.openprose.word_docs"),
-    grammar=_later("language.openprose.textmate:grammar"),
-    machine=_class_later("machine.openprose.machine:Machine"),
     configure=_pipefail,
     programs=_later("programs.openprose_imports:LocalPrograms"),
-    contract=_later("language.openprose.contract:contract"),
     inputs=_inputs,
     gates=_later("machine.openprose.program_text:gate_names"),
-    judged_texts=_later("machine.openprose.program_text:judged_texts"),
-    spending=_later("machine.openprose.program_text:spending"),
     kind_of=_later("runtime.values:kind_of"),
     text_of=_later("runtime.values:full_text"),
     inserted=_later("runtime.values:inserted_text"),
-    bind=_later("language.openprose.literals:binding"),
+    **_own("openprose"),
 )
 
 
@@ -323,35 +334,15 @@ VVM: Final = Language(
     state="vvm_state",
     at_home=True,
     refusal="\N{CROSS MARK} Validation failed",
-    decode=_later("language.vvm:decode"),
-    compile=_later("language.vvm:compile_source"),
-    format_program=_later("language.vvm:format_program"),
     report=_later("language.vvm.contract:report"),
-    contract=_later("language.vvm.contract:contract"),
-    flow=_later("language.vvm.flow:flow"),
-    stops=_later("language.vvm.flow:stops"),
-    index=_later("language.vvm.symbols:index"),
-    fixes=_later("language.vvm.fixes:fixes"),
-    constants=_later("language.vvm.variations:constants"),
-    agents=_later("language.vvm.variations:agents"),
-    literal=_later("language.vvm.literals:expression"),
-    with_agent=_later("language.vvm.variations:with_agent"),
-    known_in=_later("language.vvm.contract:known_in"),
-    completeness=_later("language.vvm.completion:completeness"),
-    words=_words_later("language.vvm.word_docs"),
-    grammar=_later("language.vvm.textmate:grammar"),
-    complete=_later("language.vvm.completion:complete"),
-    machine=_class_later("machine.vvm.machine:Machine"),
     configure=_configure,
     programs=_modules,
     inputs=lambda program: (),
     gates=lambda program: frozenset(),
-    judged_texts=_later("machine.vvm.program_text:judged_texts"),
-    spending=_later("machine.vvm.program_text:spending"),
     kind_of=_later("machine.vvm.rendering:kind_of"),
     text_of=_later("machine.vvm.rendering:text_of"),
     inserted=_later("machine.vvm.rendering:text_of"),
-    bind=_later("language.vvm.literals:binding"),
+    **_own("vvm"),
 )
 
 
