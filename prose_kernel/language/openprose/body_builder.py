@@ -8,31 +8,8 @@ from typing import Any, Final, Literal, cast
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.expression_builder import is_hole
 from prose_kernel.language.openprose.spawn_builder import SpawnBuilder
-from prose_kernel.language.openprose.tree import (
-    Array,
-    Assign,
-    Binary,
-    Body,
-    Constant,
-    Discretion,
-    Duration,
-    Expression,
-    ExpressionStatement,
-    Index,
-    Let,
-    Logical,
-    Member,
-    Name,
-    Not,
-    Number,
-    ProgramCall,
-    Statement,
-    Text,
-)
+from prose_kernel.language.openprose.tree import Body, Expression, Name, Statement, Text
 from prose_kernel.language.source import Span
-
-NO_EFFECT: Final = "this statement has no effect"
-
 
 _FORGETTABLE: Final = frozenset({"if", "elif", "else", "for", "repeat", "loop", "try", "catch", "finally"})
 """Whose body is missing when the statement below is not indented (E147); elsewhere an empty body is a remark."""
@@ -152,7 +129,7 @@ class BodyBuilder(SpawnBuilder):
             if text in _POLICIES:
                 return text
             self.add("E151", *value.span, "`on-fail` must be fail-fast, continue or ignore")
-        elif isinstance(value, Number) and isinstance(value.value, int) and value.value >= 1:
+        elif isinstance(value, tree.Number) and isinstance(value.value, int) and value.value >= 1:
             return value.value
         else:
             self.add("E153", *value.span, "`count` must be an integer of at least 1")
@@ -182,7 +159,7 @@ class BodyBuilder(SpawnBuilder):
 
     def _loop_over(self, start: int, end: int, word: str, collection: Expression, body: Body) -> None:
         self._empty(start, end, word, body)
-        if not isinstance(collection, Name | Array | ProgramCall):
+        if not isinstance(collection, Name | tree.Array | tree.ProgramCall):
             self.strict(*collection.span, "a collection is a name or an array (strict)")
 
     def repeat(self, start: int, end: int, count: Expression, variable: Name | None, body: Body) -> tree.Repeat:
@@ -191,7 +168,7 @@ class BodyBuilder(SpawnBuilder):
 
     def _count(self, count: Expression) -> Expression:
         span = count.span
-        if isinstance(count, Number):
+        if isinstance(count, tree.Number):
             if isinstance(count.value, int) and count.value > 0:
                 return count
             code = "E160" if isinstance(count.value, int) else "E161"
@@ -199,11 +176,11 @@ class BodyBuilder(SpawnBuilder):
         elif isinstance(count, Name):
             self.strict(*span, "the count must be a number (strict)")
             return count
-        elif isinstance(count, Text | Duration | Constant) and not is_hole(count):
+        elif isinstance(count, Text | tree.Duration | tree.Constant) and not is_hole(count):
             self.add("E161", *span, "the count must be an integer")
         elif not is_hole(count):
             self.add("E004", *span, "the count must be a number or a name", "bind it first: `let n = ...`")
-        return Number(1, span=span)
+        return tree.Number(1, span=span)
 
     def loop(
         self,
@@ -222,7 +199,7 @@ class BodyBuilder(SpawnBuilder):
         return tree.Loop(word, condition, maximum, variable, body, span=Span(start, end))
 
     def maximum(self, start: int, end: int, value: Expression) -> int:
-        if isinstance(value, Number) and isinstance(value.value, int):
+        if isinstance(value, tree.Number) and isinstance(value.value, int):
             if value.value > 0:
                 return value.value
             self.add("E163", *value.span, "`max` must be positive")
@@ -244,7 +221,7 @@ class BodyBuilder(SpawnBuilder):
         self._empty(start, end, "finally", body)
         return body
 
-    def choice(self, start: int, end: int, criteria: Discretion, options: tuple[tree.Option, ...]) -> tree.Choice:
+    def choice(self, start: int, end: int, criteria: tree.Discretion, options: tuple[tree.Option, ...]) -> tree.Choice:
         if not criteria.text.parts:
             self.add("E191", *criteria.span, "empty criteria", "say what to choose by: `choice **the best fit**:`")
         if not options and not self.findings.error_since(start):
@@ -276,20 +253,25 @@ class BodyBuilder(SpawnBuilder):
         """A condition of `if` or `loop`: not a lone string (2.1), not an empty marker (1.7)."""
         if self.depths:
             self.depths.clear()
-        if isinstance(condition, Discretion):
+        if isinstance(condition, tree.Discretion):
             if not condition.text.parts:
                 self.add(code, *condition.span, "empty condition", f"say what to judge: `{head} **...**:`")
         elif isinstance(condition, Text):
             hint = f"a condition in words needs `**`: `{head} **{condition.raw}**:`"
             self.add("E004", *condition.span, "a condition cannot be a string", hint)
-        elif strict and self.is_strict and not isinstance(condition, Binary | Logical | Not) and not is_hole(condition):
+        elif (
+            strict
+            and self.is_strict
+            and not isinstance(condition, tree.Binary | tree.Logical | tree.Not)
+            and not is_hole(condition)
+        ):
             self.strict(*condition.span, "a condition is a marker or a comparison (strict)", "write `**...**`")
 
     # ---- pipelines
 
     def pipe(self, start: int, end: int, source: Expression | Pipeline, operation: tree.PipeOperation) -> Pipeline:
         if not isinstance(source, Pipeline):
-            if isinstance(source, Member | Index):
+            if isinstance(source, tree.Member | tree.Index):
                 self.strict(*source.span, "a pipeline starts with a name or an array (strict)")
             source = Pipeline(source)
         source.operations.append(operation)
@@ -321,7 +303,7 @@ class BodyBuilder(SpawnBuilder):
         self, start: int, end: int, kind: str, names: tuple[Name, ...], value: Expression
     ) -> tree.PipeOperation:
         self.strict(*value.span, "a body begins on its own line (strict)")
-        statement = ExpressionStatement.at(*value.span, value)
+        statement = tree.ExpressionStatement.at(*value.span, value)
         return tree.PipeOperation(cast("Any", kind), names, (statement,), span=Span(start, end))
 
     def line_session(self, start: int, end: int, title: Text) -> tree.Session:
@@ -342,11 +324,11 @@ def _word_of(value: Expression) -> str | None:
 
 def _branch(statement: Statement) -> tree.Branch:
     name: Name | None = None
-    if isinstance(statement, Assign):
+    if isinstance(statement, tree.Assign):
         name = statement.name
-    elif isinstance(statement, Let) and statement.kind == "let" and not statement.destructured:
+    elif isinstance(statement, tree.Let) and statement.kind == "let" and not statement.destructured:
         name = statement.names[0]
     else:
         return tree.Branch(None, statement, span=statement.span)
-    held = ExpressionStatement.at(*statement.value.span, statement.value)
+    held = tree.ExpressionStatement.at(*statement.value.span, statement.value)
     return tree.Branch(name, held, span=statement.span)

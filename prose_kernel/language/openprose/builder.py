@@ -9,43 +9,19 @@ their defaults, so that they cause no further findings.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args
 
 from prose_kernel.language.openprose import newcomers, tree
 from prose_kernel.language.openprose.body_builder import BodyBuilder
 from prose_kernel.language.openprose.expression_builder import is_hole
-from prose_kernel.language.openprose.tree import (
-    Array,
-    Assign,
-    Binary,
-    Body,
-    Constant,
-    Discretion,
-    Duration,
-    Expression,
-    ExpressionStatement,
-    Index,
-    Let,
-    Logical,
-    Member,
-    Name,
-    Not,
-    Number,
-    Object,
-    Statement,
-    Text,
-)
+from prose_kernel.language.openprose.tree import Body, Expression, Name, Statement, Text
 from prose_kernel.language.source import Span
 
 _D = TypeVar("_D", tree.Use, tree.SkillImport, tree.Agent, tree.Block)
 
 NO_EFFECT: Final = "this statement has no effect"
-
-
-_PLAIN: Final = frozenset(
-    {Name, Text, Discretion, Number, Duration, Constant, Array, Object, Member, Index, Binary, Logical, Not}
-)
-_STRICT_VALUES: Final = (Number, Constant, Member, Discretion, Duration)
+_PLAIN: Final = frozenset(get_args(tree.Expression)).difference(tree.ACTIVE) | {tree.Discretion}
+_STRICT_VALUES: Final = (tree.Number, tree.Constant, tree.Member, tree.Discretion, tree.Duration)
 
 
 class Builder(BodyBuilder):
@@ -69,7 +45,7 @@ class Builder(BodyBuilder):
             self.add("E004", *total.span, "an operator may only stand in an argument or an index (strict)")
         return tree.Program(tuple(statements), self.is_strict, span=Span(start, end))
 
-    def _no_effect(self, statement: ExpressionStatement) -> None:
+    def _no_effect(self, statement: tree.ExpressionStatement) -> None:
         value = statement.value
         hint = None
         if isinstance(value, Text):
@@ -138,7 +114,7 @@ class Builder(BodyBuilder):
         elif name.id != "max_depth":
             hint = "write `(max_depth: 50)`" if self.is_strict else 'write `(max_depth: 50)` or `(budget: "2 usd")`'
             self.add("E004", *name.span, f"unexpected `{name.id}`", hint)
-        elif isinstance(value, Number) and isinstance(value.value, int) and value.value > 0:
+        elif isinstance(value, tree.Number) and isinstance(value.value, int) and value.value > 0:
             return name, value.value
         else:
             self.add("E145", *value.span, "max_depth must be a positive integer")
@@ -155,14 +131,14 @@ class Builder(BodyBuilder):
         self.depths.clear()
         return tree.Output.at(start, end, None, value)
 
-    def let(self, start: int, end: int, kind: str, name: Name, value: Expression) -> Let:
+    def let(self, start: int, end: int, kind: str, name: Name, value: Expression) -> tree.Let:
         return tree.Let.at(start, end, kind, (name,), self._assigned(value), False)
 
-    def destructure(self, start: int, end: int, kind: str, names: tuple[Name, ...], value: Expression) -> Let:
+    def destructure(self, start: int, end: int, kind: str, names: tuple[Name, ...], value: Expression) -> tree.Let:
         return tree.Let.at(start, end, kind, names, self._assigned(value), True)
 
-    def assign(self, start: int, end: int, name: Name, value: Expression) -> Assign:
-        return Assign.at(start, end, name, self._assigned(value))
+    def assign(self, start: int, end: int, name: Name, value: Expression) -> tree.Assign:
+        return tree.Assign.at(start, end, name, self._assigned(value))
 
     def _assigned(self, value: Expression) -> Expression:
         """A right-hand side; `strict` allows spawns, compounds, calls, strings, names and arrays (2.3 row 16)."""
@@ -173,8 +149,8 @@ class Builder(BodyBuilder):
                 self.strict(*value.span, "`try` cannot be a value (strict)")
             elif (
                 isinstance(value, _STRICT_VALUES)
-                or (isinstance(value, Binary) and value.operator not in "+-")
-                or (isinstance(value, Object) and not value.entries)
+                or (isinstance(value, tree.Binary) and value.operator not in "+-")
+                or (isinstance(value, tree.Object) and not value.entries)
             ):
                 self.strict(*value.span, "this expression cannot be a value in the strict profile")
         return value
@@ -204,8 +180,8 @@ class Builder(BodyBuilder):
     def _not_strict(self, start: int, word: str) -> None:
         self.strict(start, start + len(word), f"`{word}` is not in the strict language")
 
-    def evaluate(self, start: int, end: int, value: Expression) -> ExpressionStatement:
-        statement = ExpressionStatement.at(start, end, value)
+    def evaluate(self, start: int, end: int, value: Expression) -> tree.ExpressionStatement:
+        statement = tree.ExpressionStatement.at(start, end, value)
         if type(value) in _PLAIN:
             self.bare[id(statement)] = statement
         if self.depths:

@@ -9,54 +9,21 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal
+from typing import Final, Literal, get_args
 
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.nodes import walk
+from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.names import Contract, Known, KnownAgent
-from prose_kernel.language.openprose.tree import (
-    Agent,
-    Assign,
-    Block,
-    Body,
-    Branch,
-    Choice,
-    Constant,
-    Do,
-    Exec,
-    ExpressionStatement,
-    For,
-    Gate,
-    If,
-    Input,
-    Let,
-    Loop,
-    Name,
-    Node,
-    Object,
-    Output,
-    Parallel,
-    Permission,
-    Pipe,
-    Program,
-    Repeat,
-    Resume,
-    Return,
-    Session,
-    SkillImport,
-    Statement,
-    Text,
-    Try,
-    Use,
-)
+from prose_kernel.language.openprose.tree import Body, Name, Node, Program, Statement, Text
 
 LoadContract = Callable[[str], Contract | None]
 """Maps a `use` path to the contract of its program, None for a remote one that stays unchecked; raises
 `ImportProgramError` when it cannot be loaded (E215) or imports itself (E112). The path of a JSON Schema has the prefix
 `typed_answers.FILE`; one that is no use is E224."""
 
-_DECLARATIONS = (Use, SkillImport, Input, Agent, Block)
+_DECLARATIONS = (tree.Use, tree.SkillImport, tree.Input, tree.Agent, tree.Block)
 
 
 def is_executable(statement: Statement) -> bool:
@@ -72,12 +39,12 @@ def contract(program: Program) -> Contract:
     inputs: dict[str, bool] = {}
     required = True
     for item in program.items:
-        if isinstance(item, Input):
+        if isinstance(item, tree.Input):
             inputs[item.name.id] = inputs.get(item.name.id, False) or required
         elif is_executable(item):
             required = False
     for statement in _statements(program.items, blocks=True):
-        if isinstance(statement, Input):
+        if isinstance(statement, tree.Input):
             inputs.setdefault(statement.name.id, False)
     outputs = dict.fromkeys(
         name for statement in _statements(program.items) for name in _given(statement, anonymous=True)
@@ -89,31 +56,31 @@ def known_in(program: Program, load: LoadContract) -> Known:
     """What the whole text of a program may refer to: its agents, blocks and imports."""
     programs: dict[str, Contract | None] = {}
     for item in program.items:
-        if isinstance(item, Use) and (name := item.alias.id if item.alias else slug(item.path.raw)):
+        if isinstance(item, tree.Use) and (name := item.alias.id if item.alias else slug(item.path.raw)):
             try:
                 programs.setdefault(name, load(item.path.raw))
             except ImportProgramError:
                 programs.setdefault(name, None)
-    blocks = [item for item in program.items if isinstance(item, Block)]
+    blocks = [item for item in program.items if isinstance(item, tree.Block)]
     return Known(
-        agents={item.name.id: KnownAgent(persistence(item)) for item in program.items if isinstance(item, Agent)},
+        agents={item.name.id: KnownAgent(persistence(item)) for item in program.items if isinstance(item, tree.Agent)},
         blocks={block.name.id: tuple(parameter.id for parameter in block.parameters) for block in blocks},
         programs=programs,
         bodies={block.name.id: block for block in blocks},
     )
 
 
-def block_exports(block: Block) -> tuple[str, ...]:
+def block_exports(block: tree.Block) -> tuple[str, ...]:
     """The names that a bare `do` of this block can make readable in the caller (3.6), in source order."""
     names = dict.fromkeys(name for statement in _statements(block.body) for name in _given(statement, anonymous=False))
     certain = any(any(_given(statement, anonymous=False)) for statement in block.body)
     last = block.body[-1] if block.body else None
-    if not certain and isinstance(last, ExpressionStatement) and isinstance(last.value, Parallel):
+    if not certain and isinstance(last, tree.ExpressionStatement) and isinstance(last.value, tree.Parallel):
         names.update(dict.fromkeys(b.name.id for b in last.value.branches if b.name))
     return tuple(names)
 
 
-def block_names(block: Block) -> frozenset[str]:
+def block_names(block: tree.Block) -> frozenset[str]:
     """Every name that an invocation of this block may bind, its parameters and temporary names included."""
     names = {p.id for p in block.parameters}
     for node in _walk(block.body):
@@ -121,7 +88,7 @@ def block_names(block: Block) -> frozenset[str]:
     return frozenset(names)
 
 
-def persistence(agent: Agent) -> str | None:
+def persistence(agent: tree.Agent) -> str | None:
     """The memory of an agent (4.4): None, `true`, `project`, `user`, or its directory."""
     for item in agent.properties:
         if item.name.id == "persist":
@@ -130,7 +97,7 @@ def persistence(agent: Agent) -> str | None:
 
 
 def _persist_word(value: Node) -> str | None:
-    if isinstance(value, Constant):
+    if isinstance(value, tree.Constant):
         return "true" if value.value is True else None
     if isinstance(value, Name):
         return value.id if value.id in ("project", "user") else None
@@ -140,16 +107,16 @@ def _persist_word(value: Node) -> str | None:
 def abilities(program: Program) -> tuple[str, ...]:
     """What the program can do beside computing, for a person who is about to agree to that: `exec (2)`, `session (3)`,
     what its agents may do beyond reading the workspace, `gate (1)`, `use (2)`. Empty if it holds nothing of it."""
-    counts = dict.fromkeys((Exec, Session, Gate, Use), 0)
+    counts = dict.fromkeys((tree.Exec, tree.Session, tree.Gate, tree.Use), 0)
     granted: dict[str, None] = {}
     memories: dict[str, None] = {}
     for node in walk(program):
-        kind = Session if isinstance(node, Resume) else type(node)
+        kind = tree.Session if isinstance(node, tree.Resume) else type(node)
         if kind in counts:
             counts[kind] += 1
-        elif isinstance(node, Permission) and not (isinstance(node.value, Name) and node.value.id == "deny"):
+        elif isinstance(node, tree.Permission) and not (isinstance(node.value, Name) and node.value.id == "deny"):
             granted[node.type.id] = None
-        elif isinstance(node, Agent) and (scope := persistence(node)) not in (None, "true"):
+        elif isinstance(node, tree.Agent) and (scope := persistence(node)) not in (None, "true"):
             memories[scope if scope in ("project", "user") else json.dumps(scope, ensure_ascii=False)] = None
     found = [f"{kind.__name__.lower()} ({count})" for kind, count in counts.items() if count]
     found += [f"permissions: {' '.join(sorted(granted))}"] if granted else []
@@ -192,13 +159,16 @@ def slug(path: str) -> str | None:
 
 # ---------------------------------------------------------------- walking
 
+_STATEMENTS: Final = get_args(tree.Statement)
+_COMPOUNDS: Final = (*get_args(tree.Compound), tree.Pipe)
+
 
 def _given(statement: Statement, *, anonymous: bool) -> Iterator[str]:
     """The output names of one statement: a named output; with `anonymous` also what ends the program (3.16)."""
-    if isinstance(statement, Output) and statement.name is not None:
+    if isinstance(statement, tree.Output) and statement.name is not None:
         yield statement.name.id
-    elif anonymous and isinstance(statement, (Output, Return)) and statement.value is not None:
-        if isinstance(statement.value, Object):
+    elif anonymous and isinstance(statement, (tree.Output, tree.Return)) and statement.value is not None:
+        if isinstance(statement.value, tree.Object):
             yield from (entry.key for entry in statement.value.entries)
         else:
             yield "result"
@@ -207,8 +177,8 @@ def _given(statement: Statement, *, anonymous: bool) -> Iterator[str]:
 def _statements(body: Iterable[Statement], *, blocks: bool = False) -> Iterator[Statement]:
     """All statements below `body` in source order; those of blocks only when asked for."""
     for node in _walk(body, blocks=blocks):
-        if not isinstance(node, (Branch, For, Repeat, Loop, Try, Pipe, Parallel, Do, If, Choice)):
-            yield node  # type: ignore[misc]  # what remains are statements
+        if isinstance(node, _STATEMENTS):
+            yield node
 
 
 def _walk(body: Iterable[Statement], *, blocks: bool = False) -> Iterator[Node]:
@@ -217,13 +187,13 @@ def _walk(body: Iterable[Statement], *, blocks: bool = False) -> Iterator[Node]:
     while stack:
         node = stack.pop()
         yield node
-        if isinstance(node, Branch):
+        if isinstance(node, tree.Branch):
             stack.append(node.statement)
-        elif isinstance(node, Block):
+        elif isinstance(node, tree.Block):
             stack.extend(reversed(node.body if blocks else ()))
-        elif isinstance(node, (ExpressionStatement, Let, Assign, Output, Return)):
+        elif isinstance(node, (tree.ExpressionStatement, tree.Let, tree.Assign, tree.Output, tree.Return)):
             value = node.value
-            if isinstance(value, (For, Repeat, Loop, Try, Pipe, Parallel, Do, If, Choice)):
+            if isinstance(value, _COMPOUNDS):
                 stack.append(value)
         else:
             stack.extend(reversed(_inside(node)))
@@ -232,17 +202,17 @@ def _walk(body: Iterable[Statement], *, blocks: bool = False) -> Iterator[Node]:
 def _inside(node: Node) -> tuple[Node, ...]:
     """The statements and branches directly inside a compound, in source order."""
     match node:
-        case Do() | For() | Repeat() | Loop():
+        case tree.Do() | tree.For() | tree.Repeat() | tree.Loop():
             return node.body
-        case Parallel():
+        case tree.Parallel():
             return node.branches
-        case If():
+        case tree.If():
             return _joined([arm.body for arm in node.arms] + [node.otherwise or ()])
-        case Choice():
+        case tree.Choice():
             return _joined(option.body for option in node.options)
-        case Try():
+        case tree.Try():
             return _joined([node.body, node.catch.body if node.catch else (), node.final or ()])
-        case Pipe():
+        case tree.Pipe():
             return _joined(operation.body for operation in node.operations)
         case _:
             return ()
@@ -255,19 +225,19 @@ def _joined(bodies: Iterable[Body]) -> Body:
 def _bound(node: Node) -> Iterator[str]:
     """The names that this node itself binds, temporary ones included."""
     match node:
-        case Let():
+        case tree.Let():
             yield from (name.id for name in node.names)
-        case Assign() | Input():
+        case tree.Assign() | tree.Input():
             yield node.name.id
-        case Output() | Branch():
+        case tree.Output() | tree.Branch():
             yield from (name.id for name in (node.name,) if name)
-        case For():
+        case tree.For():
             yield from (name.id for name in (node.item, node.index) if name)
-        case Repeat() | Loop():
+        case tree.Repeat() | tree.Loop():
             yield from (name.id for name in (node.variable,) if name)
-        case Try():
+        case tree.Try():
             yield from (c.name.id for c in (node.catch,) if c and c.name)
-        case Pipe():
+        case tree.Pipe():
             yield "item"
             yield from (name.id for operation in node.operations for name in operation.names)
         case _:

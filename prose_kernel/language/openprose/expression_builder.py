@@ -8,23 +8,7 @@ from typing import Final, Literal
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.diagnostic_collector import Findings
-from prose_kernel.language.openprose.tree import (
-    Array,
-    Binary,
-    Constant,
-    Discretion,
-    Expression,
-    ExpressionStatement,
-    Index,
-    Logical,
-    Member,
-    Name,
-    Not,
-    Number,
-    Object,
-    ProgramCall,
-    Text,
-)
+from prose_kernel.language.openprose.tree import Expression, Name, Text
 from prose_kernel.language.source import Span
 
 DEPTH_LIMIT: Final = 50
@@ -38,11 +22,13 @@ class ExpressionBuilder:
         self.is_strict = profile == "strict"
         self.findings = findings
         self.add = findings.add
-        self.bare: dict[int, ExpressionStatement] = {}  # expressions as statements, legal at the end of a pipe body
-        self.sums: dict[int, Binary] = {}  # strict: sums that are no argument and no index yet
+        self.bare: dict[
+            int, tree.ExpressionStatement
+        ] = {}  # expressions as statements, legal at the end of a pipe body
+        self.sums: dict[int, tree.Binary] = {}  # strict: sums that are no argument and no index yet
         self.definitions: list[tree.Definition] = []
         self.depths: dict[int, int] = {}  # of the composite parts of the expression being read
-        self.positional_calls: list[ProgramCall] = []
+        self.positional_calls: list[tree.ProgramCall] = []
         self.truncated = Span(-1, -1)  # of the last expression cut off; those around it share an end with it
 
     def strict(self, start: int, end: int, message: str, hint: str | None = None, code: str = "E004") -> None:
@@ -63,34 +49,34 @@ class ExpressionBuilder:
     ) -> Expression:
         self.strict(start, end, f"`{operator}` is not in the strict language")
         operands = (first, *others)
-        return self._nested(Logical(operator, operands, span=Span(start, end)), operands)
+        return self._nested(tree.Logical(operator, operands, span=Span(start, end)), operands)
 
     def negated(self, start: int, end: int, operand: Expression) -> Expression:
         self.strict(start, end, "`not` is not in the strict language")
-        return self._nested(Not(operand, span=Span(start, end)), (operand,))
+        return self._nested(tree.Not(operand, span=Span(start, end)), (operand,))
 
     def compare(self, start: int, end: int, left: Expression, operator: str, right: Expression) -> Expression:
         if operator == "is":
             self.strict(left.span.end + 1, left.span.end + 3, "`is` is not in the strict language", "write `==`")
-        return self._nested(Binary.at(start, end, operator, left, right), (left, right))
+        return self._nested(tree.Binary.at(start, end, operator, left, right), (left, right))
 
     def binary(self, start: int, end: int, left: Expression, operator: str, right: Expression) -> Expression:
-        node = Binary.at(start, end, operator, left, right)
+        node = tree.Binary.at(start, end, operator, left, right)
         if self.is_strict:
             self.sums.pop(id(left), None)
             self.sums.pop(id(right), None)
-            if isinstance(left, Array) or isinstance(right, Array):
+            if isinstance(left, tree.Array) or isinstance(right, tree.Array):
                 self.strict(start, end, "lists cannot be added in the strict language")
             else:
                 self.sums[id(node)] = node
         return self._nested(node, (left, right))
 
     def member(self, start: int, end: int, value: Expression, name: Name) -> Expression:
-        return self._nested(Member.at(start, end, value, name), (value,))
+        return self._nested(tree.Member.at(start, end, value, name), (value,))
 
     def index(self, start: int, end: int, value: Expression, index: Expression) -> Expression:
         self.sums.pop(id(index), None)
-        return self._nested(Index(value, index, span=Span(start, end)), (value, index))
+        return self._nested(tree.Index(value, index, span=Span(start, end)), (value, index))
 
     def _nested(self, node: Expression, parts: Sequence[Expression]) -> Expression:
         """`node` with its depth noted; a node that is too deep is reported, and cut off."""
@@ -107,20 +93,20 @@ class ExpressionBuilder:
         depths[id(node)] = depth
         return node
 
-    def negative(self, start: int, end: int, number: Number) -> Number:
-        return Number(-number.value, span=Span(start, end))
+    def negative(self, start: int, end: int, number: tree.Number) -> tree.Number:
+        return tree.Number(-number.value, span=Span(start, end))
 
     def array(self, start: int, end: int, first: Expression | None, others: Sequence[Expression] = ()) -> Expression:
         elements = () if first is None else (first, *others)
         if self.is_strict:
             for element in elements:
-                if not isinstance(element, Text | Name | Array | Member | Index):
+                if not isinstance(element, Text | Name | tree.Array | tree.Member | tree.Index):
                     self.strict(*element.span, "an array holds strings and names (strict)")
-        return self._nested(Array.at(start, end, elements), elements)
+        return self._nested(tree.Array.at(start, end, elements), elements)
 
     def object(self, start: int, end: int, first: tree.Entry | None, others: Sequence[tree.Entry] = ()) -> Expression:
         entries = () if first is None else (first, *others)
-        return self._nested(Object.at(start, end, entries), [entry.value for entry in entries])
+        return self._nested(tree.Object.at(start, end, entries), [entry.value for entry in entries])
 
     def entry(self, start: int, end: int, key: Name | Text, value: Expression) -> tree.Entry:
         self.strict(start, key.span.end, "an object lists names (strict)", "leave the key out")
@@ -136,7 +122,7 @@ class ExpressionBuilder:
         self, start: int, end: int, program: Name, first: tree.Argument | None, others: Sequence[tree.Argument] = ()
     ) -> Expression:
         arguments = () if first is None else (first, *others)
-        node = ProgramCall(program, arguments, span=Span(start, end))
+        node = tree.ProgramCall(program, arguments, span=Span(start, end))
         if any(not argument.name.id for argument in arguments):
             self.positional_calls.append(node)
         return self._nested(node, [argument.value for argument in arguments])
@@ -152,19 +138,19 @@ class ExpressionBuilder:
     def _strict_arguments(self, values: Sequence[Expression]) -> None:
         for value in values:
             self.sums.pop(id(value), None)
-            if isinstance(value, Constant | Discretion):
+            if isinstance(value, tree.Constant | tree.Discretion):
                 self.strict(*value.span, "this value is not in the strict language")
 
 
 def is_hole(value: object) -> bool:
     """Whether error recovery, and not the author, has put the value there."""
-    return isinstance(value, Constant) and value.span.start == value.span.end
+    return isinstance(value, tree.Constant) and value.span.start == value.span.end
 
 
 def _last_name(path: Expression) -> str:
     """The key of a shorthand entry: the last name of its path."""
-    while isinstance(path, Index):
+    while isinstance(path, tree.Index):
         path = path.value
-    if isinstance(path, Member):
+    if isinstance(path, tree.Member):
         return path.name.id
     return path.id if isinstance(path, Name) else ""

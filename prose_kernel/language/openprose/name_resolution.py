@@ -6,35 +6,16 @@ from collections.abc import Callable
 
 from prose_kernel.language import typed_answers
 from prose_kernel.language.nearest import did_you_mean
-from prose_kernel.language.openprose import newcomers
+from prose_kernel.language.openprose import newcomers, tree
 from prose_kernel.language.openprose.command_hints import safe_form
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.openprose.program_index import Survey, Undefined, UndefinedCode
 from prose_kernel.language.openprose.scopes import Answer, Frame, Result
-from prose_kernel.language.openprose.tree import (
-    Array,
-    Binary,
-    Constant,
-    ContextBlock,
-    Discretion,
-    Duration,
-    Exec,
-    Index,
-    Interpolation,
-    Logical,
-    Member,
-    Name,
-    Node,
-    Not,
-    Number,
-    Object,
-    ProgramCall,
-    Text,
-)
+from prose_kernel.language.openprose.tree import Name, Node, Text
 from prose_kernel.language.source import Span
 from prose_kernel.language.typed_answers import Schema
 
-_LEAVES = frozenset({Number, Constant, Duration})
+_LEAVES = frozenset({tree.Number, tree.Constant, tree.Duration})
 _SHORTEST_MARKER = 10
 NO_FUNCTION = "there is no function"
 """How the message begins for a call of what other languages have as a function."""
@@ -50,7 +31,7 @@ def raw_text(text: Text) -> str:
 
 def is_hole(value: Node) -> bool:
     """Whether the parser put this value where it could not read one; that has been reported."""
-    return isinstance(value, Constant) and value.value is None and value.span.start == value.span.end
+    return isinstance(value, tree.Constant) and value.value is None and value.span.start == value.span.end
 
 
 class Reader:
@@ -59,10 +40,10 @@ class Reader:
     def __init__(self, survey: Survey) -> None:
         self.survey = survey
         self._text_code: UndefinedCode = "E108" if survey.strict else "W108"
-        self._commands: list[tuple[Text, list[Interpolation]]] = []
+        self._commands: list[tuple[Text, list[tree.Interpolation]]] = []
         self._suspects: list[tuple[str, Span, str]] = []
         self._fields: list[tuple[Frame, str, str, Span, Schema]] = []
-        self.on_condition: Callable[[Discretion], None] = lambda node: None
+        self.on_condition: Callable[[tree.Discretion], None] = lambda node: None
 
     # ---- expressions
 
@@ -82,30 +63,30 @@ class Reader:
             elif isinstance(node, Text):
                 if node.parts:
                     self.text(node)
-            elif isinstance(node, Discretion):
+            elif isinstance(node, tree.Discretion):
                 self.marker(node)
             else:
                 stack.extend(self._operands(node))
 
     def _operands(self, node: Node) -> tuple[Node, ...]:
-        if isinstance(node, Member):
+        if isinstance(node, tree.Member):
             self._member(node.value, node.name.id, node.name.span)
             return (node.value,)
-        if isinstance(node, Index):
+        if isinstance(node, tree.Index):
             key = node.index.literal if isinstance(node.index, Text) else None
             self._member(node.value, key, node.index.span)
             return (node.index, node.value)
-        if isinstance(node, Binary):
+        if isinstance(node, tree.Binary):
             return (node.right, node.left)
-        if isinstance(node, Logical):
+        if isinstance(node, tree.Logical):
             return node.operands
-        if isinstance(node, Not):
+        if isinstance(node, tree.Not):
             return (node.operand,)
-        if isinstance(node, Array):
+        if isinstance(node, tree.Array):
             return node.elements
-        if isinstance(node, Object):
+        if isinstance(node, tree.Object):
             return tuple(entry.value for entry in node.entries)
-        if isinstance(node, ProgramCall):
+        if isinstance(node, tree.ProgramCall):
             self.call(node)
             return tuple(argument.value for argument in node.arguments)
         return ()
@@ -116,14 +97,14 @@ class Reader:
 
     def collection(self, node: Node, code: UndefinedCode) -> None:
         """A collection of `for` (E162) or the input of a pipeline (E170)."""
-        if isinstance(node, (Number, Discretion, Constant)):
+        if isinstance(node, (tree.Number, tree.Discretion, tree.Constant)):
             if is_hole(node):
                 return
-            kind = "A marker" if isinstance(node, Discretion) else "This value"
+            kind = "A marker" if isinstance(node, tree.Discretion) else "This value"
             self.survey.report(code, node.span, f"{kind} is not a collection", "use an array, or a name that holds one")
             return
         path = node
-        while isinstance(path, (Member, Index)):
+        while isinstance(path, (tree.Member, tree.Index)):
             path = path.value
         if isinstance(path, Name) and not self.survey.sees(path.id):
             self.survey.undefined(Undefined(path.id, path.span, code))
@@ -133,8 +114,8 @@ class Reader:
         self.expression(node)
 
     def _path_steps(self, node: Node) -> None:
-        while isinstance(node, (Member, Index)):
-            if isinstance(node, Index):
+        while isinstance(node, (tree.Member, tree.Index)):
+            if isinstance(node, tree.Index):
                 self.expression(node.index)
             node = node.value
 
@@ -142,20 +123,20 @@ class Reader:
 
     def context(self, node: Node) -> None:
         """The value of a `context:` property (4.3)."""
-        if isinstance(node, ContextBlock):
+        if isinstance(node, tree.ContextBlock):
             for entry in node.entries:
                 self._reference(entry.value)
-        elif isinstance(node, Array):
+        elif isinstance(node, tree.Array):
             for element in node.elements:
-                if isinstance(element, (Name, Member, Index)):
+                if isinstance(element, (Name, tree.Member, tree.Index)):
                     self._reference(element)
                 elif not is_hole(element):
                     message = "An element of a context array must be a name or a path"
                     self.survey.report("E134", element.span, message, "bind the value with `let` and pass its name")
-        elif isinstance(node, Object):
+        elif isinstance(node, tree.Object):
             for member in node.entries:
                 self._reference(member.value)
-        elif isinstance(node, (Name, Member, Index, Text)):
+        elif isinstance(node, (Name, tree.Member, tree.Index, Text)):
             self._reference(node)
         else:
             message = "A context must be a name, a path, an array or object of them, or a text"
@@ -185,10 +166,10 @@ class Reader:
     def text(self, text: Text) -> None:
         """A text whose unknown names stay as they are (W108, `strict` E108)."""
         for part in text.parts:
-            if type(part) is Interpolation:
+            if type(part) is tree.Interpolation:
                 self.interpolation(part, self._text_code)
 
-    def marker(self, node: Discretion, *, condition: bool = True) -> None:
+    def marker(self, node: tree.Discretion, *, condition: bool = True) -> None:
         """A discretion marker: W108 in both profiles, W162 when its question is too short to judge."""
         text = node.text
         if condition and 0 < len(raw_text(text)) < _SHORTEST_MARKER:
@@ -197,10 +178,10 @@ class Reader:
         if condition:
             self.on_condition(node)
         for part in text.parts:
-            if type(part) is Interpolation:
+            if type(part) is tree.Interpolation:
                 self.interpolation(part, "W108")
 
-    def command(self, node: Exec) -> None:
+    def command(self, node: tree.Exec) -> None:
         """The command of an `exec`: E050, E053, and W051 once for what is inserted unquoted."""
         text = node.command
         if not raw_text(text).strip():
@@ -228,7 +209,7 @@ class Reader:
                     hint = f"{hint}; {safe}" if hint else safe
                 self.survey.report("W051", first.span, message, hint)
 
-    def interpolation(self, part: Interpolation, code: UndefinedCode) -> None:
+    def interpolation(self, part: tree.Interpolation, code: UndefinedCode) -> None:
         """Check one `{path}` (1.6)."""
         for step in part.steps:
             if isinstance(step, Name) and not self.survey.sees(step.id):
@@ -245,8 +226,8 @@ class Reader:
     def answer(self, node: Node) -> Answer | None:
         """What is known of a value by the typed answer that it is, or is a part of."""
         steps: list[str | None] = []
-        while isinstance(node, (Member, Index)):
-            if isinstance(node, Member):
+        while isinstance(node, (tree.Member, tree.Index)):
+            if isinstance(node, tree.Member):
                 steps.append(node.name.id)
             else:
                 steps.append(node.index.literal if isinstance(node.index, Text) else None)
@@ -265,7 +246,7 @@ class Reader:
             return self.survey.known.variables[name].answer
         return held.schema if isinstance(held, Answer) else None
 
-    def _interpolated_fields(self, part: Interpolation) -> None:
+    def _interpolated_fields(self, part: tree.Interpolation) -> None:
         schema = self._answer_in(part.name)
         for step in part.steps:
             if schema is None:
@@ -302,7 +283,7 @@ class Reader:
             self._field(_root(value), held.schema, key, span)
         if isinstance(value, Name):
             self._held_member(value.id, key, span)
-        elif isinstance(value, ProgramCall):
+        elif isinstance(value, tree.ProgramCall):
             self.program_output(value.program.id, self.survey.program(value.program.id), key, span)
 
     def _held_member(self, name: str, key: object, span: Span) -> None:
@@ -347,7 +328,7 @@ class Reader:
 
     # ---- program calls
 
-    def call(self, node: ProgramCall) -> None:
+    def call(self, node: tree.ProgramCall) -> None:
         """E025, E026, E027 and E009 of a call `name(input: value)` (6.2)."""
         survey = self.survey
         seen: set[str] = set()
@@ -372,7 +353,7 @@ class Reader:
             if required and wanted not in seen:
                 survey.report("E026", program.span, f"The input `{wanted}` of `{program.id}` is missing")
 
-    def _no_program(self, node: ProgramCall) -> tuple[str, str | None]:
+    def _no_program(self, node: tree.ProgramCall) -> tuple[str, str | None]:
         """Message and hint for a call of something else."""
         name, survey = node.program.id, self.survey
         inside = ", ".join(survey.source.slice(argument.value.span) for argument in node.arguments)
@@ -388,7 +369,7 @@ class Reader:
 
 def _root(node: Node) -> str:
     """The name that a path begins with, "" for another value."""
-    while isinstance(node, (Member, Index)):
+    while isinstance(node, (tree.Member, tree.Index)):
         node = node.value
     return node.id if isinstance(node, Name) else ""
 

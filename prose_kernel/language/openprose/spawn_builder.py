@@ -7,20 +7,13 @@ from typing import Any, Final
 
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.expression_builder import ExpressionBuilder, is_hole
-from prose_kernel.language.openprose.tree import (
-    Constant,
-    Expression,
-    Name,
-    OnReject,
-    Property,
-    Text,
-)
+from prose_kernel.language.openprose.tree import Expression, Name, Text
 from prose_kernel.language.source import Span
 
 UNREAD: Final = "..."
 """Stands for text that could not be read."""
 _ALIASES: Final = {"on_fail": "on-fail", "on-reject": "on_reject", "on_reject": "on_reject"}
-_UNUSUAL: Final = frozenset({OnReject, Constant})
+_UNUSUAL: Final = frozenset({tree.OnReject, tree.Constant})
 _ONE_LINE: Final = frozenset(
     {
         "model",
@@ -45,7 +38,7 @@ _ONE_LINE: Final = frozenset(
     }
 )
 
-Head = tuple[str, Any, Any, Any, tuple[Property, ...]]
+Head = tuple[str, Any, Any, Any, tuple[tree.Property, ...]]
 """A spawn without its block: kind, then title or command, label, agent, properties on the line."""
 
 
@@ -58,7 +51,7 @@ class SpawnBuilder(ExpressionBuilder):
         if isinstance(block, Text):
             at = block.span.start if self.is_strict else start  # the text is what `strict` does not expect
             self._legacy(at, "session", "the prompt of a session belongs into `prompt:`", 'write `prompt: "..."`')
-            block = (Property.at(*block.span, Name("prompt", span=block.span), block),)
+            block = (tree.Property.at(*block.span, Name("prompt", span=block.span), block),)
         return self._spawn(start, end, head, block)
 
     def _spawn(self, start: int, end: int, head: Head, block: tree.Properties) -> tree.Spawn:
@@ -103,21 +96,26 @@ class SpawnBuilder(ExpressionBuilder):
         return ("session", title, None, None, ())
 
     def titled_parenthesis(
-        self, start: int, end: int, title: Text, first: Property | None, others: Sequence[Property | None] = ()
+        self,
+        start: int,
+        end: int,
+        title: Text,
+        first: tree.Property | None,
+        others: Sequence[tree.Property | None] = (),
     ) -> Head:
         return self.titled_line(start, end, title, (first, *others))
 
-    def titled_line(self, start: int, end: int, title: Text, properties: Sequence[Property | None]) -> Head:
+    def titled_line(self, start: int, end: int, title: Text, properties: Sequence[tree.Property | None]) -> Head:
         self._legacy(start, "session", "properties on the session's line are an old form", "indent them below it")
         return ("session", title, None, None, tuple([p for p in properties if p is not None]))
 
-    def inline_property(self, start: int, end: int, name: Name, value: Expression) -> Property | None:
+    def inline_property(self, start: int, end: int, name: Name, value: Expression) -> tree.Property | None:
         return self.property(start, end, name, value)
 
     def titled_agent(self, start: int, end: int, label: Name | None, agent: Name, text: Text) -> Head:
         hint = f"indent `prompt: {self.findings.source.slice(text.span)}` below it"
         self.strict(*text.span, "a session with an agent takes its text as a property", hint)
-        prompt = Property.at(*text.span, Name("prompt", span=text.span), text)
+        prompt = tree.Property.at(*text.span, Name("prompt", span=text.span), text)
         return ("session", None, label, agent, (prompt,))
 
     def agent_head(self, start: int, end: int, label: Name | None, agent: Name | None) -> Head:
@@ -134,24 +132,24 @@ class SpawnBuilder(ExpressionBuilder):
 
     # ---- properties
 
-    def properties(self, start: int, end: int, properties: Sequence[Property | None] = ()) -> tree.Properties:
+    def properties(self, start: int, end: int, properties: Sequence[tree.Property | None] = ()) -> tree.Properties:
         return tuple([p for p in properties if p is not None])
 
-    def property(self, start: int, end: int, name: Name, value: Expression | OnReject) -> Property | None:
+    def property(self, start: int, end: int, name: Name, value: Expression | tree.OnReject) -> tree.Property | None:
         if self.depths:
             self.depths.clear()
         if self.is_strict or name.id in _ALIASES or value.__class__ in _UNUSUAL:
             return self._unusual(start, end, name, value)
-        return Property.at(start, end, name, value)
+        return tree.Property.at(start, end, name, value)
 
-    def _unusual(self, start: int, end: int, name: Name, value: Expression | OnReject) -> Property | None:
+    def _unusual(self, start: int, end: int, name: Name, value: Expression | tree.OnReject) -> tree.Property | None:
         """A property that needs a second look: names with an alias, values that only some may have."""
         word = _ALIASES.get(name.id, name.id)
         if word != name.id:
             name = Name(word, span=name.span)
         if word == "on_reject":
             value = self._on_reject(value)
-        elif isinstance(value, OnReject):
+        elif isinstance(value, tree.OnReject):
             value = self._word(value)
         elif is_hole(value) and self.findings.error_since(start):
             return self._unread(start, end, name)
@@ -159,47 +157,47 @@ class SpawnBuilder(ExpressionBuilder):
             self._no_value(name)
         elif self.is_strict and word == "context" and isinstance(value, Text):
             self.strict(*value.span, "`context` takes names, not text (strict)")
-        return Property.at(start, end, name, value)
+        return tree.Property.at(start, end, name, value)
 
-    def _unread(self, start: int, end: int, name: Name) -> Property | None:
+    def _unread(self, start: int, end: int, name: Name) -> tree.Property | None:
         """A property whose value could not be read: a prompt counts as given, others as absent."""
         if name.id != "prompt":
             return None
-        return Property.at(start, end, name, Text((UNREAD,), span=name.span))
+        return tree.Property.at(start, end, name, Text((UNREAD,), span=name.span))
 
     def _no_value(self, name: Name) -> None:
         self.add("E004", name.span.end + 1, name.span.end + 1, f"`{name.id}:` needs a value on its line")
 
-    def _on_reject(self, value: Expression | OnReject) -> OnReject:
-        if isinstance(value, OnReject):
+    def _on_reject(self, value: Expression | tree.OnReject) -> tree.OnReject:
+        if isinstance(value, tree.OnReject):
             return value
         span = value.span
         if isinstance(value, Name) and value.id == "retry":
-            return OnReject("retry", span=span)
+            return tree.OnReject("retry", span=span)
         if isinstance(value, Text) and not self.is_strict:
             self.add("W107", *span, "a bare text after `on_reject:` is an old form", 'write `on_reject: throw "..."`')
-            return OnReject("throw", value, span=span)
+            return tree.OnReject("throw", value, span=span)
         if not is_hole(value) or not self.findings.error_since(span.start):
             self.add("E199", *span, "`on_reject` must be throw, retry, continue or session")
-        return OnReject("throw", span=span)
+        return tree.OnReject("throw", span=span)
 
-    def _word(self, value: OnReject) -> Expression:
+    def _word(self, value: tree.OnReject) -> Expression:
         if value.text is not None:
             self.add("E004", *value.span, f"`{value.action}` may only stand after `on_reject:`")
         return Name(value.action, span=value.span)
 
-    def on_reject_throw(self, start: int, end: int, text: Text | None) -> OnReject:
-        return OnReject("throw", text, span=Span(start, end))
+    def on_reject_throw(self, start: int, end: int, text: Text | None) -> tree.OnReject:
+        return tree.OnReject("throw", text, span=Span(start, end))
 
-    def on_reject_continue(self, start: int, end: int) -> OnReject:
-        return OnReject("continue", span=Span(start, end))
+    def on_reject_continue(self, start: int, end: int) -> tree.OnReject:
+        return tree.OnReject("continue", span=Span(start, end))
 
-    def on_reject_session(self, start: int, end: int, text: Text) -> OnReject:
-        return OnReject("session", text, span=Span(start, end))
+    def on_reject_session(self, start: int, end: int, text: Text) -> tree.OnReject:
+        return tree.OnReject("session", text, span=Span(start, end))
 
-    def property_block(self, start: int, end: int, name: Name, entries: Sequence[tree.Argument]) -> Property:
+    def property_block(self, start: int, end: int, name: Name, entries: Sequence[tree.Argument]) -> tree.Property:
         span = Span(start, end)
-        value: Expression | tree.Permissions | tree.ContextBlock = Constant(None, span=Span(end, end))
+        value: Expression | tree.Permissions | tree.ContextBlock = tree.Constant(None, span=Span(end, end))
         if not entries:
             if name.id != "permissions" and not self.findings.error_since(start):
                 self._no_value(name)
@@ -210,9 +208,9 @@ class SpawnBuilder(ExpressionBuilder):
             if name.id == "context":
                 self.strict(*name.span, "`context` takes names on its line (strict)")
             value = tree.ContextBlock(tuple(entries), span=span)
-        return Property(name, value, span=span)
+        return tree.Property(name, value, span=span)
 
-    def property_list(self, start: int, end: int, name: Name, value: tree.Array) -> Property | None:
+    def property_list(self, start: int, end: int, name: Name, value: tree.Array) -> tree.Property | None:
         return self.property(start, end, name, value)
 
     def items(self, start: int, end: int, elements: Sequence[Expression]) -> tree.Array:
