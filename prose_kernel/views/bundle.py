@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from prose_kernel.views import document as doc
 from prose_kernel.views.display import Display
+from prose_kernel.views.markup import Html, html, tag
 from prose_kernel.views.plain_text import plain_text
-from prose_kernel.views.safety import LITERAL, clip, fenced, html_text, inline_code, inline_text, visible
+from prose_kernel.views.safety import LITERAL, clip, fenced, inline_code, inline_text, visible
 from prose_kernel.views.safety import markdown as harmless
 
 _TICKED = re.compile(r"`([^`]+)`")
@@ -29,38 +30,60 @@ def _facts(block: doc.Block) -> dict[str, object]:
 
 # ---------------------------------------------------------------- tables of data, and cards
 
-QUIET = 'style="opacity: 0.65"'
-TABLE = 'style="margin: 0"'
-LEFT = 'style="text-align: left"'
-QUIET_LEFT = 'style="text-align: left; opacity: 0.65"'
+QUIET = "opacity: 0.65"
+TABLE = "margin: 0"
+LEFT = "text-align: left"
+QUIET_LEFT = f"{LEFT}; {QUIET}"
 
 
-def card(markup: str, lines: Iterable[str], facts: Mapping[str, object] | None = None, *, bad: bool = False) -> Display:
+def card(
+    parts: Iterable[Html], lines: Iterable[str], facts: Mapping[str, object] | None = None, *, bad: bool = False
+) -> Display:
     """A report in a frame: HTML that survives a sanitiser (no scripts, ids or theme variables), and lines of text."""
     colour = "rgba(215, 60, 60, 0.8)" if bad else "rgba(128, 128, 128, 0.5)"
-    frame = f'{LITERAL} style="border-left: 3px solid {colour}; padding: 2px 10px; margin: 2px 0"'
-    return Display({"text/html": f"<div {frame}>{markup}</div>", "text/plain": "\n".join(lines)}, facts or {})
+    frame = f"border-left: 3px solid {colour}; padding: 2px 10px; margin: 2px 0"
+    markup = tag("div", *parts, class_=LITERAL, style=frame)
+    return Display({"text/html": markup, "text/plain": "\n".join(lines)}, facts or {})
 
 
 def command_card(command: str, remarks: Sequence[str], facts: Mapping[str, object], *, bad: bool) -> Display:
     """A command and remarks about it."""
     lines = [f"$ {clip(command)}", *(f"  {visible(remark)}" for remark in remarks)]
-    return card(f"<code>$ {html_text(clip(command))}</code>{''.join(map(quiet, remarks))}", lines, facts, bad=bad)
+    return card([tag("code", f"$ {clip(command)}"), *map(quiet, remarks)], lines, facts, bad=bad)
 
 
-def data_html(table: doc.Table) -> str:
+def row(*cells: str, style: str = LEFT, quiet: int | None = None) -> Html:
+    """A row of a table in a card; the cell `quiet` is in the background."""
+    return tag("tr", *(tag("td", cell, style=QUIET_LEFT if at == quiet else style) for at, cell in enumerate(cells)))
+
+
+def wide_row(text: str, columns: int, style: str = QUIET_LEFT) -> Html:
+    """A row of one cell as wide as the table: what it leaves out."""
+    return tag("tr", tag("td", text, colspan=str(columns), style=style))
+
+
+def small(text: str) -> Html:
+    """A line in the background, in small letters."""
+    return tag("div", tag("small", text), style=QUIET)
+
+
+def coded(text: str) -> Html:
+    """Text in which backticks mark code."""
+    return html(*(tag("code", piece) if at % 2 else piece for at, piece in enumerate(_TICKED.split(text))))
+
+
+def data_html(table: doc.Table) -> Html:
     """A table of data without classes or ids, as a sanitiser leaves it."""
-    sides = ['style="text-align: right"' if at in table.numbers else LEFT for at in range(len(table.head))]
+    sides = ["text-align: right" if at in table.numbers else LEFT for at in range(len(table.head))]
     head, *body = (
-        "".join(f"<{tag} {side}>{html_text(cell)}</{tag}>" for side, cell in zip(sides, row, strict=True))
-        for tag, row in [("th", table.head), *(("td", row) for row in table.rows)]
+        tag("tr", *(tag(name, cell, style=side) for side, cell in zip(sides, cells, strict=True)))
+        for name, cells in [("th", table.head), *(("td", cells) for cells in table.rows)]
     )
-    rows = "".join(f"<tr>{row}</tr>" for row in body)
-    return f"<table {TABLE}><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    return tag("table", tag("thead", head), tag("tbody", *body), style=TABLE)
 
 
-def quiet(text: str) -> str:
-    return f"<div {QUIET}>{html_text(text)}</div>"
+def quiet(text: str) -> Html:
+    return tag("div", text, style=QUIET)
 
 
 def markdown(block: doc.Block) -> str:

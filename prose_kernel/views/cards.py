@@ -8,7 +8,6 @@ that differs from run to run is in the text: durations, models and run ids go in
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,11 +20,12 @@ from prose_kernel.runtime.images import Picture, picture
 from prose_kernel.runtime.json_text import json_text
 from prose_kernel.runtime.ports import CommandResult
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, full_text, plain
-from prose_kernel.views.bundle import LEFT, QUIET, QUIET_LEFT, TABLE, card, command_card, data_html, quiet
+from prose_kernel.views.bundle import QUIET, TABLE, card, coded, command_card, data_html, quiet, row, wide_row
 from prose_kernel.views.display import Display
 from prose_kernel.views.document import counted
 from prose_kernel.views.files import image_display, image_tag
-from prose_kernel.views.safety import LITERAL, clip, html_text, preview, visible
+from prose_kernel.views.markup import Html, html, tag
+from prose_kernel.views.safety import LITERAL, clip, preview, visible
 from prose_kernel.views.session_cards import text_display
 from prose_kernel.views.tables_of_values import table_of
 
@@ -40,10 +40,8 @@ OFTEN = 3
 _LINE = 80
 """Characters that one line of a report may have."""
 
-_CODE = re.compile(r"`([^`]+)`")
-_AS_CODE = r"<code>\1</code>"
-_SCROLLED = 'style="max-height: 60em; overflow: auto"'
-_PRE = 'style="margin: 2px 0; white-space: pre-wrap; max-height: 20em; overflow: auto"'
+_SCROLLED = "max-height: 60em; overflow: auto"
+_PRE = "margin: 2px 0; white-space: pre-wrap; max-height: 20em; overflow: auto"
 
 
 # ---------------------------------------------------------------- values
@@ -131,22 +129,22 @@ def _single(name: str, value: Value, language: Language) -> Display:
     head = f"{visible(name)}: {kind}"
     text = [f"{head} = {shown}"] if len(lines) == 1 and "\n" not in shown else [head, *lines]
     text += [f"[{r}]" for r in remarks]
-    parts = [f"<code>{html_text(name)}</code> <span {QUIET}>{html_text(kind)}</span>"]
+    parts = [tag("code", name), html(" "), tag("span", kind, style=QUIET)]
     if isinstance(value, ExecText) and (drawn := picture(value.result.image)) is not None:
         parts.append(_drawn(value.result.image, drawn))
     elif table is not None:
         parts.append(data_html(table.document))
         rest = table.rest
     elif shown:
-        parts.append(f"<pre {_PRE}>{html_text(shown)}</pre>")
+        parts.append(tag("pre", shown, style=_PRE))
     parts += map(quiet, [*([rest] if rest else []), *remarks])
-    return card("".join(parts), text, facts, bad=bad or kind == "error value")
+    return card(parts, text, facts, bad=bad or kind == "error value")
 
 
-def _drawn(data: bytes, drawn: Picture) -> str:
+def _drawn(data: bytes, drawn: Picture) -> Html:
     """An image in a card, above the line that says what it is."""
-    shown = "" if drawn.broken or not drawn.width else f"<div>{image_tag(data, drawn, drawn.text)}</div>"
-    return shown + quiet(drawn.text)
+    shown = "" if drawn.broken or not drawn.width else tag("div", image_tag(data, drawn, drawn.text))
+    return html(shown, quiet(drawn.text))
 
 
 def data_display(result: CommandResult, form: str, language: Language) -> tuple[Display | None, str]:
@@ -163,7 +161,8 @@ def data_display(result: CommandResult, form: str, language: Language) -> tuple[
 
 
 def _table(recent: Sequence[Recent]) -> Display:
-    body, lines = "", []
+    body: list[Html] = []
+    lines: list[str] = []
     facts: dict[str, object] = {}
     for one in recent[:ROWS]:
         kind = _kind(one.value, one.language) + (f", bound {one.times} times" if one.times > 1 else "")
@@ -171,16 +170,15 @@ def _table(recent: Sequence[Recent]) -> Display:
         remarks: Sequence[str] = ()
         if isinstance(one.value, ExecText):
             remarks, facts[one.name], _ = _exec_remarks(one.value)
-        more = "".join(quiet(clip(r)) for r in remarks)
-        body += f"<tr><td {LEFT}><code>{html_text(name)}</code></td><td {QUIET_LEFT}>{html_text(kind)}</td>"
-        body += f"<td {LEFT}>{html_text(text)}{more}</td></tr>"
+        body.append(row(tag("code", name), kind, html(text, *(quiet(clip(r)) for r in remarks)), quiet=1))
         lines.append(f"{name}: {kind}" + (f" = {text}" if text else ""))
         lines += [f"  [{clip(r)}]" for r in remarks]
     if len(recent) > ROWS:
         left = f"and {len(recent) - ROWS:,} more; %bindings lists them"
-        body += f'<tr><td colspan="3" {QUIET_LEFT}>{left}</td></tr>'
+        body.append(wide_row(left, 3))
         lines.append(left)
-    return Display({"text/html": f"<table {LITERAL} {TABLE}>{body}</table>", "text/plain": "\n".join(lines)}, facts)
+    table = tag("table", *body, class_=LITERAL, style=TABLE)
+    return Display({"text/html": table, "text/plain": "\n".join(lines)}, facts)
 
 
 # ---------------------------------------------------------------- commands
@@ -271,14 +269,14 @@ def notes_display(notes: Sequence[Note]) -> Display:
     shown = found[:ROWS]
     if len(found) > ROWS:
         shown.append(Note(f"and {len(found) - ROWS:,} more of this kind"))
-    rows = "".join(f"<div>{_emphasis(note)}{_CODE.sub(_AS_CODE, html_text(note.rest))}</div>" for note in shown)
+    rows = (tag("div", *_emphasis(note), coded(note.rest)) for note in shown)
     lines = [visible(f"{note.condition} {note.rest}".lstrip()) for note in shown]
     facts = [dict(note.facts) for note in notes if note.facts][:ROWS]
-    return card(f"<small>{rows}</small>", lines, {"decisions": facts} if facts else {})
+    return card([tag("small", *rows)], lines, {"decisions": facts} if facts else {})
 
 
-def _emphasis(note: Note) -> str:
-    return f"<em>{html_text(note.condition)}</em> " if note.condition else ""
+def _emphasis(note: Note) -> Sequence[str]:
+    return (tag("em", note.condition), " ") if note.condition else ()
 
 
 def _counted(notes: Sequence[Note]) -> list[Note]:
@@ -343,18 +341,14 @@ def parallel_display(rows: Sequence[BranchRow], names: Sequence[str]) -> Display
     kept = shown_branches(rows)
     shown = [(rows[at], names[at]) for at in kept]
     lines = [head, *(f"  {_MARKS[r.status]} {visible(name)}" + (f": {r.text}" if r.text else "") for r, name in shown)]
-    body = "".join(
-        f"<tr><td {LEFT}>{_MARKS[r.status]}</td><td {LEFT}><code>{html_text(name)}</code></td>"
-        f"<td {LEFT}>{html_text(r.text)}</td></tr>"
-        for r, name in shown
-    )
+    body = [row(_MARKS[r.status], tag("code", name), r.text) for r, name in shown]
     if rest := left_out(rows, kept):
         lines.append(f"  {rest}")
-        body += f'<tr><td colspan="3" {QUIET_LEFT}>{html_text(rest)}</td></tr>'
-    table = f"<table {TABLE}>{body}</table>"
+        body.append(wide_row(rest, 3))
+    table = tag("table", *body, style=TABLE)
     if len(shown) > 2 * ENDS:
-        table = f"<div {_SCROLLED}>{table}</div>"
-    return card(f"<span {QUIET}>{html_text(head)}</span>{table}", lines)
+        table = tag("div", table, style=_SCROLLED)
+    return card([tag("span", head, style=QUIET), table], lines)
 
 
 def branch_text(event: BranchFinished, language: Language) -> str:

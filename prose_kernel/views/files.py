@@ -7,10 +7,10 @@ says so. `text/plain` is complete by itself, for terminals.
 
 from __future__ import annotations
 
-import html
 import json
 from base64 import b64encode
 from contextlib import suppress
+from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.runtime.command_data import Sample
@@ -18,10 +18,11 @@ from prose_kernel.runtime.data_formats import NotData, parse
 from prose_kernel.runtime.images import Picture, picture
 from prose_kernel.runtime.ports import ShownFile
 from prose_kernel.views import document as doc
-from prose_kernel.views.bundle import QUIET, bundle, card
+from prose_kernel.views.bundle import bundle, card, small
 from prose_kernel.views.display import Display
 from prose_kernel.views.document import counted
-from prose_kernel.views.safety import clip, html_text, inline_text, preview, visible
+from prose_kernel.views.markup import Html, html, tag
+from prose_kernel.views.safety import clip, inline_text, preview, visible
 from prose_kernel.views.tables_of_values import ValueTable, sample_table, table_of
 
 if TYPE_CHECKING:
@@ -79,14 +80,17 @@ def image_display(data: bytes, drawn: Picture | None = None, title: str = "") ->
     return Display({"text/html": image_tag(data, drawn, text), "text/plain": text})
 
 
-def image_tag(data: bytes, drawn: Picture, text: str) -> str:
+def image_tag(data: bytes, drawn: Picture, text: str) -> Html:
     """An image inside HTML."""
-    source = f"data:{drawn.media};base64,{b64encode(data).decode('ascii')}"
-    return f'<img src="{source}" alt="{html_text(text)}" style="max-width: 100%">'
+    return _image(drawn.media, data, text, "max-width: 100%")
+
+
+def _image(media: str, data: bytes, text: str, style: str) -> Html:
+    return tag("img", src=f"data:{media};base64,{b64encode(data).decode('ascii')}", alt=text, style=style)
 
 
 def _broken(text: str) -> Display:
-    return card(html_text(text), [visible(text)], bad=True)
+    return card([html(text)], [visible(text)], bad=True)
 
 
 def _svg(file: ShownFile) -> Display:
@@ -100,11 +104,14 @@ def _svg(file: ShownFile) -> Display:
     size = f", {drawn.width:,} × {drawn.height:,}" if drawn.width else ""
     text = f"{head}{size}, {counted(file.size, 'byte')}"
     removed = f"removed: {', '.join(drawn.removed)}" if drawn.removed else ""
-    source = f"data:image/svg+xml;base64,{b64encode(drawn.text.encode('utf-8', 'replace')).decode('ascii')}"
     shape = "max-width: 100%" if drawn.width else "width: 100%"
-    image = f'<img src="{source}" alt="{html_text(text)}" style="{shape}">'
-    said = f"<div {QUIET}><small>{html_text(removed)}</small></div>" if removed else ""
-    return Display({"text/html": f"{image}{said}", "text/plain": f"{text}; {removed}" if removed else text})
+    image = _image("image/svg+xml", drawn.text.encode("utf-8", "replace"), text, shape)
+    return Display(
+        {
+            "text/html": html(image, small(removed) if removed else ""),
+            "text/plain": f"{text}; {removed}" if removed else text,
+        }
+    )
 
 
 # ---------------------------------------------------------------- pages
@@ -115,10 +122,10 @@ def _page(file: ShownFile, scripts: bool) -> Display:
     line above it stays."""
     text = f"{visible(file.name)}: HTML page, {counted(file.size, 'byte')}"
     policy = "" if scripts else f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-    source = html.escape(f"<!DOCTYPE html>{policy}{_decoded(file.data)}")
+    source = escape(f"<!DOCTYPE html>{policy}{_decoded(file.data)}")
     sandbox = "allow-scripts" if scripts else ""
     frame = f'<iframe sandbox="{sandbox}" referrerpolicy="no-referrer" style="{_FRAME}" srcdoc="{source}"></iframe>'
-    return Display({"text/html": f"<div {QUIET}><small>{html_text(text)}</small></div>{frame}", "text/plain": text})
+    return Display({"text/html": f"{small(text)}{frame}", "text/plain": text})
 
 
 def _decoded(data: bytes) -> str:

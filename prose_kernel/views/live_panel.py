@@ -8,17 +8,19 @@ panel which the stage takes away again.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from itertools import groupby
 from typing import Final
 
 from prose_kernel.runtime.events import Event
 from prose_kernel.runtime.open_loops import OpenLoop
 from prose_kernel.runtime.ports import SessionRequest
-from prose_kernel.views.bundle import LEFT, QUIET, QUIET_LEFT, TABLE, card, quiet
+from prose_kernel.views.bundle import QUIET, TABLE, card, quiet, row, wide_row
 from prose_kernel.views.display import Display
 from prose_kernel.views.live_run import LiveRun, Work
 from prose_kernel.views.live_words import RUNS, Line
+from prose_kernel.views.markup import Html, html, tag
 from prose_kernel.views.refresh import Refresh, Time
-from prose_kernel.views.safety import html_text, visible
+from prose_kernel.views.safety import visible
 from prose_kernel.views.stage import Stage
 
 DELAY: Final = 0.5
@@ -102,38 +104,29 @@ def _shown_itself(work: Work) -> bool:
 
 def live_display(lines: Sequence[Line]) -> Display:
     """Lines as a MIME bundle. Nothing in it folds: each update would fold it again."""
-    markup, table = "", ""
-    for line in lines:
-        if line.depth:
-            table += _row(line)
-            continue
-        markup += _closed(table) + _block(line)
-        table = ""
-    return card(markup + _closed(table), map(plain_line, lines))
+    parts: list[Html] = []
+    for in_table, found in groupby(lines, lambda line: line.depth > 0):
+        some = list(found)
+        parts += [tag("table", *map(_row, some), style=TABLE)] if in_table else map(_block, some)
+    return card(parts, map(plain_line, lines))
 
 
-def _closed(rows: str) -> str:
-    return f"<table {TABLE}>{rows}</table>" if rows else ""
-
-
-def _block(line: Line) -> str:
-    bar = f'<progress value="{line.done[0]}" max="{max(line.done[1], 1)}"></progress> ' if line.done else ""
-    beside = "".join(f" · {html_text(part)}" for part in (*line.about, line.time) if part)
-    name = f"<code>{html_text(line.name)}</code>" if line.mark.strip() else html_text(line.name)
-    name = name if line.mark in (RUNS, " ") else f"{line.mark} {name}"
+def _block(line: Line) -> Html:
+    bar: Sequence[str] = ()
+    if line.done:
+        bar = tag("progress", value=str(line.done[0]), max=str(max(line.done[1], 1))), " "
+    beside = "".join(f" · {part}" for part in (*line.about, line.time) if part)
+    mark = "" if line.mark in (RUNS, " ") else f"{line.mark} "
+    name = tag("code", line.name) if line.mark.strip() else line.name
     last = quiet(line.last) if line.last else ""
-    return f"<div><small>{bar}{name}<span {QUIET}>{beside}</span>{last}</small></div>"
+    return tag("div", tag("small", *bar, mark, name, tag("span", beside, style=QUIET), last))
 
 
-def _row(line: Line) -> str:
+def _row(line: Line) -> Html:
     if not line.mark.strip():
-        return f'<tr><td colspan="4" {QUIET_LEFT}>{html_text(line.name)}</td></tr>'
+        return wide_row(line.name, 4)
     last = quiet(line.last) if line.last else ""
-    return (
-        f"<tr><td {LEFT}>{line.mark}</td><td {LEFT}><code>{html_text(line.name)}</code></td>"
-        f"<td {QUIET_LEFT}>{html_text(line.time)}</td>"
-        f"<td {LEFT}>{html_text(' · '.join(line.about))}{last}</td></tr>"
-    )
+    return row(line.mark, tag("code", line.name), line.time, html(" · ".join(line.about), last), quiet=2)
 
 
 def plain_line(line: Line) -> str:

@@ -81,8 +81,8 @@ def html_text(text: str) -> str:
     return html.escape(visible(text))
 
 
-LITERAL = 'class="mathjax_ignore tex2jax_ignore"'
-"""Attribute of an HTML element whose text is what it is: a dollar sign begins no formula."""
+LITERAL = "mathjax_ignore tex2jax_ignore"
+"""Class of an HTML element whose text is what it is: a dollar sign begins no formula."""
 
 
 def clip(text: str, width: int = 120) -> str:
@@ -187,7 +187,7 @@ def inline_code(text: str) -> str:
 def inline_text(text: str) -> str:
     """One line as Markdown in which nothing means anything; also safe in a table cell."""
     text = " ".join(visible(text).split("\n"))
-    return f"<span {LITERAL}>{_entities(text)}</span>" if _FORMULA.search(text) else _entities(text)
+    return f'<span class="{LITERAL}">{_entities(text)}</span>' if _FORMULA.search(text) else _entities(text)
 
 
 def fenced(text: str, language: str = "") -> str:

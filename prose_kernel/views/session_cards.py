@@ -14,10 +14,11 @@ from collections.abc import Iterable, Sequence
 from prose_kernel.language.shortening import clipped
 from prose_kernel.runtime.ports import SessionRequest, SessionResult, ToolUse, Usage
 from prose_kernel.views import document as doc
-from prose_kernel.views.bundle import QUIET, bundle, markdown
+from prose_kernel.views.bundle import LEFT, QUIET, TABLE, bundle, markdown, row, wide_row
 from prose_kernel.views.display import Display
+from prose_kernel.views.markup import Html, html, tag
 from prose_kernel.views.plain_text import plain_text
-from prose_kernel.views.safety import LITERAL, clip, html_text, visible
+from prose_kernel.views.safety import LITERAL, clip, visible
 
 SHOWN = 100_000
 """Characters of an answer that a notebook shows; the binding holds all of it."""
@@ -37,8 +38,8 @@ ORIGINS = {
 }
 """Who made an answer, in the words of its header; the same when it is replayed."""
 _MARKS = {"ok": "✓", "refused": "✗", "failed": "✗"}
-_LEFT = 'style="text-align: left; vertical-align: top"'
-_PRE = 'style="margin: 2px 0; white-space: pre-wrap; max-height: 12em; overflow: auto"'
+_LEFT = f"{LEFT}; vertical-align: top"
+_PRE = "margin: 2px 0; white-space: pre-wrap; max-height: 12em; overflow: auto"
 
 
 class Streamed:
@@ -219,19 +220,19 @@ def trace_display(request: SessionRequest, trace: Sequence[ToolUse], name: str |
     refused = sum(call.outcome != "ok" for call in trace)
     title = f"{visible(who)}: {doc.counted(len(trace), 'tool call')}"
     title += f", {refused:,} without success" if refused else ""
-    rows, lines = "", [title]
+    rows, lines = list[Html](), [title]
     for call in trace[:CALLS]:
         mark = _MARKS[call.outcome]
         detail = clip_block(visible(call.detail.rstrip("\n")), _DETAIL)
         note = f" ({call.outcome})" if call.outcome != "ok" else ""
-        inner = f"<pre {_PRE}>{html_text(detail)}</pre>" if detail else ""
-        rows += f"<tr><td {_LEFT}>{mark}</td><td {_LEFT}><code>{html_text(call.tool)}</code></td>"
-        rows += f"<td {_LEFT}>{html_text(clip(call.summary, 200))}{note}{inner}</td></tr>"
+        inner = tag("pre", detail, style=_PRE) if detail else ""
+        said = html(clip(call.summary, 200), note, inner)
+        rows.append(row(mark, tag("code", call.tool), said, style=_LEFT))
         lines.append(f"  {mark} {visible(call.tool)} {clip(call.summary, 200)}".rstrip() + note)
         lines += [f"    {line}" for line in detail.split("\n") if detail]
     if (more := len(trace) - CALLS) > 0:
-        rows += f'<tr><td colspan="3" {_LEFT}>and {more:,} more</td></tr>'
+        rows.append(wide_row(f"and {more:,} more", 3, _LEFT))
         lines.append(f"  and {more:,} more")
-    table = f'<table style="margin: 0">{rows}</table>'
-    markup = f"<details {LITERAL}><summary><span {QUIET}>{html_text(title)}</span></summary>{table}</details>"
+    summary = tag("summary", tag("span", title, style=QUIET))
+    markup = tag("details", summary, tag("table", *rows, style=TABLE), class_=LITERAL)
     return Display({"text/html": markup, "text/plain": "\n".join(lines)})

@@ -16,8 +16,9 @@ from prose_kernel.runtime.values import ExecText, Value, full_text, plain
 from prose_kernel.views import document as doc
 from prose_kernel.views.bundle import bundle, data_html, quiet
 from prose_kernel.views.display import Display
+from prose_kernel.views.markup import tag
 from prose_kernel.views.plain_text import plain_text
-from prose_kernel.views.safety import LITERAL, clip, html_text, visible
+from prose_kernel.views.safety import LITERAL, clip, visible
 
 ROWS: Final = 30
 COLUMNS: Final = 12
@@ -85,12 +86,11 @@ class ValueTable:
 
     def display(self, title: str = "") -> Display:
         """The table as a display of its own, below a title."""
-        above = f"<div><code>{html_text(title)}</code></div>" if title else ""
+        above = tag("div", tag("code", title)) if title else ""
         more = quiet(self.rest) if self.rest else ""
         shown = doc.group(doc.line(title) if title else None, self.document)
-        return Display(
-            {"text/html": f"<div {LITERAL}>{above}{data_html(self.document)}{more}</div>", **bundle(shown).data}
-        )
+        markup = tag("div", above, data_html(self.document), more, class_=LITERAL)
+        return Display({"text/html": markup, **bundle(shown).data})
 
 
 def table_of(value: Value) -> ValueTable | None:

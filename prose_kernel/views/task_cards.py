@@ -7,15 +7,16 @@ from dataclasses import asdict
 
 from prose_kernel.processes.tasks.records import ending_of
 from prose_kernel.runtime.services import CommandCompleted, TaskOutput, TaskSnapshot
-from prose_kernel.views.bundle import QUIET, card, command_card
+from prose_kernel.views.bundle import card, command_card, small
 from prose_kernel.views.display import Display
 from prose_kernel.views.document import Block, Table, counted, group, paragraph
 from prose_kernel.views.live_words import span
-from prose_kernel.views.safety import clip, html_text, visible
+from prose_kernel.views.markup import tag
+from prose_kernel.views.safety import clip, visible
 
 _LINES = 5
 _WIDTH = 120
-_PRE = 'style="margin: 2px 0; white-space: pre-wrap"'
+_PRE = "margin: 2px 0; white-space: pre-wrap"
 
 
 def facts(task: TaskSnapshot) -> dict[str, object]:
@@ -41,11 +42,8 @@ def task_card(task: TaskSnapshot, preview: str = "", *, age: float | None = None
     hints = [] if task.ended else [f"%task {task.number} follow, %stop {task.number}"]
     lines = last_lines(preview)
     text = [head, f"  {state}", *(f"  | {line}" for line in lines), *(f"  [{hint}]" for hint in hints)]
-    parts = f"<code>{html_text(head)}</code><div>{html_text(state)}</div>"
-    if lines:
-        shown = html_text("\n".join(lines))
-        parts += f"<pre {_PRE}>{shown}</pre>"
-    parts += "".join(f"<div {QUIET}><small>{html_text(hint)}</small></div>" for hint in hints)
+    shown = [tag("pre", "\n".join(lines), style=_PRE)] if lines else []
+    parts = [tag("code", head), tag("div", state), *shown, *map(small, hints)]
     return card(parts, text, facts(task), bad=task.status in ("failed", "interrupted"))
 
 
@@ -92,7 +90,7 @@ def news_display(tasks: Sequence[TaskSnapshot], earlier: Sequence[TaskSnapshot],
         lines.append(f"{waiting} continuation{'s wait' if waiting != 1 else ' waits'}: %resume runs one")
     if not lines:
         return None
-    return card(f"<small>{''.join(f'<div>{html_text(line)}</div>' for line in lines)}</small>", lines)
+    return card([tag("small", *(tag("div", line) for line in lines))], lines)
 
 
 def _listed(tasks: Sequence[TaskSnapshot]) -> str:
