@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from prose_kernel.cli import files
+from prose_kernel.cli.runs_rebuild import rebuild
 from prose_kernel.errors import UsageError
 from prose_kernel.views.document import Table, counted
 from prose_kernel.views.plain_text import plain_text
@@ -39,7 +40,7 @@ _STEPS: Final = 200
 @_state_dir
 @click.pass_context
 def runs(context: click.Context, form: str, state_dir: str | None) -> None:
-    """List the runs that are kept here, or show, compare and remove them. RUN is an id, or its beginning.
+    """List the runs that are kept here, or show, compare, rebuild and remove them. RUN is an id, or its beginning.
 
     \b
     running      some process runs it now
@@ -72,7 +73,7 @@ def list_(context: click.Context, form: str, state_dir: str | None) -> None:
 @_state_dir
 @click.pass_context
 def show(context: click.Context, run: str, form: str, state_dir: str | None) -> None:
-    """Show one run: how it began, its texts, what was asked and answered, and what it has bound."""
+    """Show one run: its beginning, its texts, requests with their answers, what it has bound."""
     from prose_kernel.storage.runs import bindings_of, find
 
     where = places_here(state_dir or context.obj)
@@ -161,6 +162,9 @@ def rm(
             click.echo(f"Error: {problem}", err=True)
             status = 1
     return status
+
+
+runs.add_command(rebuild)
 
 
 def _agreed(chosen: list[KeptRun]) -> bool:

@@ -51,7 +51,7 @@ def keep(context: RunContext, warn: Callable[[str], None]) -> Kept | None:
 
     home = RunHome(Path(settings.state_dir), _run_id(context), cwd=context.start.cwd)
     try:
-        kept = _in_database(settings, home, context.clock)
+        kept = in_database(settings, home, context.clock)
     except DatabaseUnavailable as problem:
         if how is not None:
             raise StateError(f"run {home.run_id} cannot be resumed: {problem}", hint=problem.hint or None) from None
@@ -75,7 +75,7 @@ class DatabaseUnavailable(Exception):
         self.hint = hint
 
 
-def _in_database(settings: Settings, home: RunHome, clock: Clock) -> Kept | None:
+def in_database(settings: Settings, home: RunHome, clock: Clock) -> Kept | None:
     """The run in the database of the settings; None where they want files. Raises `DatabaseUnavailable`."""
     if settings.state == "filesystem":
         return None

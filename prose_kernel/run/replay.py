@@ -1,7 +1,7 @@
 """Replay a run from its journal: all its events in order, and its bindings at the end.
 
-Nothing is asked, run or written: every answer comes from the journal, and where its records end the replay ends. So
-this works for runs that are done, have failed, were killed or are running in another process, and with every backend.
+Nothing is asked or run: every answer comes from the journal, and where its records end the replay ends. So this works
+for runs that are done, have failed, were killed or are running in another process, and with every backend.
 `Replay.gap` explains why a replay is incomplete, for example because this version runs the program differently.
 """
 
@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from prose_kernel.access import plain_files
-from prose_kernel.errors import ResumeMismatch, RunError
+from prose_kernel.errors import Interrupted, ResumeMismatch, RunError
 from prose_kernel.language.source import Source
 from prose_kernel.run import languages
 from prose_kernel.run.context import Given, RunContext, Start
@@ -26,7 +26,7 @@ from prose_kernel.run.settings import DECIDES, Settings
 from prose_kernel.runtime.events import Event
 from prose_kernel.runtime.journal import Journal, KnownRecords
 from prose_kernel.runtime.journal_records import Answered, Asked, Noted, Record, Text
-from prose_kernel.runtime.ports import LoadedProgram, LoadRequest, Ports, Target
+from prose_kernel.runtime.ports import LoadedProgram, LoadRequest, Ports, Store, Target
 from prose_kernel.storage.journal_file import JournalFile, JournalRead, TextRead
 from prose_kernel.storage.memory import MemoryStore
 
@@ -90,37 +90,48 @@ def look_through(found: JournalRead) -> Known:
     return Known(times, frozenset(raced))
 
 
+class ReplayListener:
+    """Receives what happens in a replay, in order. A subclass overrides the methods that it needs."""
+
+    def __call__(self, event: Event) -> None:
+        """An event of the run."""
+
+    def begins(self, text: TextRead, source: Source, language: Language) -> None:
+        """A file or cell of the run begins."""
+
+    def ends(self, text: TextRead, error: RunError | None) -> None:
+        """It has ended, or the records have."""
+
+    def noted(self, notes: Mapping[str, Any]) -> None:
+        """The notes on an answer."""
+
+    def passed(self, record: Record) -> None:
+        """This record has been replayed; the next one is due."""
+
+    def over(self) -> None:
+        """The records have ended: the program is cancelled, and what it still does did not happen."""
+
+
 async def replay(
-    found: JournalRead,
-    known: Known,
-    settings: Settings,
-    listener: Callable[[Event], None],
-    *,
-    begins: Callable[[TextRead, Source, Language], None],
-    ends: Callable[[TextRead, RunError | None], None],
-    noted: Callable[[Mapping[str, Any]], None] = lambda notes: None,
+    found: JournalRead, known: Known, settings: Settings, listener: ReplayListener, store: Store | None = None
 ) -> Replay:
-    """Replay a run. `begins` and `ends` enclose each of its texts; `noted` receives the notes on answers.
+    """Replay a run. Its bindings are put into `store`; None: into memory.
 
     Never raises for what is in the journal's records; `UsageError` when the file itself cannot be used.
     """
-    return await _Replaying(found, known, settings, listener, noted).run(begins, ends)
+    return await _Replaying(found, known, settings, listener, store).run()
 
 
 class _Replaying:
     def __init__(
-        self,
-        found: JournalRead,
-        known: Known,
-        settings: Settings,
-        listener: Callable[[Event], None],
-        noted: Callable[[Mapping[str, Any]], None],
+        self, found: JournalRead, known: Known, settings: Settings, listener: ReplayListener, store: Store | None
     ) -> None:
         self._found, self._head, self._raced = found, found.head, known.raced
         head = found.head
         chosen = {name: value for name, value in head.settings.items() if name in DECIDES and value is not None}
         self._settings = settings.changed(**chosen)
-        self._listener, self._noted = listener, noted
+        self._listener = listener
+        self._programs: dict[str, Any] = {}
         self._over = False
         self._task: asyncio.Task[Any] | None = None
         self._until = 0.0
@@ -131,21 +142,21 @@ class _Replaying:
         self._context = RunContext(
             self._settings, start, nobody, self._tell, self._load, nobody, Given(start), engine=nobody
         )
-        self._machines = Machines(self._context, first, self._ports(nobody), (self._tell,))
+        store = store or MemoryStore(cwd=start.cwd, by_value=not self._context.keeps_names)
+        self._machines = Machines(self._context, first, self._ports(nobody, store), (self._tell,))
         self._journal = self._open()
 
-    def _ports(self, nobody: Any) -> Ports:
+    def _ports(self, nobody: Any, store: Store) -> Ports:
         """The outside: nothing of it is asked. Files of answers are those that the run has left."""
-        head, context = self._head, self._context
-        in_files = self._settings.vvm.state == "filesystem"
+        head, in_files = self._head, self._settings.vvm.state == "filesystem"
         return Ports(
             commands=nobody,
             sessions=nobody,
             judge=nobody,
             user=nobody,
             gates=nobody,
-            store=MemoryStore(cwd=context.start.cwd, by_value=not context.keeps_names),
-            clock=context.clock,
+            store=store,
+            clock=self._context.clock,
             memories=nobody,
             files=nobody,
             answers=_Answers(head.run, self._found.path.parent / "bindings") if in_files else None,
@@ -159,7 +170,7 @@ class _Replaying:
             host.scheduler,
             (head.run, *head.branch_of),
             known=KnownRecords(
-                self._found.records(1),
+                self._records(),
                 changed_before=head.branch_at if head.changed else 0,
                 texts_stay=True,
                 on_live=self._at_end,
@@ -168,19 +179,20 @@ class _Replaying:
         )
         return RunJournal(file, host.journal)
 
+    def _records(self) -> Iterator[tuple[int, Record]]:
+        for number, record in self._found.records(1):
+            yield number, record
+            self._listener.passed(record)
+
     # ------------------------------------------------------------ texts
 
-    async def run(
-        self,
-        begins: Callable[[TextRead, Source, Language], None],
-        ends: Callable[[TextRead, RunError | None], None],
-    ) -> Replay:
+    async def run(self) -> Replay:
         told = Replay()
         self._until = asyncio.get_running_loop().time() + PATIENCE
         for text in self._found.texts:
             language = languages.LANGUAGES[text.record.language]
             source = Source.of(text.record.text, text.record.name, text.record.prompt or None)
-            begins(text, source, language)
+            self._listener.begins(text, source, language)
             error: RunError | None = None
             try:
                 await self._text(text.record, source, language)
@@ -197,11 +209,20 @@ class _Replaying:
             except Exception as defect:
                 told.gap = f"telling it further went wrong ({type(defect).__name__}); please report this"
             told.errors.append(error)
-            ends(text, error)
+            self._listener.ends(text, error)
             if told.gap or self._over:
                 break
         told.bound, told.outputs = self._machines.bindings(), frozenset(self._machines.outputs())
+        if self._found.finished is not None and not (told.gap or self._over):
+            await self._machines.first.end(self._end(told.errors))
         return told
+
+    def _end(self, errors: Sequence[RunError | None]) -> RunError | None:
+        """The error with which the run was closed."""
+        if self._found.finished is None or self._found.finished.status == "done":
+            return None
+        last = self._found.texts[-1].ended if self._found.texts else None
+        return Interrupted() if last is not None and last.status == "interrupted" else errors[-1]
 
     async def _text(self, text: Text, source: Source, language: Language) -> None:
         """Run a text in a separate task, which is cancelled at the end of its records."""
@@ -222,7 +243,7 @@ class _Replaying:
             await self._watched(task)
         finally:
             if not task.done():
-                self._over = True
+                self._is_over()
                 self._journal.give_up(task)
                 with suppress(asyncio.CancelledError, RunError):
                     await task
@@ -252,26 +273,35 @@ class _Replaying:
         if not self._over:
             self._listener(event)
 
-    def _at_end(self, under_way: Sequence[Asked]) -> None:
+    def _is_over(self) -> None:
         self._over = True
+        self._listener.over()
+
+    def _at_end(self, under_way: Sequence[Asked]) -> None:
+        self._is_over()
         if self._task is not None:
             self._journal.give_up(self._task)
 
     def _replayed(self, request: Request, notes: Mapping[str, Any], got: bool) -> None:
-        self._noted(notes)
+        self._listener.noted(notes)
 
     async def _load(self, request: LoadRequest) -> LoadedProgram:
         """An import: its texts are those of the journal."""
+        language = self._running
+        if language.name not in self._programs:  # kept: a program that was loaded may load others
+            self._programs[language.name] = self._programs_of(language)
+        loaded: LoadedProgram = await self._programs[language.name].load_program(request)
+        return loaded
+
+    def _programs_of(self, language: Language) -> Any:
         head, profile = self._head, self._settings.profile
         base = Path(head.directory)
-        file = Path(base, os.path.expanduser(head.program))  # noqa: PTH111, ASYNC240
+        file = Path(base, os.path.expanduser(head.program))  # noqa: PTH111
         if head.origin:
-            programs = self._running.programs(base, profile=profile, origin=head.origin)
-        elif file.suffix in self._running.suffixes:
-            programs = self._running.programs(file.parent, program=file, profile=profile)
-        else:
-            programs = self._running.programs(base, profile=profile)
-        return await programs.load_program(request)
+            return language.programs(base, profile=profile, origin=head.origin)
+        if file.suffix in language.suffixes:
+            return language.programs(file.parent, program=file, profile=profile)
+        return language.programs(base, profile=profile)
 
 
 class _Unwritten(JournalFile):

@@ -398,8 +398,15 @@ class JournalFile:
         self._lost = False
 
     def continue_from(self, read: JournalRead) -> None:
-        """Write behind a journal that was read; what is torn at its end is cut off. Raises `UsageError` when another
-        process runs the run, or has done so since it was read, and `OSError`."""
+        """Write after a journal that was read; what is torn at its end is cut off. Raises what `own` raises."""
+        self.own(read)
+        assert self._descriptor is not None
+        os.ftruncate(self._descriptor, read.size)
+        self.lines, self._size, self._checksum = read.lines, read.size, read.checksum
+
+    def own(self, read: JournalRead) -> None:
+        """Keep other processes from running the run of a journal that was read, until `close`. Raises `UsageError` when
+        another process runs it, or has done so since the journal was read, and `OSError`."""
         self._open()
         assert self._descriptor is not None
         now = os.fstat(self._descriptor)
@@ -408,8 +415,6 @@ class JournalFile:
             raise UsageError(
                 f"run {self.path.parent.name} has gone on in another process meanwhile", hint="resume it once more"
             )
-        os.ftruncate(self._descriptor, read.size)
-        self.lines, self._size, self._checksum = read.lines, read.size, read.checksum
 
     def append(self, record: Record) -> None:
         """Write a record. Never raises. A head and a text are written with the record behind them, or at once."""

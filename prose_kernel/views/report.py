@@ -18,7 +18,7 @@ from prose_kernel.language.flow import Step, Way
 from prose_kernel.language.source import Source, Span
 from prose_kernel.models.usage import UsageTotals
 from prose_kernel.run import languages
-from prose_kernel.run.replay import Replay, look_through, replay
+from prose_kernel.run.replay import Replay, ReplayListener, look_through, replay
 from prose_kernel.storage.journal_file import JournalRead, TextRead
 from prose_kernel.storage.run_history import cells_of
 from prose_kernel.views.cards import readable
@@ -81,22 +81,28 @@ async def run_report(found: JournalRead, state: str, settings: Settings, redact:
 
     known = look_through(found)
     story = RunStory(known.times, shown)
-    starts: list[int] = []
-
-    def begins(record: TextRead, source: Source, language: Language) -> None:
-        starts.append(record.record.t)
-        story.begin(source, language, record.record.t)
-
-    def ends(record: TextRead, error: Any) -> None:
-        ended = record.ended
-        story.end(ended.status if ended is not None else None, error, ended.t if ended is not None else 0)
-
-    def noted(notes: Mapping[str, Any]) -> None:
-        usage.again(notes.get("usage", ()))
-
-    listener: Callable[[Event], None] = story
-    told = await replay(found, known, settings, listener, begins=begins, ends=ends, noted=noted)
+    told = await replay(found, known, settings, _Told(story, usage))
     return _Report(found, state, story, told, usage, shown).page()
+
+
+class _Told(ReplayListener):
+    """Makes the story of the run, and counts what it has used."""
+
+    def __init__(self, story: RunStory, usage: UsageTotals) -> None:
+        self._story, self._usage = story, usage
+
+    def __call__(self, event: Event) -> None:
+        self._story(event)
+
+    def begins(self, text: TextRead, source: Source, language: Language) -> None:
+        self._story.begin(source, language, text.record.t)
+
+    def ends(self, text: TextRead, error: Any) -> None:
+        ended = text.ended
+        self._story.end(ended.status if ended is not None else None, error, ended.t if ended is not None else 0)
+
+    def noted(self, notes: Mapping[str, Any]) -> None:
+        self._usage.again(notes.get("usage", ()))
 
 
 class _Report:

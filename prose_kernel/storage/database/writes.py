@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import json
 import re
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -34,7 +35,7 @@ _PER_ROW: Final = 300
 _SMALL_BATCH: Final = 64 * 1024
 _SPILL: Final = 20_000
 _MOST_UNWRITTEN: Final = 200_000
-_TRACE: Final = (schema.EXECUTION, schema.X_FRAMES, schema.IMPORTS)
+TRACE: Final = (schema.EXECUTION, schema.X_FRAMES, schema.IMPORTS)
 _ADDED: Final = "added_source"
 _HINT: Final = "values that are not stored stay in memory, and are tried again with the next flush"
 
@@ -45,23 +46,27 @@ RowKey = tuple[str, int | None]
 _OF_THE_USER: Final[RowKey] = ("", -1)
 """Stands for the rows of the user's database among what could not be stored; no binding has this name."""
 
-_Agents = dict[tuple[str, str], tuple[AgentMemory, str]]
-"""By the program's place and the agent: its memory, and the prompt of the session that has written it."""
+_Agents = dict[tuple[str, str], tuple[AgentMemory, tuple[str, ...]]]
+"""By the program's place and the agent: its memory, and the prompts of the sessions that have written it."""
+
+Work = Callable[[Connection], None]
 
 
 @dataclass(slots=True)
 class _Batch:
-    """The rows of one transaction. `restarted`: earlier rows of the trace are removed first."""
+    """The rows of one transaction. First the earlier rows of the tables `emptied` are removed, then `works` are run."""
 
     bindings: dict[RowKey, Binding] = field(default_factory=dict)
     rows: dict[Table, dict[object, tuple[schema.Value, ...]]] = field(default_factory=dict)
     agents: _Agents = field(default_factory=dict)
     run: dict[str, schema.Value] = field(default_factory=dict)
     gates: dict[str, int] = field(default_factory=dict)
-    restarted: bool = False
+    emptied: tuple[Table, ...] = ()
+    works: tuple[Work, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.bindings or any(self.rows.values()) or self.agents or self.run or self.gates or self.restarted)
+        rows = self.bindings or any(self.rows.values()) or self.agents or self.run or self.gates
+        return bool(rows or self.emptied or self.works)
 
     def before(self, later: _Batch) -> _Batch:
         """This batch and a later one, which wins."""
@@ -77,11 +82,17 @@ class _Batch:
         return _Batch(
             {**self.bindings, **later.bindings},
             rows,
-            {**self.agents, **later.agents},
+            _both(self.agents, later.agents),
             run,
             {**self.gates, **later.gates},
-            self.restarted or later.restarted,
+            self.emptied or later.emptied,
+            (*self.works, *later.works),
         )
+
+
+def _both(earlier: _Agents, later: _Agents) -> _Agents:
+    known = {key: (memory, (*earlier[key][1], *prompts)) for key, (memory, prompts) in later.items() if key in earlier}
+    return {**earlier, **later, **known}
 
 
 class DatabaseWrites:
@@ -123,7 +134,8 @@ class DatabaseWrites:
         """Digests of the texts of imported programs, by their calls."""
         self._files = layout.FileNames(ignore_case=layout.ignores_case(home.state_dir))
         self._row_of_run = False
-        self._held = False
+        self._held = 0
+        self._sealed = False
         self._weight = 0
         self._reported: set[RowKey | None] = set()
         self._renewed: set[RowKey | None] = set()
@@ -141,6 +153,8 @@ class DatabaseWrites:
 
     def put(self, key: RowKey, binding: Binding) -> None:
         """Set a binding; the last call before a flush wins."""
+        if self._sealed:
+            return
         with self._swap:
             self._next.bindings[key] = binding
             self._reported.discard(key)
@@ -179,7 +193,7 @@ class DatabaseWrites:
     def remember(self, memory: AgentMemory, prompt: str, prefix: str) -> None:
         """A session has written an agent's memory: what its files say then goes into the tables of agents."""
         with self._swap:
-            self._next.agents[prefix, memory.agent] = memory, prompt
+            self._next.agents = _both(self._next.agents, {(prefix, memory.agent): (memory, (prompt,))})
 
     def gate_opened(self, gate: str, row: int) -> None:
         """Name the row of the trace that has opened a gate in the record of the gate, which others write."""
@@ -188,14 +202,29 @@ class DatabaseWrites:
 
     def restart(self) -> None:
         """Remove what the trace has written, with the next flush."""
+        self._empty(TRACE)
+
+    def _empty(self, tables: tuple[Table, ...]) -> None:
         with self._swap:
-            for table in _TRACE:
+            for table in tables:
                 self._next.rows.pop(table, None)
-            self._next.restarted = True
+            self._next.emptied = tables
 
     def hold(self, held: bool) -> None:
-        self._held = held
+        self._held = MOST_HELD if held else 0
         self.home.pending.hold(held)
+
+    def rebuild(self, *works: Work) -> None:
+        """Replace the bindings and the trace of the run, and run `works`, in the transaction of the next `write`. Until
+        then nothing is written."""
+        self._empty((*TRACE, schema.BINDINGS))
+        self._next.works = works
+        self._held = self._spill_at = sys.maxsize
+        self.home.pending.hold(True)
+
+    def seal(self) -> None:
+        """Ignore all bindings that are put from now on."""
+        self._sealed = True
 
     # ------------------------------------------------------------ writing
 
@@ -203,7 +232,7 @@ class DatabaseWrites:
         """Write everything put so far. Raises `StateError` (E219) naming a binding that could not be stored."""
         if not self.home.pending.worth_keeping:
             return
-        if self._held and self._weight < MOST_HELD:
+        if self._weight < self._held:
             return
         small = self.database.local and self._weight <= _SMALL_BATCH and not (self._being_written or self._reported)
         if not small or not self.write(wait=False):
@@ -260,8 +289,8 @@ class DatabaseWrites:
             return {}
         try:
             with contextlib.closing(self._users.connect()) as connection, connection.transaction():
-                for (prefix, _), (memory, prompt) in mine.items():
-                    self._execute_agent(connection, memory, prompt, prefix)
+                for (prefix, _), (memory, prompts) in mine.items():
+                    self._execute_agent(connection, memory, prompts, prefix)
         except (DatabaseError, StateError) as error:
             if not self._users_reported:
                 problems[_OF_THE_USER] = (f"memory of {next(iter(mine.values()))[0].agent}", str(error))
@@ -281,8 +310,8 @@ class DatabaseWrites:
             if self.database.inside and not self.home.pending.is_available():
                 return
             with self._swap:
-                batch = _Batch(rows={table: self._next.rows.pop(table)}, restarted=self._next.restarted)
-                self._next.restarted = False
+                batch = _Batch(rows={table: self._next.rows.pop(table)}, emptied=self._next.emptied)
+                self._next.emptied = ()
             try:
                 self._commit(lambda connection: self._execute(connection, batch, []), wait=False)
                 self._spill_at = _SPILL
@@ -331,18 +360,19 @@ class DatabaseWrites:
 
     def _execute(self, connection: Connection, batch: _Batch, rendered: list[tuple[schema.Value, ...]]) -> None:
         say = self._say
-        self._execute_run(connection, batch.run, restarted=batch.restarted)
-        if batch.restarted:
-            for table in _TRACE:
-                connection.execute(f"DELETE FROM {say.name(table)}{say.where(table)}", say.parameters(table))
+        self._execute_run(connection, batch.run, restarted=bool(batch.emptied))
+        for table in batch.emptied:
+            connection.execute(f"DELETE FROM {say.name(table)}{say.where(table)}", say.parameters(table))
+        for work in batch.works:
+            work(connection)
         for table, found in batch.rows.items():
             if found:
                 connection.executemany(self._upsert(table), found.values())
         if rendered:
             connection.executemany(self._upsert(schema.BINDINGS), rendered)
-        for (prefix, _), (memory, prompt) in batch.agents.items():
+        for (prefix, _), (memory, prompts) in batch.agents.items():
             if not self._is_elsewhere(memory):
-                self._execute_agent(connection, memory, prompt, prefix)
+                self._execute_agent(connection, memory, prompts, prefix)
         for gate, row in batch.gates.items():
             mark, where = say.dialect.placeholder, say.where(schema.GATES, "id = {}")
             statement = f"UPDATE {say.name(schema.GATES)} SET execution_id = {mark}{where}"
@@ -371,7 +401,8 @@ class DatabaseWrites:
             (*values.values(), self.home.run_id),
         )
 
-    def _execute_agent(self, connection: Connection, memory: AgentMemory, prompt: str, prefix: str) -> None:
+    def _execute_agent(self, connection: Connection, memory: AgentMemory, prompts: Sequence[str], prefix: str) -> None:
+        """Write the memory of an agent as its files hold it now, and the segments of its last sessions."""
         scope = memory.scope if memory.scope in ("project", "user") else "execution" if memory.scope == "true" else ""
         project = scope in ("project", "user", "")
         name = f"{prefix}{memory.agent}"
@@ -383,8 +414,8 @@ class DatabaseWrites:
         text = self._text_of(place / "memory.md")
         row = self._say.row(schema.AGENTS, name, scope or "custom", text, now, now, project=project)
         connection.execute(self._say.upsert(schema.AGENTS), row)
-        number = _last_segment(place, memory.agent)
-        if number:
+        last = _last_segment(place, memory.agent)
+        for number, prompt in enumerate(prompts[-last:] if last else (), max(1, last - len(prompts) + 1)):
             segment = self._text_of(place / f"{memory.agent}-{number:03}.md")
             values = (name, number, now, self.clean(prompt), segment)
             row = self._say.row(schema.AGENT_SEGMENTS, *values, project=project)
@@ -484,6 +515,14 @@ class DatabaseWrites:
                     raise
                 self._disconnect()
                 return self._connect().query(statement, parameters)
+
+    def counts(self, *tables: Table) -> list[int]:
+        """The number of rows that the run has in each table. Raises `DatabaseError`."""
+        say, found = self._say, list[int]()
+        for table in tables:
+            statement = f"SELECT count(*) FROM {say.name(table)}{say.where(table)}"
+            found += [int(str(row[0])) for row in self.query(statement, *say.parameters(table))]
+        return found
 
     def trace_rows(self) -> list[tuple[object, ...]]:
         """The metadata of the rows of the trace, in their order. Raises `DatabaseError`."""

@@ -24,13 +24,13 @@ from prose_kernel.storage.gates.records import (
     AuditEvent,
     Left,
     Record,
+    RecordIds,
     Records,
     RecordsAway,
     record_data,
     unclaimable,
 )
 from prose_kernel.storage.gates.watcher import POLL_SECONDS, Watcher
-from prose_kernel.storage.layout import file_stem
 
 if TYPE_CHECKING:
     from prose_kernel.run.resuming import Approval
@@ -106,8 +106,7 @@ class Gatekeeper:
         self._turn = asyncio.Lock()
         self._opening = asyncio.Lock()
         self._open: dict[str, _Open] = {}
-        self._ids: dict[str, str] = {}  # of the record that each place of the program opened last
-        self._used: set[str] = set()  # names of records, also those of earlier processes of this run
+        self._ids = RecordIds()
         self._left: list[Left] | None = None  # what an earlier process has left, until its place is reached again
         self._server: DecisionServer | None = None
         self._watcher = Watcher(records.listen)
@@ -148,14 +147,12 @@ class Gatekeeper:
         deadline = self._clock.monotonic() + request.timeout
         async with self._opening:
             if self._left is None:
-                self._used, self._left = await self._kept(self._records.earlier)
+                self._ids.used, self._left = await self._kept(self._records.earlier)
             left = self._left_of(request)
-            gate_id = self._id(request) if left is None else left.record.id
-            self._used.add(file_stem(gate_id))
-            self._ids[request.at] = gate_id
             if left is None:
-                request = structs.replace(request, id=gate_id)
+                request = structs.replace(request, id=self._ids.take(request, self._open))
                 return _Open(await self._opened(lambda: self._records.open(request, outside=self._watches)), deadline)
+            self._ids.note(request, left.record.id)
             if left.decision is not None and left.known:
                 return _Open(left.record, deadline, left.decision)
             return await self._taken_over(left.record)
@@ -217,20 +214,6 @@ class Gatekeeper:
         left = here[-1]
         ended = left.decision is not None and not (self._believes and left.decision.status == "approved")
         return None if ended or not _asks_the_same(left.record.request, request) else left
-
-    def _id(self, request: GateRequest) -> str:
-        """The id of a new record: that of the same gate before `retry`, else one that no record has. A program and one
-        that it imports may name gates alike, and a gate that ended a run opens anew when the run resumes."""
-        before = self._ids.get(request.at, request.id)
-        if request.attempt > 1 and before not in self._open:
-            return before
-        name, _, ordinal = request.id.rpartition("--")
-        name, number = (name, int(ordinal)) if name and ordinal.isdigit() else (request.id, 1)
-        free = request.id
-        while file_stem(free) in self._used:
-            number += 1
-            free = f"{name}--{number}"
-        return free
 
     async def _settle(self, gate: _Open) -> GateDecision:
         try:

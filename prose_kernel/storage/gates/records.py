@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, Protocol
 from prose_kernel.errors import StoreFailed
 from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import GateDecision, GateRequest
-from prose_kernel.storage.layout import shown
+from prose_kernel.storage.layout import file_stem, shown
 
 Status = Literal["approved", "rejected", "timeout"]
 EventType = Literal["created", "resumed", "approved", "rejected", "timeout", "ignored"]
@@ -86,6 +86,35 @@ class AuditEvent:
     timestamp: datetime
     comment: str = ""
     metadata: Mapping[str, object] = field(default_factory=dict)
+
+
+class RecordIds:
+    """The ids of a run's gate records. A program and one that it imports may name gates alike, and a gate that ended a
+    run opens again when the run resumes: then the id gets a number."""
+
+    def __init__(self) -> None:
+        self.used: set[str] = set()
+        """As file names, those of earlier processes of the run among them."""
+        self._of_place: dict[str, str] = {}
+
+    def take(self, request: GateRequest, still_open: Container[str]) -> str:
+        """The id of a new record: that of the same gate before `retry`, else one that no record has."""
+        before = self._of_place.get(request.at, request.id)
+        if request.attempt > 1 and before not in still_open:
+            return self.note(request, before)
+        name, _, ordinal = request.id.rpartition("--")
+        name, number = (name, int(ordinal)) if name and ordinal.isdigit() else (request.id, 1)
+        free = request.id
+        while file_stem(free) in self.used:
+            number += 1
+            free = f"{name}--{number}"
+        return self.note(request, free)
+
+    def note(self, request: GateRequest, gate_id: str) -> str:
+        """The record at the place of this request has this id, which is returned."""
+        self.used.add(file_stem(gate_id))
+        self._of_place[request.at] = gate_id
+        return gate_id
 
 
 class RecordsAway(StoreFailed):

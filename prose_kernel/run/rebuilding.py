@@ -1,0 +1,205 @@
+"""Rebuild the rows of a run in its database from the journal (`prose runs rebuild`, docs/durability.md).
+
+The run is replayed, so nothing is asked and no command runs. The store and the trace of a live run write the rows, in
+one transaction: a rebuild that fails leaves the rows as they were.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from msgspec import structs
+
+from prose_kernel.errors import StateError, UsageError
+from prose_kernel.run import languages, parts
+from prose_kernel.run.journal import Resumption
+from prose_kernel.run.replay import ReplayListener, look_through, replay
+from prose_kernel.runtime import events as ev
+from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.journal_codec import describe
+from prose_kernel.runtime.journal_records import Answered, Asked, Interrupted, Record
+from prose_kernel.runtime.ports import GateDecision, GateRequest
+from prose_kernel.storage import runs
+from prose_kernel.storage.database import schema
+from prose_kernel.storage.database.gate_rows import GateRows
+from prose_kernel.storage.database.store import DatabaseStore
+from prose_kernel.storage.gates import records as gates
+from prose_kernel.storage.home import RunHome
+from prose_kernel.storage.journal_file import JournalFile, JournalRead
+
+if TYPE_CHECKING:
+    from prose_kernel.language.source import Source
+    from prose_kernel.run.languages import Language
+    from prose_kernel.run.settings import Settings
+    from prose_kernel.storage.journal_file import TextRead
+    from prose_kernel.storage.kept import Kept
+
+DATABASES: Final = ("sqlite", "postgres")
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """The database, for people, and its number of rows of each kind."""
+
+    database: str
+    bindings: int
+    lines: int
+    gates: int
+
+
+def is_in_database(journal: JournalRead) -> bool:
+    """Whether a run keeps its values in a database."""
+    head = journal.head
+    return languages.LANGUAGES[head.language].state == "state" and head.settings.get("state") in DATABASES
+
+
+async def rebuild(journal: JournalRead, settings: Settings, cwd: Path) -> Rebuilt:
+    """Rebuild the rows of a run. Only the process in whose directory it was begun may do that.
+
+    Raises `UsageError` if the run is running, if its journal is damaged or cannot be replayed, if it is in files, and
+    if the database cannot be used. Nothing is changed then.
+    """
+    run = journal.head.run
+    journal.require_whole()
+    if not is_in_database(journal):
+        raise UsageError(
+            f"run {run} is not kept in a database", hint="only runs with --state sqlite or --state postgres are"
+        )
+    hint = f"to rebuild it there: cd {journal.head.directory} && prose runs rebuild {run}"
+    runs.check_directory(run, Path(journal.head.directory), [cwd], hint)
+    lock = JournalFile(journal.path)
+    try:
+        lock.own(journal)
+        return await _rebuild(journal, settings.changed(state=journal.head.settings["state"]))
+    except parts.DatabaseUnavailable as problem:
+        raise UsageError(f"run {run} cannot be rebuilt: {problem} [E219]", hint=problem.hint or None) from None
+    except (StateError, schema.DatabaseError, OSError) as problem:
+        hint = getattr(problem, "hint", None) or "nothing was changed; look after the database, then rebuild it again"
+        raise UsageError(f"run {run} cannot be rebuilt: {problem} [E219]", hint=hint) from None
+    finally:
+        lock.close()
+
+
+async def _rebuild(journal: JournalRead, settings: Settings) -> Rebuilt:
+    head, clock = journal.head, _RecordClock()
+    home = RunHome(Path(Resumption(journal).state_dir or ""), head.run, cwd=Path(head.directory))
+    kept = await asyncio.to_thread(parts.in_database, settings, home, clock)
+    assert kept is not None and isinstance(kept.store, DatabaseStore)
+    assert kept.database is not None
+    store = kept.store
+    opened = _Gates(schema.Statements(kept.database.dialect, head.run), clock)
+    listener = _Rebuilding(kept, store, opened, clock, head.notebook)
+    try:
+        await asyncio.to_thread(store.writes.run_row)  # fails early if the database cannot be used
+        store.restart()
+        store.writes.rebuild(opened.write)
+        told = await replay(journal, look_through(journal), settings, listener, store)
+        if told.gap:
+            raise UsageError(f"run {head.run} cannot be rebuilt: {told.gap}", hint="nothing was changed")
+        await asyncio.to_thread(store.writes.write)
+        counts = await asyncio.to_thread(store.writes.counts, schema.BINDINGS, schema.EXECUTION, schema.GATES)
+    finally:
+        store.close()
+    return Rebuilt(f"{kept.database.dialect.title} ({kept.database.place})", *counts)
+
+
+def _moment(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+class _RecordClock(SystemClock):
+    """The time of the journal's record that was replayed last."""
+
+    def __init__(self) -> None:
+        self.time = datetime.now(UTC)
+
+    def now(self) -> datetime:
+        return self.time
+
+
+class _Gates:
+    """The gate records of a run as far as its journal knows them: not who was refused, nor when a process resumed."""
+
+    def __init__(self, statements: schema.Statements, clock: _RecordClock) -> None:
+        self.closing = "cancelled"
+        self._statements, self._clock = statements, clock
+        self._ids = gates.RecordIds()
+        self._open: dict[str, gates.Record] = {}
+        self._steps: list[tuple[gates.Record, GateDecision | None, datetime]] = []
+
+    def open(self, request: GateRequest) -> None:
+        gate_id, now = self._ids.take(request, {one.id for one in self._open.values()}), self._clock.now()
+        request, key = structs.replace(request, id=gate_id), describe(request).key
+        self._open[key] = gates.Record(self._statements.run_id, request, now, now)
+
+    def asked(self, key: str, when: datetime) -> None:
+        """The request for the decision of a gate is in the journal."""
+        if (record := self._open.get(key)) is not None:
+            ends = when + timedelta(seconds=record.request.timeout)
+            self._open[key] = record = replace(record, created_at=when, timeout_at=ends)
+            self._steps.append((record, None, when))
+
+    def decided(self, key: str, decision: GateDecision | None = None) -> None:
+        """A gate was decided, or closed without a decision."""
+        if (record := self._open.pop(key, None)) is not None:
+            closed = GateDecision("rejected", gates.SYSTEM, reason=self.closing)
+            self._steps.append((record, decision or closed, self._clock.now()))
+
+    def write(self, connection: schema.Connection) -> None:
+        """Write the records that the database does not have."""
+        rows = GateRows(connection, self._statements, self._clock)
+        there = {row.record.id for row in rows.all()}
+        for record, decision, when in self._steps:
+            if record.id in there:
+                continue
+            if decision is None:
+                rows.open(record)
+                rows.log(
+                    gates.AuditEvent(record.id, "created", gates.SYSTEM, when, "", gates.attempt_data(record.request))
+                )
+            else:
+                rows.decide(record.id, decision, when)
+                rows.mark_seen(record.id)
+                rows.log(gates.decision_event(record, decision, when))
+
+
+class _Rebuilding(ReplayListener):
+    """Passes the events of the run to its trace, its texts to its store, and its gates to `gates`."""
+
+    def __init__(self, kept: Kept, store: DatabaseStore, gates: _Gates, clock: _RecordClock, notebook: bool) -> None:
+        self._trace, self._store, self._gates, self._clock = kept.trace, store, gates, clock
+        self._notebook = notebook
+
+    def __call__(self, event: ev.Event) -> None:
+        self._trace(event)
+        match event:
+            case ev.GateOpened():
+                self._gates.open(event.request)
+            case ev.GateResolved():
+                self._gates.decided(describe(event.request).key, event.decision)
+            case _:
+                pass
+
+    def begins(self, text: TextRead, source: Source, language: Language) -> None:
+        self._gates.closing = "cancelled"
+        (self._store.record_source if self._notebook else self._store.start)(source.text)
+
+    def passed(self, record: Record) -> None:
+        if milliseconds := getattr(record, "t", 0):
+            self._clock.time = _moment(milliseconds)
+        match record:
+            case Asked(kind="gate"):
+                self._gates.asked(record.key, self._clock.now())
+            case Answered(cancelled=True):
+                self._gates.decided(record.key)
+            case Interrupted():
+                self._gates.closing = "interrupted"
+            case _:
+                pass
+
+    def over(self) -> None:
+        self._store.writes.seal()

@@ -1,0 +1,190 @@
+"""`prose runs rebuild`: the rows of a run in a database come back from its journal.
+
+Volatile, and not compared (`durability.killed.UNSTEADY` and `OWNERS`): all times, serial numbers, and the table `x_gates`,
+which names the process that waits at a gate.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from durability.cases import CASES, MATRIX
+from durability.killed import Job, journal_of, rows_of
+from durability.matrix import Matrix, Server, difference, errors_of
+
+from prose_kernel.cli.main import main
+from prose_kernel.storage.journal_file import JournalFile, read
+
+IN_DATABASES = [name for name in MATRIX if CASES[name].cells[0][0] == "openprose"]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("OPENPROSE_POSTGRES_URL", "OPENPROSE_POSTGRES_USER_URL", "DATABASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def begun(job: Job, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of its run."""
+    path = journal_of(Path(job.place))
+    assert path is not None, errors_of(job)
+    monkeypatch.chdir(job.place)
+    monkeypatch.setenv("HOME", str(Path(job.place, "home")))
+    if job.url:
+        monkeypatch.setenv("OPENPROSE_POSTGRES_URL", job.url)
+    return path.parent
+
+
+def drop_tables(directory: Path, job: Job) -> None:
+    if job.backend == "sqlite":
+        with contextlib.closing(sqlite3.connect(directory / "state.db")) as lite:
+            names = [name for (name,) in lite.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            for name in names:
+                if name != "sqlite_sequence":
+                    lite.execute(f"DROP TABLE {name}")
+    else:
+        with psycopg.connect(job.url, autocommit=True) as connection:
+            connection.execute("DROP SCHEMA openprose CASCADE")
+
+
+def rebuilt(directory: Path, job: Job) -> dict[str, list[str]]:
+    drop_tables(directory, job)
+    assert main(["runs", "rebuild", directory.name]) == 0
+    return rows_of(directory, job)
+
+
+@pytest.mark.parametrize("case", IN_DATABASES)
+def test_a_run_without_tables_gets_its_rows_back(
+    case: str, server: Server, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Matrix(server, place, "sqlite").job(case)
+    then = server.run(job)["rows"]
+    directory = begun(job, monkeypatch)
+    now = rebuilt(directory, job)
+    assert then["execution"]
+    assert now == then, difference(then, now)
+
+
+@pytest.mark.parametrize("case", ["gate-retry", "imports", "two-languages"])
+def test_also_in_postgres(
+    case: str, server: Server, place: Path, monkeypatch: pytest.MonkeyPatch, postgres_url: str
+) -> None:
+    job = Matrix(server, place, "postgres", lambda: postgres_url).job(case)
+    then = server.run(job)["rows"]
+    now = rebuilt(begun(job, monkeypatch), job)
+    assert now == then, difference(then, now)
+
+
+@pytest.mark.parametrize("case", ["sequence", "parallel", "imports"])
+def test_a_killed_run_gets_what_it_had_stored(
+    case: str, server: Server, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal may know more than the database did: it is written first."""
+    job = Matrix(server, place, "sqlite").job(case, kill=4, when="after")
+    assert server.run(job)["status"] == 9
+    directory = begun(job, monkeypatch)
+    then = rows_of(directory, job)
+    now = rebuilt(directory, job)
+    for table in then.keys() - {"run"}:
+        assert set(then[table]) <= set(now[table])
+    assert "'running'" in now["run"][0]
+
+
+@pytest.fixture
+def finished(server: Server, place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of a run that is done."""
+    job = Matrix(server, place, "sqlite").job("sequence")
+    server.run(job)
+    return begun(job, monkeypatch)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["runs", "rebuild", *arguments]) == 2
+    return capsys.readouterr().err
+
+
+def test_without_a_name_it_is_the_last_run_in_a_database(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runs", "rebuild"]) == 0
+    assert capsys.readouterr().out.startswith(f"rebuilt {finished.name} in SQLite (state.db): ")
+
+
+def test_gate_records_that_are_there_stay(server: Server, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Matrix(server, place, "sqlite").job("gate-retry")
+    server.run(job)
+    directory = begun(job, monkeypatch)
+    with contextlib.closing(sqlite3.connect(directory / "state.db")) as lite:
+        lite.execute("UPDATE gates SET resolution_comment = 'kept'")
+        lite.commit()
+        before = lite.execute("SELECT * FROM gate_audit_log").fetchall()
+        assert main(["runs", "rebuild"]) == 0
+        assert lite.execute("SELECT DISTINCT resolution_comment FROM gates").fetchall() == [("kept",)]
+        assert lite.execute("SELECT * FROM gate_audit_log").fetchall() == before
+
+
+def test_a_run_that_is_running_is_left_alone(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = JournalFile(finished / "journal.jsonl")
+    file.own(read(file.path))
+    assert "is being run by another process" in refused(capsys, finished.name)
+    file.close()
+
+
+def test_a_damaged_journal_is_named_with_its_line(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    journal = finished / "journal.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([*lines[:3], lines[3].replace(b"c1/", b"c2/"), *lines[4:]]))
+    before = (finished / "state.db").read_bytes()
+    assert f"line 4 of the journal of run {finished.name} is damaged" in refused(capsys, finished.name)
+    assert (finished / "state.db").read_bytes() == before
+
+
+def test_a_journal_of_another_version_is_refused(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    journal = finished / "journal.jsonl"
+    head, *rest = journal.read_bytes().splitlines(keepends=True)
+    body = head[9:-1].replace(b'{"k":"head"', b'{"k":"head","version":9', 1)
+    journal.write_bytes(b"%08x %b\n" % (zlib.crc32(body), body) + b"".join(rest))
+    assert f"the journal of run {finished.name} has version 9" in refused(capsys, finished.name)
+
+
+def test_what_cannot_be_rebuilt_says_why(
+    finished: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "there is no run 2020" in refused(capsys, "2020")
+    assert "the name of a run is empty" in refused(capsys, "")
+    state = finished / "state.db"
+    with contextlib.closing(sqlite3.connect(state)) as lite:
+        lite.execute("UPDATE x_meta SET value = '99'")
+        lite.commit()
+    assert "has schema version 99" in refused(capsys, finished.name)
+    for file in finished.glob("state.db*"):
+        file.unlink()
+    state.write_bytes(b"no database" * 100)
+    assert "[E219]" in refused(capsys, finished.name)
+    (finished.parents[2] / "elsewhere").mkdir()
+    monkeypatch.chdir(finished.parents[2] / "elsewhere")
+    assert "was begun in another directory" in refused(capsys, str(finished))
+    (finished / "journal.jsonl").unlink()
+    assert "has no journal here" in refused(capsys, str(finished))
+
+
+def test_a_run_in_files_has_no_rows(
+    server: Server, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = Matrix(server, place).job("sequence")
+    server.run(job)
+    directory = begun(job, monkeypatch)
+    assert "is not kept in a database" in refused(capsys, directory.name)
+    assert "no run here is kept in a database" in refused(capsys)
