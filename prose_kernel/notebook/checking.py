@@ -165,8 +165,7 @@ def _happened(activities: list[ActivityRecord], check: Check) -> Finding:
 
 
 def _count(count: int, noun: str) -> str:
-    plural = "es" if noun.endswith("ch") else "s"
-    return f"{count:,} {noun}{'' if count == 1 else plural}" if count else f"no {noun}"
+    return doc.counted(count, noun) if count else f"no {noun}"
 
 
 def _step(cells: Cells, check: Check) -> Finding:

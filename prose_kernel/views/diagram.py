@@ -14,6 +14,7 @@ from typing import Final
 
 from prose_kernel.language.flow import DEFINITIONS, Kind, Step, Way
 from prose_kernel.language.source import Span
+from prose_kernel.views.document import counted
 from prose_kernel.views.safety import clip, visible
 
 NODES: Final = 150
@@ -153,8 +154,7 @@ def _cut(steps: tuple[Step, ...], most: int) -> tuple[Step, ...]:
 
 
 def _more(count: int, what: str) -> Step:
-    plural = "" if count == 1 else "es" if what.endswith("ch") else "s"
-    return Step("value", f"… and {count:,} more {what}{plural}", Span(0, 0))
+    return Step("value", f"… and {counted(count, f'more {what}')}", Span(0, 0))
 
 
 # ---------------------------------------------------------------- drawing
@@ -238,7 +238,7 @@ class _Drawing:
         node, (left, right) = f"n{self._count}", _SHAPES.get(kind, ("[", "]"))
         shown = label(text, self._width) or " "
         if inside:
-            shown += f"<br/>{label(_inside(inside), 99)}"
+            shown += f"<br/>{label(statements_inside(inside), 99)}"
         if mark is not None:
             words = ", ".join(filter(None, (mark.words, mark.figures if self._figures else "")))
             shown += f"<br/>{label(words, 99)}"
@@ -385,8 +385,8 @@ def words(step: Step) -> str:
     return text
 
 
-def _inside(count: int) -> str:
-    return f"{count:,} statement{'s' if count != 1 else ''} inside"
+def statements_inside(count: int) -> str:
+    return f"{counted(count, 'statement')} inside"
 
 
 # ---------------------------------------------------------------- text
@@ -416,7 +416,7 @@ def _outlined(
         if step.binds and step.kind not in ("input", "value", "output"):
             line += f" → {', '.join(step.binds)}"
         if step.inside:
-            line += f" ({_inside(step.inside)})"
+            line += f" ({statements_inside(step.inside)})"
         if (mark := mark_of(step, marks)) is not None:
             line += f"  [{', '.join(filter(None, (mark.words, mark.figures if figures else '')))}]"
         lines.append("  " * indent + line)

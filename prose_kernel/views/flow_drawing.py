@@ -15,7 +15,7 @@ from typing import Final
 from prose_kernel.language.flow import DEFINITIONS, Step, Way
 from prose_kernel.language.shortening import clipped
 from prose_kernel.language.source import Span
-from prose_kernel.views.diagram import Mark, Part, levels, mark_of, words
+from prose_kernel.views.diagram import Mark, Part, levels, mark_of, statements_inside, words
 from prose_kernel.views.markup import Html
 from prose_kernel.views.safety import clip, html_text
 
@@ -225,7 +225,7 @@ class _Drawing:
         mark = mark_of(step, self._marks)
         lines = [("", line) for line in _wrapped(words(step))]
         if step.inside:
-            lines.append(("q", f"{step.inside:,} statement{'s' if step.inside > 1 else ''} inside"))
+            lines.append(("q", statements_inside(step.inside)))
         if mark is not None:
             lines.append(("q", clip(", ".join(filter(None, (mark.words, mark.figures))), 44)))
         binds = step.binds if step.kind not in ("input", "value", "output") else ()

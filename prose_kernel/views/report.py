@@ -33,6 +33,7 @@ from prose_kernel.views.run_pictures import figures_text, marks, merged, seconds
 from prose_kernel.views.run_record import Figures, Total
 from prose_kernel.views.run_story import Entry, RunStory, Story
 from prose_kernel.views.safety import clip
+from prose_kernel.views.usage import usage_table
 
 if TYPE_CHECKING:
     from prose_kernel.run.languages import Language
@@ -199,7 +200,7 @@ class _Report:
         many = len(self.story.texts) > 1
         cells = self.story.record.cells
         if (earlier := len(self.story.texts) - CELLS) > 0:
-            parts.append(Part(f"{earlier:,} earlier cell{'s' if earlier > 1 else ''}", ()))
+            parts.append(Part(counted(earlier, "earlier cell"), ()))
         for number, one in list(enumerate(self.story.texts, 1))[-CELLS:]:
             program = one.language.compile(one.source, cell=self.found.head.notebook).program
             steps = tuple(_redacted(step, self.redact) for step in one.language.flow(program, one.source))
@@ -304,19 +305,9 @@ class _Report:
         return Section("bindings", "Bindings", drawn(table))
 
     def _used(self) -> Section | None:
-        lines = self.usage.lines
-        if not lines:
+        if not self.usage.lines:
             return None
-        rows = []
-        for line in lines:
-            cost = f"${line.cost:.4f}" if line.cost else ""
-            if line.unpriced:
-                cost = " + ".join(filter(None, (cost, f"{line.unpriced:,} unknown")))
-            numbers = (line.sessions, line.judgements, line.replayed, line.requests, line.tokens_in, line.tokens_out)
-            rows.append((line.provider, line.model, *(f"{number:,}" for number in numbers), cost))
-        heads = ("sessions", "judgements", "replayed", "requests", "tokens in", "tokens out", "cost")
-        shown = drawn(Table(("provider", "model", *heads), rows, numbers=range(2, 9)))
-        return Section("used", "Usage", tag("div", shown, class_="v"))
+        return Section("used", "Usage", tag("div", drawn(usage_table(self.usage.lines)), class_="v"))
 
     # ------------------------------------------------------------ the programs
 

@@ -74,7 +74,7 @@ def _parts(call: Call, cells: Sequence[CellRecord]) -> list[Part]:
         title = name if len(cells) > 1 else ""
         parts.append(Part(title, cell.language.flow(program, cell.source), marks(known, cell.source)))
     if (more := len(parts) - CELLS) > 0:
-        earlier = Step("value", f"… {more:,} earlier cell{'s' if more > 1 else ''}", Span(0, 0))
+        earlier = Step("value", f"… {doc.counted(more, 'earlier cell')}", Span(0, 0))
         parts = [Part("", (earlier,)), *parts[more:]]
     return parts
 

@@ -11,9 +11,9 @@ from prose_kernel.run import languages
 from prose_kernel.views import document as doc
 from prose_kernel.views.bundle import bundle
 from prose_kernel.views.safety import clip
+from prose_kernel.views.usage import usage_table
 
 if TYPE_CHECKING:
-    from prose_kernel.models.usage import Line
     from prose_kernel.run.languages import Compiled, Language
     from prose_kernel.runtime.budgets import Budget
     from prose_kernel.runtime.machine import Preview
@@ -215,12 +215,7 @@ def _cassette(call: Call) -> doc.Table:
 async def usage(call: Call) -> None:
     use(call, usage, 0, 0)
     totals = call.cells.workspace.opened.services.usage
-    lines = totals.lines
-    if len(lines) > 1:
-        lines = (*lines, totals.total)
-    head = ("provider", "model", "sessions", "judgements", "replayed", "requests", "tokens in", "tokens out", "cost")
-    rows = [_usage_row(line) for line in lines]
-    call.show(doc.Table(head, rows, (), empty="Nothing has been consumed in this run."))
+    call.show(usage_table((*totals.lines, totals.total) if len(totals.lines) > 1 else totals.lines))
 
 
 @magic(
@@ -248,25 +243,6 @@ def _budget_rows(found: Budget) -> list[tuple[str, float, float]]:
         ("sessions", limits.sessions, spent.sessions),
     )
     return [(name, float(limit), float(used)) for name, limit, used in every if limit is not None]
-
-
-def _usage_row(line: Line) -> tuple[str, ...]:
-    counts = (line.sessions, line.judgements, line.replayed, line.requests)
-    tokens = [f"{count:,}" if count or not line.uncounted else "" for count in (line.tokens_in, line.tokens_out)]
-    if line.tokens_cached:
-        tokens[0] += f" ({line.tokens_cached:,} cached)"
-    cost = f"${line.cost:.4f}" if line.cost else "" if line.unpriced else "$0"
-    return (
-        line.provider,
-        line.model,
-        *(f"{count:,}" for count in counts),
-        *(_and_unknown(known, line.uncounted) for known in tokens),
-        _and_unknown(cost, line.unpriced),
-    )
-
-
-def _and_unknown(known: str, unknown: int) -> str:
-    return f"{known} + {unknown:,} unknown".removeprefix(" + ") if unknown else known
 
 
 # ---------------------------------------------------------------- what would be sent
