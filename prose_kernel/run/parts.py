@@ -158,17 +158,16 @@ def gatekeeper(context: RunContext, kept: Kept | None, started: Callable[[int], 
 
 
 def _gate_records(kept: Kept | None, clock: Clock) -> Records:
-    from prose_kernel.storage.gates.file_records import FallbackRecords, FileRecords, MemoryRecords
+    from prose_kernel.storage.gates.file_records import FileRecords, MemoryRecords
 
     if kept is None:
         return MemoryRecords(clock)
     home = kept.home
     if kept.database is None:
-        return FallbackRecords(FileRecords(home.gates, home.run_id, clock), clock)
+        return FileRecords(home.gates, home.run_id, clock)
     from prose_kernel.storage.database.gate_records import DatabaseRecords
 
-    records = DatabaseRecords(kept.database, home.gates, home.run_id, clock)
-    return FallbackRecords(records, clock) if kept.database.inside else records
+    return DatabaseRecords(kept.database, home.gates, home.run_id, clock)
 
 
 def watch(context: RunContext, run: Path | None) -> Spans:

@@ -67,6 +67,10 @@ class DatabaseRecords:
         self._connection: Connection | None = None
         self._missed_at = 0.0
 
+    @property
+    def nowhere(self) -> bool:
+        return self._database.inside and not self.directory.parent.is_dir()
+
     def command(self, record: Record) -> str:
         return record.command(None if self._statements.dialect.shared else self.directory)
 

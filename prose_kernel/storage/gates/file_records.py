@@ -10,11 +10,11 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast, get_args
+from typing import Any, Final, cast, get_args
 
 from prose_kernel.access import jsonl, plain_files
 from prose_kernel.access.atomic import write_whole
@@ -28,9 +28,7 @@ from prose_kernel.storage.gates.records import (
     AuditEvent,
     EventType,
     Left,
-    Listening,
     Record,
-    Records,
     Status,
     attempt_data,
     decision_event,
@@ -40,8 +38,6 @@ from prose_kernel.storage.gates.records import (
     record_of,
 )
 from prose_kernel.storage.layout import file_stem
-
-_T = TypeVar("_T")
 
 _PENDING: Final = ".pending.json"
 _RESOLVED: Final = ".resolved.json"
@@ -57,6 +53,10 @@ class FileRecords:
         self.directory = directory
         self.run_id = run_id
         self._clock = clock
+
+    @property
+    def nowhere(self) -> bool:
+        return not self.directory.parent.is_dir()
 
     def command(self, record: Record) -> str:
         return record.command(self.directory)
@@ -190,6 +190,7 @@ class MemoryRecords:
 
     outside: Final = False
     remote: Final = False
+    nowhere: Final = False
     directory: Final = None
 
     def __init__(self, clock: Clock) -> None:
@@ -229,63 +230,6 @@ class MemoryRecords:
     def events(self) -> list[AuditEvent]:
         """The audit log of the run, oldest first."""
         return list(self._events)
-
-
-class FallbackRecords:
-    """Records in the directory of the run, as files or in a database there, or in memory where that directory cannot
-    be created in the first place (E219)."""
-
-    def __init__(self, kept: Records, clock: Clock) -> None:
-        self._records = kept
-        self._clock = clock
-
-    @property
-    def remote(self) -> bool:
-        return self._records.remote
-
-    @property
-    def outside(self) -> bool:
-        return self._records.outside
-
-    @property
-    def directory(self) -> Path | None:
-        return self._records.directory
-
-    def command(self, record: Record) -> str:
-        return self._records.command(record)
-
-    def earlier(self) -> tuple[set[str], list[Left]]:
-        return self._kept(lambda records: records.earlier())
-
-    def open(self, request: GateRequest, *, outside: bool) -> Record:
-        return self._kept(lambda records: records.open(request, outside=outside))
-
-    def _kept(self, call: Callable[[Records], _T]) -> _T:
-        try:
-            return call(self._records)
-        except StateError:
-            if self.directory is None or self.directory.parent.is_dir():
-                raise
-            self._records = MemoryRecords(self._clock)
-            return call(self._records)
-
-    def take_over(self, record: Record, *, outside: bool) -> tuple[Record, float]:
-        return self._records.take_over(record, outside=outside)
-
-    def resolve(self, record: Record, decision: GateDecision, *, watched: bool) -> GateDecision:
-        return self._records.resolve(record, decision, watched=watched)
-
-    def look(self, record: Record, *, files: bool) -> GateDecision | None:
-        return self._records.look(record, files=files)
-
-    def log(self, events: Sequence[AuditEvent]) -> None:
-        self._kept(lambda records: records.log(events))
-
-    def listen(self) -> Listening | None:
-        return self._records.listen()
-
-    def rest(self) -> None:
-        self._records.rest()
 
 
 # ---------------------------------------------------------------- data

@@ -19,6 +19,7 @@ from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
 from prose_kernel.storage.gates.answers import Conversation, Prior, refusal
 from prose_kernel.storage.gates.decision_socket import DecisionServer
+from prose_kernel.storage.gates.file_records import MemoryRecords
 from prose_kernel.storage.gates.records import (
     SYSTEM,
     AuditEvent,
@@ -147,11 +148,12 @@ class Gatekeeper:
         deadline = self._clock.monotonic() + request.timeout
         async with self._opening:
             if self._left is None:
-                self._ids.used, self._left = await self._kept(self._records.earlier)
+                self._ids.used, self._left = await self._begun(lambda: self._records.earlier())
             left = self._left_of(request)
             if left is None:
                 request = structs.replace(request, id=self._ids.take(request, self._open))
-                return _Open(await self._opened(lambda: self._records.open(request, outside=self._watches)), deadline)
+                opened = await self._opened(lambda: self._records.open(request, outside=self._watches), new=True)
+                return _Open(opened, deadline)
             self._ids.note(request, left.record.id)
             if left.decision is not None and left.known:
                 return _Open(left.record, deadline, left.decision)
@@ -172,16 +174,16 @@ class Gatekeeper:
             for one in approvals
         ]
         try:
-            await self._kept(lambda: self._records.log(events))
+            await self._begun(lambda: self._records.log(events))
         finally:
             if not self._open:
                 self._records.rest()
 
-    async def _opened(self, call: Callable[[], Record]) -> Record:
+    async def _opened(self, call: Callable[[], Record], *, new: bool) -> Record:
         """A record that is pending now; a cancelled call closes it."""
         opened: list[Record] = []
         try:
-            await self._kept(lambda: opened.append(call()))
+            await (self._begun if new else self._kept)(lambda: opened.append(call()))
         except asyncio.CancelledError:
             for record in opened:
                 self._close(record)
@@ -196,7 +198,7 @@ class Gatekeeper:
             mine, seconds = self._records.take_over(record, outside=self._watches)
             return mine
 
-        mine = await self._opened(take_over)
+        mine = await self._opened(take_over, new=False)
         return _Open(mine, self._clock.monotonic() + seconds, resumed=True)
 
     def _left_of(self, request: GateRequest) -> Left | None:
@@ -243,6 +245,16 @@ class Gatekeeper:
             except StateError:
                 pass  # it must not take the place of an interrupt
         return decision
+
+    async def _begun(self, call: Callable[[], _T]) -> _T:
+        """The result of a call that begins a record, made again in memory where a run has no directory to keep it."""
+        try:
+            return await self._kept(call)
+        except StateError:
+            if not self._records.nowhere:
+                raise
+            self._records = MemoryRecords(self._clock)
+            return call()
 
     async def _kept(self, call: Callable[[], _T], *, patience: float = _PATIENCE) -> _T:
         """The result of a call of the records, which for a database is made in a thread; one that is away gets time to

@@ -138,6 +138,11 @@ class Records(Protocol):
     @property
     def remote(self) -> bool: ...
 
+    @property
+    def nowhere(self) -> bool:
+        """Whether the run has no directory although its records belong there (E219): then it is kept in memory."""
+        ...
+
     def command(self, record: Record) -> str:
         """Return the command that approves the record from outside."""
         ...
