@@ -42,8 +42,8 @@ from prose_kernel.views.cards import branch_state, branch_text
 from prose_kernel.views.live_words import (
     RUNS,
     TITLE,
-    Consumed,
     Line,
+    consumed_text,
     estimate,
     fork_line,
     head_line,
@@ -51,6 +51,7 @@ from prose_kernel.views.live_words import (
     some,
     span,
 )
+from prose_kernel.views.run_record import Figures, consumed
 from prose_kernel.views.safety import clip
 
 ROWS: Final = 12
@@ -130,7 +131,7 @@ class LiveRun:
         self.tells_results = True
         """Whether values of branches that have ended are shown, where there are few."""
         self.language = languages.default()
-        self.consumed = Consumed()
+        self.consumed = Figures()
         self._work: dict[object, Work] = {}
         self._forks: dict[tuple[Branches, int], _Fork] = {}
         self._passes: dict[int, tuple[OpenLoop, float, int]] = {}  # since when a loop is seen, at which pass
@@ -211,8 +212,7 @@ class LiveRun:
                 work.doing = clip(event.error.message, _LINE) if event.error is not None else ""
             return
         self._work.pop(event.spawn, None)
-        if result is not None and result.usage is not None and not result.replayed:
-            self._consume(result.usage.tokens_in + result.usage.tokens_out, result.usage.cost)
+        self.consumed.add(consumed(event))
 
     def _retried(self, event: Retried) -> None:
         if (work := self._work.get(event.spawn)) is not None:
@@ -226,15 +226,7 @@ class LiveRun:
 
     def _judged(self, event: Judged) -> None:
         self._work.pop(("judge", event.at), None)
-        usage = event.details.get("usage")
-        if isinstance(usage, Mapping) and not event.details.get("replayed"):
-            tokens = int(usage.get("tokens_in") or 0) + int(usage.get("tokens_out") or 0)
-            self._consume(tokens, usage.get("cost"))
-
-    def _consume(self, tokens: int, cost: float | None) -> None:
-        self.consumed.tokens += tokens
-        self.consumed.cost += cost or 0.0
-        self.consumed.unpriced += cost is None
+        self.consumed.add(consumed(event))
 
     def _gate_opened(self, event: GateOpened) -> None:
         title = f"gate {event.request.name}: waiting for a decision"
@@ -331,8 +323,8 @@ class LiveRun:
         for (branches, _), fork in self._forks.items():
             if not branches:
                 found += self._fork_lines(fork, now, rows)
-        if found and (consumed := self.consumed.text()):
-            found.append(Line(consumed, mark=" "))
+        if found and (total := consumed_text(self.consumed)):
+            found.append(Line(total, mark=" "))
         return found
 
     def _look_at_loops(self) -> None:

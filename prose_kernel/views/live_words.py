@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from prose_kernel.runtime.open_loops import OpenLoop
 from prose_kernel.views.safety import clip
+
+if TYPE_CHECKING:
+    from prose_kernel.views.run_record import Figures
 
 EVIDENCE: Final = 3
 """Items that must have finished before there is an estimate."""
@@ -35,20 +38,14 @@ class Line:
     done: tuple[int, int] | None = None
 
 
-@dataclass(slots=True)
-class Consumed:
-    """Tokens and US dollars so far; `unpriced` answers are not among the dollars."""
-
-    tokens: int = 0
-    cost: float = 0.0
-    unpriced: int = 0
-
-    def text(self) -> str:
-        if not self.tokens and not self.cost:
-            return ""
-        money = f"${self.cost:.4f}" if self.cost else ""
-        more = " and more" if money and self.unpriced else ""
-        return " · ".join(part for part in (f"{self.tokens:,} tokens", f"{money}{more}") if part)
+def consumed_text(figures: Figures) -> str:
+    """Tokens and US dollars so far; the dollars leave out answers whose price is not known."""
+    tokens = figures.tokens_in + figures.tokens_out
+    if not tokens and not figures.cost:
+        return ""
+    money = f"${figures.cost:.4f}" if figures.cost else ""
+    more = " and more" if money and figures.unpriced else ""
+    return " · ".join(part for part in (f"{tokens:,} tokens", f"{money}{more}") if part)
 
 
 def pass_text(loop: OpenLoop) -> str:
