@@ -141,8 +141,7 @@ def _coloured(text: str) -> str:
 
 def _write_junit(path: Path, summary: Summary) -> None:
     from prose_kernel.evaluation.report import why
-    from prose_kernel.views import junit
-    from prose_kernel.views.test_results import Finding, Outcome, Tested
+    from prose_kernel.views.test_results import Finding, Outcome, Tested, write_junit
 
     suites = []
     for variant in summary.variants:
@@ -157,7 +156,7 @@ def _write_junit(path: Path, summary: Summary) -> None:
         ]
         suites.append(Tested(f"{summary.spec.path.name}, {variant.name}", tuple(outcomes)))
     try:
-        junit.write(path, suites, "prose eval")
+        write_junit(path, suites, "prose eval")
     except OSError as problem:
         raise UsageError(f"cannot write {path.name}: {problem.strerror or problem}") from None
 

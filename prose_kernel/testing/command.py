@@ -101,10 +101,10 @@ def test(targets: Sequence[str], **options: Any) -> int:
 
 
 def _write_junit(name: str, results: Sequence[Tested]) -> None:
-    from prose_kernel.views import junit
+    from prose_kernel.views.test_results import write_junit
 
     try:
-        junit.write(Path(os.path.expanduser(name)), results)  # noqa: PTH111
+        write_junit(Path(os.path.expanduser(name)), results)  # noqa: PTH111
     except OSError as problem:
         raise UsageError(f"cannot write {name}: {problem.strerror or problem}") from None
 
