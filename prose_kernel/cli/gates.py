@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from prose_kernel.views.safety import visible
 if TYPE_CHECKING:
     from prose_kernel.storage.database.postgres import PostgresDatabase
     from prose_kernel.storage.gates.decisions import PendingGate, Verb
+    from prose_kernel.storage.runs import RunPlace
 
 _state_dir = click.option("--state-dir", metavar="DIR", help="Where runs are kept.  [default: .prose]")
 _run = click.option("--run", "run", metavar="RUN", help="The run, by its id.")
@@ -170,3 +172,18 @@ def places_of_runs(state_dir: str | None, wanted: str = "gates") -> tuple[Path, 
         problem = f"it has tables of version {version}, this version of prose_kernel uses {VERSION}"
     click.echo(f"Warning: {wanted} in PostgreSQL are not shown: {postgres.place}: {problem}", err=True)
     return directory, None
+
+
+def places_here(state_dir: str | None) -> Sequence[RunPlace]:
+    """Where the runs of this directory are kept, databases among it."""
+    from prose_kernel.storage.database.kept_runs import SqliteRuns
+    from prose_kernel.storage.layout import runs_directory
+    from prose_kernel.storage.runs import places
+
+    directory, postgres = places_of_runs(state_dir, "runs")
+    here: list[RunPlace] = [*places(Path.cwd(), directory), SqliteRuns()]
+    if postgres is not None:
+        from prose_kernel.storage.database.kept_runs import PostgresRuns
+
+        here.append(PostgresRuns(postgres, runs_directory(directory)))
+    return here

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from prose_kernel.cli import files
+from prose_kernel.cli.gates import places_here
 from prose_kernel.cli.runs_rebuild import rebuild
 from prose_kernel.errors import UsageError
 from prose_kernel.views.document import Table, counted
@@ -24,7 +25,7 @@ from prose_kernel.views.safety import clip, visible
 if TYPE_CHECKING:
     from prose_kernel.storage.journal_file import JournalRead
     from prose_kernel.storage.run_history import RunCell, Step
-    from prose_kernel.storage.runs import KeptRun, RunPlace, StoredBinding
+    from prose_kernel.storage.runs import KeptRun, StoredBinding
 
 _state_dir = click.option("--state-dir", metavar="DIR", help="Where runs are kept.  [default: .prose]")
 _form = click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How it is printed.")
@@ -187,22 +188,6 @@ def _is_older(run: KeptRun, least: timedelta) -> bool:
     from prose_kernel.runtime.clock import SystemClock
 
     return run.begun is not None and SystemClock().now() - run.begun >= least
-
-
-def places_here(state_dir: str | None) -> Sequence[RunPlace]:
-    """Where the runs of this directory are kept, databases among it."""
-    from prose_kernel.cli.gates import places_of_runs
-    from prose_kernel.storage.database.kept_runs import SqliteRuns
-    from prose_kernel.storage.layout import runs_directory
-    from prose_kernel.storage.runs import places
-
-    directory, postgres = places_of_runs(state_dir, "runs")
-    here: list[RunPlace] = [*places(Path.cwd(), directory), SqliteRuns()]
-    if postgres is not None:
-        from prose_kernel.storage.database.kept_runs import PostgresRuns
-
-        here.append(PostgresRuns(postgres, runs_directory(directory)))
-    return here
 
 
 def _json(body: object) -> None:

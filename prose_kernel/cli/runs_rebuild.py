@@ -28,7 +28,7 @@ def rebuild(context: click.Context, run: str | None, state_dir: str | None) -> N
 
     Exit status: 0, 2 no such run, it is running, its journal is damaged, or the database cannot be used.
     """
-    from prose_kernel.cli.runs import places_here
+    from prose_kernel.cli.gates import places_here
     from prose_kernel.run import settings
     from prose_kernel.run.rebuilding import rebuild
 
