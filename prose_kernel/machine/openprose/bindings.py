@@ -106,7 +106,7 @@ def _immutable(s: ProgramContext, node: tree.Name, temp: Temp) -> RunError:
 
 
 def home_of(s: ProgramContext, node: tree.Name) -> tuple[Layer, Kind]:
-    """Where an assignment writes, and the kind it keeps. Raises E130, E137."""
+    """Return the layer that an assignment writes to, and the kind of the binding. Raises E130, E137."""
     slot = s.layer.table.get(node.id)
     if slot is not None and slot.kind in _FREE and node.id not in s.temps:
         return s.layer, slot.kind

@@ -66,7 +66,7 @@ class BlockCallCode(Code):
 
 
 def _origin(s: ProgramContext, node: tree.Node) -> Key | None:
-    """The binding that an argument stands for, when it is a plain variable."""
+    """Return the binding that an argument refers to, if it is a plain variable."""
     found = s.find(node.id) if isinstance(node, tree.Name) else None
     return found.key if found is not None else None
 
@@ -125,7 +125,7 @@ async def _invoke(
 
 
 async def _within(s: ProgramContext, budget: Budget, body: Coroutine[Any, Any, T]) -> T:
-    """Run a call that has a budget of its own."""
+    """Run a call that has its own budget."""
     with s.within(budget):
         return await call(body)
 

@@ -111,7 +111,7 @@ class ParallelCode(Code):
         return await call(named.run(s))
 
     def _publish(self, s: ProgramContext, fork: Fork[ProgramContext]) -> None:
-        """At the join: what the branches have bound, then their names, in source order."""
+        """Publish the names that the branches have bound, then the branches' own names, in source order."""
         for index in range(len(self.bodies)):
             context = fork.contexts.get(index)
             if context is not None and fork.outcomes[index].status != "cancelled":

@@ -26,7 +26,8 @@ _ORDER: Final = (
 
 
 def error_value(error: RunError) -> ErrorValue:
-    """What `catch` binds: the fields of 3.12 in the order of its table, then what else the error knows."""
+    """Return the value that `catch` binds: the fields of 3.12 in the order of its table, then the error's other
+    fields."""
     fields: dict[str, object] = {"type": error.type, "code": error.code, "message": one_line(error.message)}
     for name in _ORDER:
         if name in error.details:

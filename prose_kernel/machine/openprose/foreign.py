@@ -1,4 +1,4 @@
-"""OpenProse beside another language in one run (docs/reference/vvm.md 13): what it takes over, what it offers.
+"""OpenProse with another language in one run (docs/reference/vvm.md 13): the names it takes over and offers.
 
 Values cross as data. A function of another language is called like a block, an agent of another language is asked like
 one of its own: `session: scribe`; a failure raises, as it does for every session. In return a block is a function, and
@@ -28,7 +28,7 @@ from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import ExecText, Value
 
 ELSEWHERE = Source("", "another language")
-"""Where a name was bound that is not OpenProse's own."""
+"""The source of a name that another language has bound."""
 
 
 def adopt(run: ProgramRun, name: str, value: Value) -> None:
@@ -58,7 +58,7 @@ def _adopt_value(run: ProgramRun, name: str, value: Value) -> None:
 
 
 def shared(run: ProgramRun) -> dict[str, Value]:
-    """What the root holds, as another language may take it over."""
+    """Return the values of the root's names, for another language to take over."""
     entries: list[BlockEntry | AgentEntry] = [*run.blocks.values(), *run.agents.values()]
     found: dict[str, Value] = {entry.node.name.id: offered(run, entry.node) for entry in entries}
     found.update((name, slot.value) for name, slot in run.root.table.items())

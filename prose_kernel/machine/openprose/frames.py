@@ -24,7 +24,7 @@ DEFAULT_BLOCK_DEPTH = 100
 
 
 class Temp:
-    """A temporary name's value: immutable, gone with its body. `key` is the binding it stands for, if there is one."""
+    """A temporary name's value: immutable, gone with its body. `key` is the binding it refers to, if any."""
 
     __slots__ = ("key", "value", "word")
 
@@ -119,7 +119,8 @@ class Frame:
 
 
 def find(name: str, temps: Temps, layer: Layer) -> Temp | Slot | None:
-    """What a name means here, or None (3.5: temporary names, table, soft exports, then the caller's in that order)."""
+    """Return the variable that a name refers to here, or None (3.5: temporary names, table, soft exports, then the
+    caller's in that order)."""
     while True:
         temp = temps.get(name)
         if temp is not None:

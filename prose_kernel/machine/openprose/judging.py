@@ -25,7 +25,7 @@ from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Reference, Value, inserted_text
 
 Arms = tuple[tuple[str, Sequence[tree.Node]], ...]
-"""What follows each answer: a word for it, and the statements."""
+"""The arms of a condition: for each answer a word and its statements."""
 
 DRY_RUN = "dry-run"
 _TOLD_OF_AN_ARM = 3
@@ -138,7 +138,7 @@ def _told(
 
 
 def _both_ways(s: ProgramContext, arms: Arms) -> str:
-    """What would be done after each answer, for a dry run, in which nobody gives one."""
+    """Describe the statements that would follow each answer, for a dry run, which has no answers."""
     return "; ".join(f"{answer}: {_beginning(s, body)}" for answer, body in arms)
 
 
@@ -158,7 +158,7 @@ async def _ready(s: ProgramContext) -> None:
 
 
 async def decide(s: ProgramContext, node: tree.Node, text: str, asking: Asking) -> bool | None:
-    """The judge's yes, no or uncertain. Raises E211 when nobody can judge."""
+    """Return the judge's answer: True, False, or None if uncertain. Raises E211 if no judge can answer."""
     try:
         return await _verdict(s, node, text, asking)
     except Undecided as error:

@@ -47,7 +47,7 @@ def frames(s: ProgramContext, node: Node) -> tuple[StackFrame, ...]:
 
 
 def level(s: ProgramContext) -> int:
-    """How many frames these are."""
+    """Return the number of open frames here, callers included."""
     above = s.called_by
     return s.frame.depth + (above.level + 1 - _is_crossing(s) if above is not None else 1)
 

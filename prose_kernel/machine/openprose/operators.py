@@ -1,4 +1,4 @@
-"""Operators and truth (openprose.md 3.10, 3.11): what can be computed without asking anybody."""
+"""Operators and truth (openprose.md 3.10, 3.11): everything that is computed without a request."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def equal(left: Value, right: Value, *, fold: bool = False) -> bool:
 
 
 def _same_data(left: Value, right: Value) -> bool:
-    """JSON equality, without recursion: a boolean is no number, the order of keys does not matter."""
+    """JSON equality, without recursion: a boolean isn't a number, the order of keys does not matter."""
     stack: list[tuple[object, object]] = [(_data(left), _data(right))]
     met: dict[tuple[int, int], object] = {}  # a list may be in several places: it is compared once
     while stack:

@@ -131,7 +131,7 @@ class ProgramContext(ExecutionContext):
         return find(name, self.temps, self.layer)
 
     def key(self, name: str) -> Key:
-        """Where a variable declared here is kept."""
+        """Return the key under which a variable declared here is stored."""
         return Key(name, self.frame.execution_id, self.layer.iterations)
 
     def next_execution(self) -> int:
@@ -139,7 +139,7 @@ class ProgramContext(ExecutionContext):
         return self.numbers.next(EXECUTION)
 
     def next_anonymous(self) -> Key:
-        """Where a value without a name is kept (7.4)."""
+        """Return the key under which the next value without a name is stored (7.4)."""
         number = self.numbers.next(ANONYMOUS)
         return Key(f"anon_{number:03}", self.frame.execution_id, self.layer.iterations)
 
@@ -265,5 +265,5 @@ def _members(value: Value) -> Iterable[Value]:
 
 
 def _has_places(value: Value) -> bool:
-    """Whether a member of an array or object may have a binding of its own."""
+    """Whether a member of an array or object may have its own binding."""
     return not _MAY_HAVE_PLACES.isdisjoint(map(type, _members(value)))

@@ -121,7 +121,7 @@ def _budgets(s: ProgramContext, node: tree.Session | tree.Resume, request: Sessi
 
 
 def _budget(s: ProgramContext, own: Properties, at: str) -> list[Budget]:
-    """That of the session itself, if it has one."""
+    """Return the session's own budget in a list, which is empty if it has none."""
     limits = own.get("budget")
     return [budget_of(s, f"session {at}", "this session", limits.raw)] if isinstance(limits, tree.Text) else []
 

@@ -298,7 +298,7 @@ class _MemoryThen:
         return await memory.keep(patches)
 
     def close(self) -> None:
-        """Whoever has opened the memory closes it."""
+        """Close the memory; the caller that opened it does this."""
 
 
 async def open_memory(
@@ -391,7 +391,7 @@ def _mode(task: AgentTask) -> MemoryMode:
 
 
 def request_of(s: Context, task: AgentTask, at: str, prelude: str, target: Target | None) -> SessionRequest:
-    """What the first attempt is asked."""
+    """Return the request of the first attempt."""
     configuration, options = task.agent.configuration, task.options
     allowed = configuration.get("permissions")
     if allowed is not None:

@@ -24,7 +24,7 @@ INLINE: Final = "inline"
 
 
 DEEPEST: Final = 100
-"""How deeply lists and objects of a configuration may nest."""
+"""The deepest allowed nesting of lists and objects in a configuration."""
 
 AskedFromOutside = Callable[["ConfiguredAgent", ExecutionContext, Node, Asked], Awaitable[Success | Failure]]
 

@@ -79,7 +79,7 @@ def current_scope() -> Scope | None:
 
 @contextlib.contextmanager
 def within(scope: Scope | None) -> Iterator[None]:
-    """Compile what stands in this scope."""
+    """Compile the statements inside the block in this scope."""
     outer, _Compiling.scope = _Compiling.scope, scope
     try:
         yield
@@ -97,7 +97,7 @@ def local_names(node: tree.Def) -> frozenset[str]:
 
 
 def awaited(code: Code, s: Any) -> Awaitable[Value]:
-    """The value of an expression that cannot be computed at once.
+    """The value of an expression that cannot be computed immediately.
 
     An expression that is not deep is awaited as Python awaits: the trampoline is for what nests without limit, and a
     call passes through it once, where a body waits for a statement. That halves what a call costs.
@@ -173,7 +173,7 @@ class Body(compiled_code.Body):
 
 
 async def run_body(body: Body, s: Any) -> Left:
-    """Execute a body, without a coroutine of its own where nothing in it can wait."""
+    """Execute a body, without a separate coroutine if nothing in it can wait."""
     ways = body.flat(s)
     return await call(body.stepped(s)) if ways is None else run_flat(ways, body, s)
 
@@ -207,7 +207,7 @@ _FLAT_STATEMENTS: Final = (
 
 
 def may_be_flat(bodies: Sequence[Sequence[tree.Node]], deep: int = 0) -> bool:
-    """Whether it is worth to compile these bodies right away, because they may turn out to be computed at once."""
+    """Whether it is worth to compile these bodies right away, because they may turn out to be computed immediately."""
     if deep > _DEEPEST:
         return False
     return all(

@@ -86,7 +86,7 @@ class UserFunction(Function):
 async def from_outside(
     module: Module, function: Value, caller: ExecutionContext, node: Node, arguments: Sequence[Value]
 ) -> Value:
-    """Call a function from another language: the caller's line of control goes on here, and back."""
+    """Call a function from another language: the caller's line of control continues in it and returns."""
     if caller.host.preview is not None:
         foreseen: Value = caller.host.preview.unknown(str(getattr(function, "name", "function")))
         return foreseen

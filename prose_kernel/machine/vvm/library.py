@@ -81,7 +81,7 @@ def _shown(value: Value) -> str:
 
 
 class _Perm(LibraryFunction):
-    """`perm` takes keywords alone."""
+    """`perm` takes only keywords."""
 
     __slots__ = ()
 

@@ -39,7 +39,7 @@ def frames(s: Context, node: Node) -> tuple[StackFrame, ...]:
 
 
 def level(s: Context) -> int:
-    """How many frames these are."""
+    """Return the number of open frames here, callers included."""
     above = s.called_by
     return s.depth + (above.level + 1 - _is_crossing(s) if above is not None else 1)
 

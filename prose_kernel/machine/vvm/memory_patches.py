@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 TAG: Final = "vvm-memory"
 UNTERMINATED: Final = "unterminated"
-"""Stands for a block whose fence is never closed. It is no JSON, so that it is discarded."""
+"""Replaces a block whose fence is never closed. It isn't valid JSON, so it is discarded."""
 
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
 

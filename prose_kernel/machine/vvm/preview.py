@@ -91,7 +91,7 @@ class Foresight:
         return any(isinstance(part, asks) or any(unknown_names(_read(s, part))) for part in walk(node))
 
     def instead(self, *values: Value) -> Value:
-        """What stands for the result of an operation on values of which one is not known; None when all are known."""
+        """Return the marker for the result of an operation on values of which one is unknown; None if all are known."""
         names = [name for value in values for name in unknown_names(value)]
         return unknown(names[0]) if names else None
 

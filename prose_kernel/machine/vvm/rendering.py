@@ -43,14 +43,14 @@ def input_text(value: Value) -> str:
 
 
 def ref_preview(ref: dict[str, Value]) -> str:
-    """The two lines that stand for a ref; never what its file holds."""
+    """Return the two lines that represent a ref; they never contain the content of its file."""
     summary = ref.get("summary")
     shown = summary if type(summary) is str and summary.strip() else "(none)"
     return f"[ref: {ref['ref']}]\nsummary: {shown}"
 
 
 def inserted(value: Value, given: Value) -> str:
-    """What a placeholder inserts for a value; `given` is the primary input of the template."""
+    """Return the text that a placeholder inserts for a value; `given` is the primary input of the template."""
     if type(value) is str and len(value) <= LONGEST:
         return value
     if type(value) is dict and is_ref(value):

@@ -67,7 +67,7 @@ def is_ref(value: Value) -> bool:
 
 
 def error_value(error: RunError) -> dict[str, Value]:
-    """What `except as` binds (4.11)."""
+    """Return the value that `except as` binds (4.11)."""
     return {"error": {"kind": "thrown", "message": error.message}}
 
 
@@ -104,7 +104,7 @@ def why_no_view(text: str) -> str:
 
 
 def _unfenced(text: str) -> str:
-    """What stands in the one fenced block that a text is, else the text."""
+    """Return the content of the text's only fenced block, if the text is one; otherwise the text."""
     opening = _FENCE.match(text)
     if opening is None or not text.endswith(opening[1], opening.end()):
         return text
