@@ -51,7 +51,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the judge said of an item, or why it said nothing (`problem`)."""
+    """The judge's answer to an item, or the reason for a missing one (`problem`)."""
 
     item: Item
     verdict: Verdict | None
@@ -127,12 +127,12 @@ class Calibration:
 
     @property
     def misses(self) -> list[Answer]:
-        """What was wrong, the worst first."""
+        """Return the wrong answers, the worst first."""
         return sorted((answer for answer in self.answers if not answer.right), key=lambda answer: answer.harm)
 
     @property
     def usage(self) -> Usage:
-        """What the answers that were asked for now have consumed; recorded ones consume nothing."""
+        """Return the consumption of newly requested answers; recorded ones consume nothing."""
         found = Usage(cost=0.0)
         for answer in self.answers:
             reported = answer.verdict.details.get("usage") if answer.verdict is not None else None
@@ -168,7 +168,7 @@ async def calibrate(
     """Put every item to the judge, `at_once` at a time.
 
     Raises `Undecided` when items are not recorded and no judge may be asked, or when the first answers all fail; and
-    what a budget raises. Cancelling it ends what is under way.
+    what a budget raises. Cancelling it ends running requests.
     """
     places = asyncio.Semaphore(at_once)
     answers: dict[int, Answer] = {}
@@ -258,7 +258,7 @@ def _no_number(word: str) -> object:
 
 
 def _sendable(said: object) -> None:
-    """Raises `ValueError` for what JSON can say and no request can."""
+    """Raise `ValueError` for values that JSON can hold and a request cannot."""
     try:
         json.dumps(said, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:

@@ -197,11 +197,11 @@ class UnrecordedIsNobody:
 class JudgeChain:
     """The `Judge` port.
 
-    `rules` says whether rules decide first, alone (`only`) or not at all (`off`), `criteria` whether they decide the
-    criteria of VVM too, `batch` which questions are asked together; `scripted` holds answers written
-    beforehand; `others` are asked then: `Asked`, or a recording of it. Without them `human` is the person at the front
-    end. In a dry run (`dry_run`) what no rule decides is reported as undecided, so that the run continues: a
-    condition is uncertain, a loop shows its body once, a choice takes its first option, and no question is asked.
+    `rules` says whether rules decide first, exclusively (`only`) or not at all (`off`), `criteria` whether they decide
+    the criteria of VVM too, `batch` which questions are asked together; `scripted` holds answers written beforehand;
+    `others` are asked then: `Asked`, or a recording of it. Without them `human` is the person at the front end. In a
+    dry run (`dry_run`) what no rule decides is reported as undecided, so that the run continues: a condition is
+    uncertain, a loop shows its body once, a choice takes its first option, and no question is asked.
     """
 
     def __init__(

@@ -80,7 +80,7 @@ _VERSIONED = frozenset(
         *("kotlin", "scala", "swift", "typescript", "ts", "cmake", "maven", "gradle", "spark", "kafka", "jupyter"),
     )
 )
-"""Names of what is counted in versions: 3.12 is more than 3.9 there."""
+"""Names whose numbers are versions: 3.12 is more than 3.9 there."""
 _ENDED = r"exit(?:ed|s)|finish(?:ed|es)|complet(?:ed|es)|ended|terminated"
 _THE_WORD = r"(?P<word>\s+the\s+(?:word|text|string|phrase))?"
 _UNIT = r"(?P<unit>word|line|character|item|entr(?:y|ie)|element)s?"
@@ -184,7 +184,7 @@ _FORMS = [
 
 
 def clause(text: str) -> Condition:
-    """One condition without `and`, `or` and a leading `not`."""
+    """Parse one condition without `and`, `or` and a leading `not`."""
     words = text.strip(" \t\n.,;!?")
     if match := _TRUE.fullmatch(words):
         return Clause(match["path"], "true", is_true)

@@ -1,4 +1,4 @@
-"""Conditions as a tree: clauses, and what `not`, `and` and `or` make of them, by three-valued logic."""
+"""Conditions as a tree: clauses combined by `not`, `and` and `or`, in three-valued logic."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WEAK = frozenset(("word", "true", "numbers", "sign"))
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """What the rules say: `answer` None is Unknown; `rule` names the form; `why` is one line for people."""
+    """The answer of the rules: `answer` None is Unknown; `rule` names the form; `why` is one line for people."""
 
     answer: bool | None
     rule: str
@@ -66,7 +66,7 @@ class Clause:
         except ProseError:  # a binding that cannot be read decides nothing
             return Ruling(None, self.rule, f"{self.subject} cannot be read")
         if self.rule in WEAK and (not found or (self.rule != "word" and answer is None)):
-            return Ruling(None, "", "no rule reads it")  # "it is nice" is no rule about a binding `it`
+            return Ruling(None, "", "no rule reads it")  # "it is nice" isn't a rule about a binding `it`
         if not found:
             return Ruling(None, self.rule, f"there is no {self.subject} to go by")
         why = f"{self.subject} is {preview(value)}"
@@ -147,7 +147,7 @@ Condition = Clause | Unparsed | Negation | Combination | Readings
 
 
 def parts(condition: Condition) -> tuple[Condition, ...]:
-    """What a condition is made of; nothing for a clause."""
+    """Return the parts of a condition; none for a clause."""
     match condition:
         case Negation(operand=operand):
             return (operand,)

@@ -1,4 +1,4 @@
-"""What a rule can read off a value without judgement: emptiness, numbers, counts, exit codes. None means Unknown."""
+"""Facts about a value that need no judgement: emptiness, numbers, counts, exit codes. None means Unknown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STUCK = frozenset(("no progress", "no-progress"))
 
 _STEP = re.compile(r"\.([^\W\d]\w*(?:-\w+)*)|\[(\d+)\]")
 _NUMBER = re.compile(r"[-+]?(?:[1-9]\d{0,2}(?:,\d{3})+|0|[1-9]\d*)(?:\.\d+)?%?", re.ASCII)
-"""Leading zeros make a code of it (`007`, `01234`), which is no number."""
+"""Leading zeros make a code of it (`007`, `01234`), which isn't a number."""
 _VERSION = re.compile(r"v?(\d+(?:\.\d+){2,})", re.ASCII)
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _BULLET = re.compile(r"(?:[-*+•]|\d+[.)])\s+\S")
@@ -153,12 +153,12 @@ def whole(value: Value) -> bool:
 
 
 def exit_code(value: Value) -> int | None:
-    """The exit code of a command; None for one that says nothing: `pytest | tail` ends with 0 in any case."""
+    """The exit code of a command; None if it is not reliable: `pytest | tail` ends with 0 in any case."""
     return value.result.exit_code if isinstance(value, ExecText) and not (value.bare or code_hidden(value)) else None
 
 
 def code_hidden(value: Value) -> bool:
-    """Whether it is an exit code of 0 behind which the text of its command may hide a failure."""
+    """Whether it is an exit code of 0 that may hide a failure, by the text of its command."""
     return isinstance(value, ExecText) and value.result.exit_code == 0 and value.result.code_hidden
 
 

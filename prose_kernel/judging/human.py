@@ -1,4 +1,5 @@
-"""The person as a judge: asked in words, one conversation at a time; what is not understood is asked again."""
+"""The person as a judge: asked in words, one conversation at a time; an answer that isn't understood is asked for
+again."""
 
 from __future__ import annotations
 
@@ -119,7 +120,7 @@ def _value(request: JudgeRequest) -> str:
 
 
 def _beginning(text: str) -> str:
-    """The beginning of a text: what fits on a screen."""
+    """Return the beginning of a text, as much as fits on a screen."""
     return "\n".join(text.split("\n", SHOWN_LINES)[:SHOWN_LINES])[:SHOWN]
 
 

@@ -39,7 +39,7 @@ DEEPEST = 20  # nesting of `not` and parentheses
 def decide(
     text: str, bindings: Mapping[str, Value], written: str = "", inserted: Iterable[tuple[str, str]] = ()
 ) -> Ruling:
-    """What the rules say about a condition. Never raises; reads only the bindings that the condition names.
+    """Return the answer of the rules to a condition. Never raises; reads only the bindings that the condition names.
 
     `inserted` are the values in it by their placeholders in the `written` text. One that could pass for words of the
     condition (`" or 3 > 2`) leaves it open: outside quotes it has to be a number, inside it must not end them.

@@ -226,7 +226,7 @@ def compared(value: Value, compare: Callable[[float, float], bool], right: tuple
 
 
 def agreed(answers: Iterable[bool | None]) -> bool | None:
-    """What all readings say; None where they differ."""
+    """Return the answer that all readings share; None if they differ."""
     found = set(answers)
     return found.pop() if len(found) == 1 else None
 
