@@ -30,7 +30,7 @@ def digest_of(data: bytes) -> str:
 
 
 class ProgramCache:
-    """Programs by digest, below `directory`. A cache that cannot be written keeps nothing and says nothing."""
+    """Programs by digest, below `directory`. A cache that cannot be written stores nothing and gives no error."""
 
     def __init__(self, directory: Path | None = None) -> None:
         self.directory = directory or default_directory()
@@ -66,7 +66,7 @@ class ProgramCache:
         return self.directory / f"{digest}{SUFFIX}"
 
     def entries(self) -> Iterator[tuple[str, int]]:
-        """Digest and size of what is kept, sorted."""
+        """Return digest and size of each cached program, sorted."""
         if self.directory.is_dir():
             for path in sorted(self.directory.glob(f"*{SUFFIX}")):
                 with contextlib.suppress(OSError):

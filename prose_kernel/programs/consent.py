@@ -56,7 +56,7 @@ class Trust:
         self._urls: set[str] = set()
 
     def add(self, given: Iterable[str], registry: str) -> None:
-        """Raises `UsageError` for what is neither `all` nor a digest nor an address."""
+        """Add digests, addresses or `all`. Raises `UsageError` for anything else."""
         for one in given:
             if one == ALL:
                 self._all = True
@@ -77,7 +77,7 @@ class Trust:
 
 
 async def agree(candidates: Sequence[Candidate], trust: Trust, asker: SerialAsker | None) -> None:
-    """Return if everything may run. Raises `ImportProgramError` (E215): not agreed to, or nobody here to ask."""
+    """Return if everything may run. Raises `ImportProgramError` (E215): a person refused, or none is available."""
     first = candidates[0].fetched.url
     if _from_inside():
         why = "it has not run here before, and only a person may agree to that, not a command of a run"
@@ -110,7 +110,7 @@ async def _answer(candidates: Sequence[Candidate], asker: SerialAsker) -> bool:
 
 
 def legible(data: bytes) -> str:
-    """The text of a program for somebody who reads it before it runs: its own lines, and nothing in them is hidden."""
+    """Return the text of a program for review before it runs: only its own lines, with nothing in them hidden."""
     return escaped_lines(data.decode("utf-8-sig").replace("\r\n", "\n").removesuffix("\n"))
 
 

@@ -44,7 +44,7 @@ class Downloaded(NamedTuple):
 
 
 class _Failed(Exception):
-    """`pause`: how long to wait before another attempt; None where that would be no use."""
+    """`pause`: how long to wait before another attempt; None if another attempt would not help."""
 
     def __init__(self, why: str, pause: float | None = None, hint: str | None = None) -> None:
         super().__init__(why)
@@ -55,7 +55,8 @@ class _Failed(Exception):
 async def download(
     url: str, limits: Limits, *, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
 ) -> Downloaded:
-    """The program at a canonical URL. Raises `ImportProgramError` (E215), whose message says why it cannot be had.
+    """The program at a canonical URL. Raises `ImportProgramError` (E215), whose message is the reason if it cannot be
+    fetched.
 
     A server that is busy or breaks off is tried again, twice.
     """

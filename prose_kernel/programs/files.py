@@ -19,7 +19,7 @@ _LARGEST: Final = 256 * 1024 * 1024
 
 
 class Unreadable(Exception):
-    """The file cannot be read; the message is the reason, to be put behind a name and a colon.
+    """The file cannot be read; the message is the reason, to be put after a name and a colon.
 
     `missing` is true if there is no such file.
     """
@@ -66,7 +66,8 @@ def innermost_first(
     enter: Callable[[T, str], T | None],
     check: Callable[[list[T]], object],
 ) -> None:
-    """Check a program behind all that it imports, and these behind theirs. Not recursive: imports nest to any depth.
+    """Check a program after all that it imports, and these after their own imports. Not recursive: imports nest to any
+    depth.
 
     `paths` are the imports of a program, `enter` gives the one at such a path, or None where it need not be visited.
     `check` gets the way from `start` to the program whose turn it is.
@@ -85,7 +86,7 @@ def innermost_first(
 
 
 def errors_in(name: str, errors: Sequence[Diagnostic]) -> str:
-    """What is said of an import that has these errors."""
+    """Return the message about an import that has these errors."""
     first = errors[0]
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     place = f"line {first.line}, column {first.column}"

@@ -1,4 +1,4 @@
-"""`prose.lock`: which text each URL stands for, and that a person has agreed to run it (docs/programs.md).
+"""`prose.lock`: the text pinned for each URL, which a person has agreed to run (docs/programs.md).
 
 ::
 
@@ -11,7 +11,7 @@
     holds = ["exec (2)", "session (3)"]
 
 The entries are sorted, and nothing in them depends on when or where they were written, so that a review shows what has
-changed. `location` is there if the server redirects. An entry exists only if somebody has agreed.
+changed. `location` is there if the server redirects. An entry exists only if a person has agreed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Pin(Struct, frozen=True, kw_only=True):
-    """The text that a URL stands for. `holds` is for people: what the program can do."""
+    """The text that is pinned for a URL. `holds` is for people: what the program can do."""
 
     url: str
     sha256: Digest
@@ -131,7 +131,7 @@ class LockFile:
 
 
 def text_of(pins: Iterable[Pin]) -> str:
-    """The content of a lock file: a function of the pins alone."""
+    """The content of a lock file: a function of only the pins."""
     lines = [_HEAD, f"version = {VERSION}\n"]
     for pin in sorted(pins, key=lambda pin: pin.url):
         lines += ["\n[[program]]\n", f"url = {_quoted(pin.url)}\n"]

@@ -1,7 +1,7 @@
 """Imported programs: resolve a `use` path, read and check the program, return its contract (openprose.md 6.1).
 
 Local files are read here. Programs from elsewhere come from a `Resolver`; without one they are unavailable. A program
-and all that it imports are fetched and checked first; then somebody agrees to run what is new; then it is loaded.
+and all that it imports are fetched and checked first; then a person agrees to run new texts; then it is loaded.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Resolver(Protocol):
 
     @property
     def most(self) -> int:
-        """How many programs from elsewhere one import may lead to."""
+        """Return the largest number of programs from elsewhere that one import may lead to."""
         ...
 
     @property
     def size(self) -> int:
-        """How many bytes these may have together."""
+        """Return the largest size in bytes of all these together."""
         ...
 
     def cached(self, url: str) -> Fetched | None:
@@ -51,7 +51,7 @@ class Resolver(Protocol):
         ...
 
     def location(self, url: str) -> str:
-        """Return the URL that the program was found at, behind redirects; `url` itself if nothing is known."""
+        """Return the URL that the program was found at, after redirects; `url` itself if nothing is known."""
         ...
 
     async def fetch(self, url: str) -> Fetched:
@@ -59,7 +59,7 @@ class Resolver(Protocol):
         ...
 
     async def admit(self, candidates: Sequence[Candidate]) -> None:
-        """Return if all of these may run. Raises `ImportProgramError` (E215) if nobody has agreed."""
+        """Return if all of these may run. Raises `ImportProgramError` (E215) if no person has agreed."""
         ...
 
 
@@ -136,8 +136,8 @@ class LocalPrograms:
     def load_contract(self, path: str) -> Contract | None:
         """Return the contract of the program at a `use` path of the root; None for a remote program that is not cached.
 
-        Raises `ImportProgramError`: E215 if it is missing or has errors, E112 for a cycle; E224 for a JSON Schema that
-        is no use.
+        Raises `ImportProgramError`: E215 if it is missing or has errors, E112 for a cycle; E224 for an unusable JSON
+        Schema.
         """
         if path.startswith(typed_answers.FILE):
             return Contract(schema=self._schema(path, self._root)[0])
@@ -297,7 +297,7 @@ class LocalPrograms:
             await self._resolver.admit(tuple(remote.values()))
 
     def _own_errors(self, text: _Text) -> tuple[Diagnostic, ...]:
-        """What is wrong with a program whatever it imports; empty if nothing is."""
+        """Return the program's own errors, those of its imports left aside; empty if it has none."""
         from prose_kernel.language.openprose import compile_source
 
         compiled = compile_source(text.source, profile=self._profile)

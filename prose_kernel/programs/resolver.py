@@ -67,11 +67,11 @@ class RemotePrograms:
         self._agreed: set[str] = set()  # digests of what cannot be pinned
 
     def address(self, path: str) -> str:
-        """The URL that a registry name or URL stands for. Raises `ImportProgramError` (E215)."""
+        """Return the URL for a registry name or URL. Raises `ImportProgramError` (E215)."""
         return urls.address(path, self.registry)
 
     def name(self, url: str) -> str:
-        """What a person types for the URL of a program: its name in the registry, if it has one."""
+        """Return the name of a program's URL in the registry, or else the URL."""
         return urls.name_of(url, self.registry)
 
     def cached(self, url: str) -> Fetched | None:
@@ -88,7 +88,7 @@ class RemotePrograms:
         return None if data is None else Fetched(url, pin.location or url, data, pin.sha256)
 
     def location(self, url: str) -> str:
-        """The URL that a program was found at, behind redirects: what its relative imports are relative to."""
+        """Return the URL that a program was found at after redirects; its relative imports are relative to it."""
         at_hand, pin = self._at_hand.get(url), self._pin(url)
         if at_hand is not None and (pin is None or self._upgrade or at_hand.digest == pin.sha256):
             return at_hand.location

@@ -30,5 +30,5 @@ def _text(address: str) -> str:
 
 
 def unusable(shown: str, problem: str) -> ImportProgramError:
-    """The error for a schema that is no use."""
+    """Return the error for an unusable schema."""
     return ImportProgramError(f"{shown}: {problem}", code="E224", hint="or write the fields: `output: { ok: boolean }`")

@@ -23,7 +23,7 @@ _GITHUB_PAGE: Final = re.compile(r"https://github\.com/([^/]+/[^/]+)/blob/(.+)")
 def canonical(url: str, shown: str | None = None) -> str:
     """The one spelling of a program's URL: lower-case host, no default port, no `..`, no fragment, ASCII.
 
-    Raises `ImportProgramError` (E215) for what is no such URL; `shown` is its name for people.
+    Raises `ImportProgramError` (E215) for anything else; `shown` is its name for people.
     """
     from prose_kernel.access import hosts
 
@@ -88,7 +88,7 @@ def name_of(url: str, registry: str) -> str:
 
 
 def raw_page(url: str) -> str | None:
-    """Where GitHub keeps the text of the file that a page of it shows."""
+    """Return the raw URL of the file that a page of GitHub shows; None for other URLs."""
     match = _GITHUB_PAGE.match(url)
     return f"https://raw.githubusercontent.com/{match[1]}/{match[2]}" if match else None
 

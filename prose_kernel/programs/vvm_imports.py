@@ -67,8 +67,8 @@ class LocalModules:
         """Return the module at an import path of the root; errors in it are among the findings of the modules. Of a
         JSON Schema what it says.
 
-        Raises `ImportProgramError`: E090 if there is no such file, E201 if it is the root itself, E224 for a schema
-        that is no use.
+        Raises `ImportProgramError`: E090 if there is no such file, E201 if it is the root itself, E224 for an unusable
+        schema.
         """
         if path.startswith(typed_answers.FILE):
             return self._schema(path, self._root)[0]
@@ -146,7 +146,7 @@ class LocalModules:
     # ------------------------------------------------------------ checking
 
     def _check(self, start: _Text) -> Module:
-        """Check a module behind everything that it imports."""
+        """Check a module after everything that it imports."""
         results: _Results = {}
         active = {self._root.path: self._root, start.file.path: start.file}
 
