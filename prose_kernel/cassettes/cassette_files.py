@@ -25,7 +25,7 @@ from prose_kernel.runtime.session_options import CassetteOptions, Surroundings
 DIRECTORY = "cassettes"
 SUFFIX = ".jsonl"
 EVALUATION: Final = f".eval{SUFFIX}"
-"""How the names of recordings of evaluations end."""
+"""The end of the names of recordings of evaluations."""
 UNNAMED = "session"
 
 Signature = tuple[int, int, int]
@@ -81,7 +81,7 @@ class CassetteFile:
 
 
 def signature_of(path: Path) -> Signature | None:
-    """What changes when a file does; None: there is no such file."""
+    """What changes when a file does; None if the file does not exist."""
     try:
         found = path.lstat()
     except OSError:

@@ -1,4 +1,4 @@
-"""The cassettes of a run once they are open: what is found in them, what is added, what is said about them."""
+"""The open cassettes of a run: look up records, add records, collect warnings."""
 
 from __future__ import annotations
 
@@ -319,7 +319,7 @@ class CassetteStore:
 
 
 def _places(where: Surroundings) -> dict[str, str]:
-    """The directories that differ from machine to machine and from run to run, with the words that stand for them."""
+    """The directories that differ from machine to machine and from run to run, with the words that replace them."""
     workspace = Path(where.cwd)
     places: dict[str, str] = {}
     home = where.environment.get("HOME", "")

@@ -119,7 +119,7 @@ def _beginning(value: Any) -> str:
 
 
 def _agreement(one: str, other: str) -> int:
-    """How many characters two texts have in common at their beginning."""
+    """Return the length of the two texts' common beginning."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -134,7 +134,7 @@ def _agreement(one: str, other: str) -> int:
 
 
 def differences(recorded: Mapping[str, Any], asked: Mapping[str, Any]) -> list[Difference]:
-    """What differs between two requests, field by field; prompts first.
+    """Return the differences between two requests, field by field; prompts first.
 
     Records from before version 0.2 hold a digest of all rules, and tools for the session's own files.
     """
@@ -192,7 +192,7 @@ def _members(name: str, recorded: Mapping[str, Any], asked: Mapping[str, Any]) -
 
 
 def _content_difference(recorded: Any, asked: Any) -> str:
-    """What differs in a context: its text, or with the same text an image in it."""
+    """Describe the difference between two contexts: in the text, or with the same text in an image."""
     if isinstance(recorded, Mapping) and isinstance(asked, Mapping) and recorded.get("sha256") == asked.get("sha256"):
         return "holds another image" if recorded.get("images") else "was recorded without its image"
     return text_difference(recorded, asked)
@@ -272,7 +272,8 @@ What = Literal["added", "removed", "moved", "changed"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One record that differs. `before` is where a moved one stood; `details` say what differs, one line each."""
+    """One record that differs. `before` is the former place of a moved one; `details` say what differs, one line
+    each."""
 
     what: What
     type: str
@@ -283,7 +284,7 @@ class Change:
 
 
 def changes(old: CassetteFile, new: CassetteFile) -> list[Change]:
-    """What has happened between two cassettes, in the order of the new one; what is gone comes last."""
+    """Return the changes from one cassette to another, in the order of the new one; removed records come last."""
     before, after = _counting(old), _counting(new)
     by_key = {(e.record.key, e.record.at, e.record.tried): e for e in before}
     by_path = {(_family(e), e.record.at, e.record.tried): e for e in before}
@@ -332,7 +333,7 @@ def _change(old: Entry | None, new: Entry) -> Change | None:
 
 
 def details_of(old: Entry, new: Entry) -> Iterable[str]:
-    """What differs between two records of one place: what was asked, then what was answered, then by whom."""
+    """Return the differences between two records of one place: the question, then the answer, then its source."""
     if old.record.t != new.record.t:
         yield f"was {_noun(old)}, is {_noun(new)}"
     asked = differences(records.mapping(old.record.req), records.mapping(new.record.req))

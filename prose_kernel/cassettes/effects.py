@@ -128,7 +128,7 @@ class Replayed:
             self._make(step)
 
     def _step(self, write: Written) -> _Step | None:
-        """What is to be done for one file; None: it is in its state after already."""
+        """Return the change to make to one file; None if it is already in its final state."""
         path = self._place(write.path)
         here = _bytes(path)
         states = _states(here, self.redaction)

@@ -217,7 +217,7 @@ def _latest(request: JudgeRequest) -> dict[str, Value]:
 
 
 def _memory(request: SessionRequest) -> str:
-    """What an agent's memory tells the session."""
+    """Return the text of an agent's memory that the session gets."""
     return request.prelude or (request.memory.text if request.memory is not None else None) or ""
 
 

@@ -1,4 +1,4 @@
-"""The recordings of one run: what is recorded, what is used, what is still to be written (sessions.md 4.2)."""
+"""The recordings of one run: which records exist, which were used, which are still to be written (sessions.md 4.2)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ToolNames = Callable[[SessionRequest], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """What would answer a session: the record, and how it was found. `failure` tells that it is a recorded error."""
+    """The answer for a session: the record, and how it was found. `failure` means that it is a recorded error."""
 
     key: str
     at: str
@@ -38,7 +38,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """That nothing is recorded for a session; `message` and `hint` are what `CassetteMiss` says."""
+    """A session without a record; `message` and `hint` are those of `CassetteMiss`."""
 
     key: str
     at: str
@@ -138,7 +138,8 @@ class Cassettes:
             self.shelf.note_used(lines)
 
     def take_warnings(self) -> tuple[str, ...]:
-        """What went wrong with recordings since the last call, one line each; `RecordedSessions` shows them itself."""
+        """Return the problems with recordings since the last call, one line each; `RecordedSessions` shows them
+        itself."""
         taken = tuple(self._warnings)
         self._warnings.clear()
         return taken
@@ -153,7 +154,7 @@ class _Lent(Cassettes):
     """Recordings that many runs use."""
 
     def close(self) -> None:
-        """One of the runs is over."""
+        """End the use by one of the runs."""
 
     def end(self) -> None:
         super().close()

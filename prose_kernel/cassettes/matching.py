@@ -31,7 +31,7 @@ def scope(at: str) -> str:
 
 def _borrows(scope: str) -> bool:
     """Whether a run of an evaluation may use what an ordinary run has recorded: the first repetition may, because all
-    others would have the same answers, and be no repetitions."""
+    others would have the same answers, and would not be repetitions."""
     found = _SCOPE.match(scope)
     return found is not None and found[1] == "1"
 
@@ -117,7 +117,7 @@ class Index:
         self._by_cell = of_cells | self._by_cell
 
     def renewed(self, files: Iterable[Iterable[Entry]]) -> Index:
-        """An index of what is on disk now, which knows what this run has used."""
+        """Return an index of the files now on disk that keeps the record of which takes this run has used."""
         fresh = Index(self._repeats)
         fresh._ran = self._ran
         for entries in files:
@@ -218,7 +218,7 @@ class Index:
         return self._exact.get((key, at))
 
     def count(self, key: str, own: str = "") -> int:
-        """How many takes there are of a key for a run of this scope."""
+        """Return the number of takes of a key for a run of this scope."""
         return sum(1 for _ in self._reusable(key, own))
 
     def use(self, take: Take, how: How, at: str, cell: str = "") -> None:

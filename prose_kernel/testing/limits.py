@@ -1,7 +1,7 @@
 """A limit of time for one cell or program, and Ctrl-C: both end what runs and never the process.
 
 An interrupt cancels the program. Where the loop never gets a turn, because code computes and never waits, a signal
-stops that code where it is, as the kernel does (`notebook/kernel.py`); it arrives in the main thread alone.
+stops that code where it is, as the kernel does (`notebook/kernel.py`); it arrives only in the main thread.
 """
 
 from __future__ import annotations

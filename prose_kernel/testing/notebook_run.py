@@ -1,4 +1,4 @@
-"""Run the cells of a notebook for a test, in this process: offline, nobody is asked, every output noted down."""
+"""Run the cells of a notebook for a test, in this process: offline, without questions, keeping every output."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Origins = dict[int, tuple[tuple[str, Statement], ...]]
 
 @dataclass(frozen=True, slots=True)
 class CellRun:
-    """What running a cell gave: its outputs, and the statements that they are of, by their index."""
+    """The result of running a cell: its outputs, and for each output its statement, by index."""
 
     outputs: list[Output]
     origins: Origins = field(default_factory=dict)
@@ -170,7 +170,7 @@ class TestedCells(Cells):
         self._statements = Statements()
         self.overrides = dict(overrides)
         if "offline" not in overrides and self.settings.cassette.name is None:
-            self.overrides["cassette"] = notebook.stem  # what a live test records is named after the notebook
+            self.overrides["cassette"] = notebook.stem  # a live test's recording is named after the notebook
         self._runs: list[Path] = []  # directories of runs that have ended
         self._prompts = itertools.count(1)  # as in a notebook that was run from its beginning
 

@@ -1,4 +1,4 @@
-"""Test a notebook: run its cells, compare what they give with what is committed, look at its recordings."""
+"""Test a notebook: run its cells, compare their outputs with the committed ones, check its recordings."""
 
 from __future__ import annotations
 

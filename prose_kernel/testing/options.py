@@ -1,4 +1,4 @@
-"""How tests are run: what the command line and the pytest plugin have in common."""
+"""Options of tests, shared by the command line and the pytest plugin."""
 
 from __future__ import annotations
 

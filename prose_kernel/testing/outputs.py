@@ -1,8 +1,8 @@
 """Compare the outputs of a cell with the committed ones: order across kinds, errors, every MIME type.
 
-Streams between two other outputs count as one output with two texts: how stdout and stderr of a command mix is nobody's
-to say. Everything else has its place. Metadata, execution counts and tracebacks take no part. Rules of a sanitize file
-are applied to both sides, as nbval does.
+Streams between two other outputs count as one output with two texts: the order in which stdout and stderr of a command
+mix is undefined. Everything else has its place. Metadata, execution counts and tracebacks take no part. Rules of a
+sanitize file are applied to both sides, as nbval does.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def joined(text: object) -> str:
 
 
 def compare(expected: Sequence[Shown], actual: Sequence[Shown]) -> list[Finding]:
-    """What differs, in order."""
+    """Return the differences, in order."""
     begin = 0
     while begin < min(len(expected), len(actual)) and _same(expected[begin], actual[begin]):
         begin += 1

@@ -117,7 +117,7 @@ class _Test:
             found.append(Finding(f"nothing was committed; there is now: {sections}", saved=True))
         elif case.status != came.status:
             said = f"exit status {came.status} instead of {case.status}"
-            # the program needs an answer that nobody gives: no result to be kept
+            # the program needs an answer that a test cannot give: there is no result to keep
             found.append(Finding(said, came.at, saved=came.status != 3))
         if case.status is not None:
             found += self._sections(case, came)
@@ -232,7 +232,7 @@ class _Observed(ProgramRun):
         return workspace
 
     def _keep_image(self, name: str, data: bytes) -> str:
-        return ""  # the directory of the run goes away with the test
+        return ""  # the directory of the run is removed with the test
 
     def _note(self, event: Event) -> None:
         place = event.place

@@ -111,7 +111,7 @@ class ProseItem(pytest.Item):
             raise Difference(outcome.text())
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """The differences alone: where in this package they were found interests nobody."""
+        """Return only the differences, without a Python traceback of this package."""
         if isinstance(excinfo.value, Difference):
             return f"{self.path.name}, {self.name}\n{excinfo.value}"
         return super().repr_failure(excinfo, style)

@@ -1,4 +1,4 @@
-"""Find notebooks and programs to test, run them, in processes of their own where that is wanted, and sum up."""
+"""Find notebooks and programs to test, run them, in separate processes if wanted, and sum up."""
 
 from __future__ import annotations
 
