@@ -1,4 +1,4 @@
-"""What has to hold of a run: expressions, rules, criteria for the judge, Python functions."""
+"""The assertions about a run: expressions, rules, criteria for the judge, Python functions."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from prose_kernel.runtime.text import NAME, one_line
 from prose_kernel.runtime.values import Value, verbatim
 
 PARAMETERS: Final = ("output", "outputs", "bindings", "expected", "case", "variant", "repetition")
-"""What a Python function may ask for, by the names of its parameters."""
+"""The arguments that a Python function may take, by the names of its parameters."""
 _REASON: Final = 300
 
 
 class NotEvaluated(ProseError):
-    """An assertion could not be evaluated. `nobody`: because nobody could answer."""
+    """An assertion could not be evaluated. `nobody`: because no judge could answer."""
 
     def __init__(self, reason: str, *, nobody: bool = False) -> None:
         super().__init__(reason)
@@ -120,7 +120,7 @@ async def _expression(text: str, ran: Ran) -> tuple[float, str]:
 
 
 def _number(value: object) -> float:
-    """A score from what an assertion gave."""
+    """Return the score of a result, from 0 to 1. Raises `NotEvaluated` for other values."""
     if isinstance(value, bool | int | float) and math.isfinite(value):
         return float(min(max(value, 0), 1))
     raise NotEvaluated(f"true, false or a number from 0 to 1 is wanted, not {one_line(str(value), 60)!r}")
@@ -195,7 +195,7 @@ class PythonFunction:
         def call() -> None:
             try:
                 answer: tuple[bool, object] = (True, self._function(**given))
-            except BaseException as problem:  # also SystemExit: it ends the function alone
+            except BaseException as problem:  # also SystemExit: it ends only the function
                 answer = (False, f"{type(problem).__name__}: {problem}".rstrip(": "))
             if not loop.is_closed():
                 loop.call_soon_threadsafe(tell, answer)

@@ -85,9 +85,9 @@ def evaluate(spec: str, **options: Any) -> int:
     )
     offer_commands()
     page_path, junit_path = _path(given.page), _path(given.junit)
-    if page_path is not None and not page_path.parent.is_dir():  # said now, and not when all has been paid for
+    if page_path is not None and not page_path.parent.is_dir():  # reported before any run is paid for
         raise UsageError(f"there is no directory {page_path.parent}", hint="make it first, or name another file")
-    with redirect_stdout(sys.stderr):  # what functions of the specification print is none of the result
+    with redirect_stdout(sys.stderr):  # output that functions of the specification print isn't part of the result
         evaluation = Evaluation(read(path), how, read_notebook, _progress())
         with _interrupts(evaluation.interrupt):
             summary = asyncio.run(evaluation.run())

@@ -49,7 +49,7 @@ def read(path: Path, shown: str, id_column: str, *, count_broken: bool = False) 
 
 
 def _lines(path: Path, file: Any, shown: str, count_broken: bool) -> Iterator[Case]:
-    """The lines as cases that have no id yet."""
+    """Return the lines as cases without ids."""
     kind = path.suffix.lower()
     if kind not in (".jsonl", ".ndjson", ".csv", ".tsv"):
         raise UsageError(f"{shown} is no data set", hint="names end with .jsonl or .csv")
@@ -137,6 +137,6 @@ def _numbered(cases: Iterator[Case], id_column: str, shown: str) -> Iterator[Cas
 
 
 def _digest(columns: Mapping[str, Any]) -> str:
-    """A short name for what a case asks; what is expected of it may change."""
+    """Return a digest of a case's inputs; its expected result may change."""
     asked = {name: value for name, value in columns.items() if name != EXPECTED}
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:8]

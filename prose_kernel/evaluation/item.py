@@ -1,4 +1,4 @@
-"""One run of an evaluation: a case, a variant, a repetition, in a run of its own that lives in memory."""
+"""One run of an evaluation: a case, a variant, a repetition, in a separate run that lives in memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from prose_kernel.runtime.text import one_line
 from prose_kernel.runtime.values import Value, full_text
 
 NAMES: Final = (EXPECTED, "case", "result")
-"""Names that assertions may use beside those of the program and the columns."""
+"""Names that assertions may use in addition to those of the program and the columns."""
 SHOWN: Final = 2_000
 """Characters of an output that a result holds, for the page."""
 
@@ -89,7 +89,7 @@ class Meter:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """What is to be run: a case, a variant, and the number of the repetition, from 1."""
+    """One run to make: a case, a variant, and the number of the repetition, from 1."""
 
     case: Case
     prepared: Prepared
@@ -105,7 +105,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What all runs of an evaluation share."""
+    """The parts that all runs of an evaluation share."""
 
     directory: Path
     assertions: Assertions

@@ -1,4 +1,4 @@
-"""The programs of an evaluation: what each variant runs, made ready once, and checked before anything runs."""
+"""The programs of an evaluation: those of each variant, prepared once, and checked before anything runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LARGEST: Final = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """One text that is run: a program, or a piece of a cell of a notebook."""
+    """A text to run: a program, or a piece of a cell of a notebook."""
 
     text: str
     name: str
@@ -43,7 +43,7 @@ ReadNotebook = Callable[[Path, str], tuple[Sequence[Text], Language]]
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a variant runs: its texts and settings. `names` is how its program is called."""
+    """A variant that is ready to run: its texts and settings. `names` is how its program is called."""
 
     variant: Variant
     name: str

@@ -1,4 +1,4 @@
-"""What one run of an evaluation gave, and the file in which results are noted as they come.
+"""The result of one run of an evaluation, and the file to which results are added as they come.
 
 The file is JSON Lines: each result is added when it is known, so an evaluation that was interrupted or killed resumes
 after the last one. A result is identified by its request (`key_of`): a changed one is run again.
@@ -23,7 +23,7 @@ _ENDED: Final = b'{"ended":true}\n'
 
 
 class Check(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one assertion said of a run. `error`: it could not be evaluated, and `reason` says why."""
+    """The result of one assertion about a run. `error`: it could not be evaluated, and `reason` says why."""
 
     name: str
     passed: bool

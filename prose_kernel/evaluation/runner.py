@@ -88,7 +88,7 @@ class Evaluation:
 
     @property
     def planned(self) -> int:
-        """How many runs it consists of."""
+        """Return the number of its runs."""
         return len(self.cases) * len(self.variants) * self.spec.repeat
 
     # ------------------------------------------------------------ checking
@@ -131,7 +131,7 @@ class Evaluation:
                 await workspace.close()
 
     def _notes(self) -> Sequence[str]:
-        """What is odd about the evaluation, and no error."""
+        """Return warnings about the evaluation that are not errors."""
         found = []
         seen: dict[str, str] = {}
         for one in self.variants:
@@ -162,7 +162,8 @@ class Evaluation:
         return [key_of(plain_files.read_text(self._directory / name, errors="replace")) for name in files]
 
     async def run(self) -> Summary:
-        """Run what has no result yet. An interruption (`interrupt`, or cancellation) gives what came until then."""
+        """Make the runs that have no result yet. An interruption (`interrupt`, or cancellation) gives the results so
+        far."""
         await self._check()
         items = self.items()
         file = ResultsFile(
@@ -307,7 +308,7 @@ def _shared(chosen: Settings, runs: int) -> Settings:
 
 
 def _identity(prepared: Prepared) -> list[object]:
-    """What of a variant decides its results."""
+    """Return the properties of a variant that decide its results."""
     chosen = {name: value for name, value in prepared.settings.by_name().items() if name != "max_parallel"}
     texts = [(one.name, one.text) for one in prepared.source]
     return [texts, dict(prepared.given), {name: str(value) for name, value in chosen.items()}]

@@ -10,16 +10,16 @@ SIGNIFICANT: Final = 0.05
 
 
 def at_least(count: int, trials: int) -> float:
-    """How likely so many heads, or more, are in throws of a fair coin."""
+    """Return the probability of at least `count` heads in `trials` throws of a fair coin."""
     ways = sum(math.comb(trials, number) for number in range(trials - count + 1))
     return float(Fraction(ways, 2**trials))
 
 
 def sign_test(better: int, worse: int) -> float:
-    """How likely a difference as large is by chance (exact, two-sided); ties take no part."""
+    """Return the probability of a difference this large by chance (exact, two-sided); ties take no part."""
     return min(1.0, 2 * at_least(max(better, worse), better + worse)) if better + worse else 1.0
 
 
 def one_sided(better: int, worse: int) -> float:
-    """How likely so many worse cases, or more, are by chance."""
+    """Return the probability of this many worse cases, or more, by chance."""
     return at_least(worse, better + worse) if worse else 1.0

@@ -1,4 +1,4 @@
-"""What all results say together: pass rates, differences between variants, a regression against a baseline."""
+"""The summary of all results: pass rates, differences between variants, a regression against a baseline."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class VariantSummary:
         return self.wanted is not None and self.rate < self.wanted
 
     def cases(self) -> dict[str, tuple[int, int]]:
-        """How many runs of each case have passed, of how many."""
+        """Return for each case the number of passed runs and of all runs."""
         found: dict[str, tuple[int, int]] = {}
         for one in self.results:
             passed, runs = found.get(one.case, (0, 0))
@@ -135,8 +135,8 @@ def difference(name: str, cases: Cases, against: str, others: Cases) -> Differen
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """An evaluation: how it was asked, what came, and what is to be said about it. `planned` are the runs that it
-    consists of, `stopped` why not all of them have a result."""
+    """An evaluation: its specification, its results, and notes about it. `planned` is the number of its runs, `stopped`
+    the reason why not all of them have a result."""
 
     spec: Spec
     cases: int
@@ -195,7 +195,7 @@ def summary_of(spec: Spec, names: Sequence[str], results: Sequence[Result], case
 
 
 def baseline_text(summary: Summary) -> str:
-    """What is committed: how often each case has passed, in a form that is easy to compare by eye."""
+    """Return the text to commit: how often each case has passed, in a form that is easy to compare by eye."""
     lines = ["{", f' "v": {VERSION},', ' "variants": {']
     for number, one in enumerate(summary.variants, 1):
         lines.append(f"  {json.dumps(one.name, ensure_ascii=False)}: {{")
