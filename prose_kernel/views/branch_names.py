@@ -1,4 +1,4 @@
-"""What the branches of a `parallel` are called: by their name, or by the item that an iteration works on."""
+"""The names of the branches of a `parallel`: their own name, or the item that an iteration works on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from prose_kernel.views.safety import visible
 WIDTH: Final = 30
 """Characters of an item's text that name its row."""
 TOGETHER: Final = 10_000
-"""Items whose texts are compared with each other; of more, each is told apart by its number."""
+"""Items whose texts are compared with each other; beyond that, each is identified by its number."""
 _LOOKED_AT: Final = 400
 _TELLING: Final = ("name", "title", "id", "label", "path", "file", "url", "key")
 """Fields of an object that say which one it is, the first that it has; without any, its first short field is taken."""

@@ -1,4 +1,4 @@
-"""What a calibration has found, for the notebook and the terminal (docs/calibration.md)."""
+"""The report of a calibration, for the notebook and the terminal (docs/calibration.md)."""
 
 from __future__ import annotations
 

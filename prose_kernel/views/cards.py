@@ -185,7 +185,7 @@ def _table(recent: Sequence[Recent]) -> Display:
 
 
 def outcome(result: CommandResult) -> list[str]:
-    """How a command ended, in words; empty for success."""
+    """Describe the end of a command in words; empty for success."""
     match result.kind:
         case None:
             return []
@@ -202,7 +202,7 @@ def outcome(result: CommandResult) -> list[str]:
 
 
 def cuts(result: CommandResult) -> list[str]:
-    """What of a command's streams its value does not hold."""
+    """Describe the parts of a command's streams that its value does not hold."""
     found = []
     for name in ("stdout", "stderr"):
         if getattr(result, f"{name}_truncated"):
@@ -299,7 +299,7 @@ def _counted(notes: Sequence[Note]) -> list[Note]:
 
 @dataclass(slots=True)
 class BranchRow:
-    """How one branch of a `parallel` ended: its status, and a line of text."""
+    """The end of one branch of a `parallel`: its status, and a line of text."""
 
     status: str = "cancelled"
     text: str = ""
@@ -324,7 +324,7 @@ def shown_branches(rows: Sequence[BranchRow]) -> list[int]:
 
 
 def left_out(rows: Sequence[BranchRow], kept: Sequence[int]) -> str:
-    """What is not shown of many branches, in a line; "" for nothing."""
+    """Describe in a line the branches that are not shown; "" if all are."""
     shown = set(kept)
     statuses = _statuses([row for at, row in enumerate(rows) if at not in shown])
     return f"and {len(rows) - len(kept):,} more: {statuses}" if statuses else ""
@@ -352,7 +352,7 @@ def parallel_display(rows: Sequence[BranchRow], names: Sequence[str]) -> Display
 
 
 def branch_text(event: BranchFinished, language: Language) -> str:
-    """The line shown beside a finished branch of a cell in this language."""
+    """Return the line shown next to a finished branch of a cell in this language."""
     if event.error is not None:
         return clip(str(event.error), 80)
     how = ", ".join(outcome(event.command)) if event.command is not None else ""
@@ -373,7 +373,7 @@ def _text_of_branch(value: Value, language: Language) -> str:
 
 
 def verdict(answer: Value) -> str:
-    """What a judge has said, in a word."""
+    """Return a judge's answer as short text."""
     if answer is None:
         return "uncertain"
     if isinstance(answer, bool):

@@ -199,7 +199,7 @@ class CellView:
         self._last_name = None
 
     def aside(self, display: Display) -> None:
-        """Show something that is no part of what the program shows: that stays as it would be without it."""
+        """Show something that isn't output of the program, whose output stays as it would be without it."""
         self._put(display)
 
     def result_of_part(self, value: Value) -> None:

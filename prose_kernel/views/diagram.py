@@ -32,7 +32,7 @@ _LEVELS: Final = (
 characters of a label."""
 
 _EDGE: Final = 30
-"""Characters of what stands at an edge."""
+"""Characters of the label of an edge."""
 
 _PLAIN: Final = frozenset(",-/(?!={}…→✓✗×·")
 _SHAPES: Final[Mapping[Kind, tuple[str, str]]] = {
@@ -160,7 +160,7 @@ def _more(count: int, what: str) -> Step:
 # ---------------------------------------------------------------- drawing
 
 Tails = list[tuple[str, str]]
-"""Nodes from which control goes on, each with what stands at its edge."""
+"""Nodes from which control continues, each with the label of its edge."""
 Names = dict[str, tuple[str, ...]]
 """For each name the nodes that may have bound it."""
 
