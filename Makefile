@@ -31,7 +31,7 @@ help:
 	@echo "make lint   linters, types and layers alone"
 	@echo "make bench  benchmarks, each beside its floor"
 	@echo "make docs   documentation and course as one site in build/site; its links are checked"
-	@echo "make generated   write the generated pages of docs/"
+	@echo "make generated   write the generated pages of docs/ and the catalogue of messages"
 	@echo "make tools  install shells, a compiler, Node, Chromium and PostgreSQL for the tests (as root with apt-get)"
 	@echo "make older-lab   an older JupyterLab and Notebook for the browser tests"
 	@echo "make agents install the CLI agents that are tested for real (npm; outside of the repository)"
@@ -91,6 +91,7 @@ bench: .make/test
 
 generated: .make/test
 	$(BIN)/python tests/cli/generated.py
+	$(BIN)/python tests/language/messages.py
 
 # A broken link, a missing anchor or a page outside of the navigation ends the build (docs/site/conf.py).
 docs: .make/docs

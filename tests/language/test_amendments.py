@@ -81,27 +81,6 @@ def test_a3_the_new_properties_are_known_in_the_default_profile_only() -> None:
     assert strict == [("W005", line, 3) for line in (3, 4, 5, 6, 7)]
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("max-output: 0", "`max-output` must be a whole number from 1 to 100,000,000"),
-        ("max-output: 100000001", "`max-output` must be a whole number from 1 to 100,000,000"),
-        ('max-output: "5"', "`max-output` must be a whole number from 1 to 100,000,000"),
-        ("env: x", "`env` takes names and values"),
-        ("env: { a-b: x }", "`a-b` cannot be an environment variable"),
-        ("env: { BASH_ENV: x }", "`env` does not set `BASH_ENV`: it could make the command load other code"),
-        ("env: { LD_PRELOAD: x }", "`env` does not set `LD_PRELOAD`: it could make the command load other code"),
-        ("env: { PROSE_JOB: x }", "`env` does not set `PROSE_JOB`: it could make the command load other code"),
-        ('format: "xml"', "unknown `format`"),
-        ("display: 3", "`display` takes the path of a file"),
-        ("stdin:", "`stdin:` needs a value on its line"),
-    ],
-)
-def test_a3_values_that_are_refused(line: str, message: str) -> None:
-    (error,) = compile_source(Source.of(f'let x = "a"\nexec "ls"\n  {line}\n')).diagnostics
-    assert (error.code, error.message) == ("E004", message)
-
-
 def test_a3_names_in_stdin_and_env_are_checked() -> None:
     assert found('exec "ls"\n  stdin: gone\n  env: { lost }\n') == [("E131", 2, 10), ("E131", 3, 10)]
     assert found('exec "ls"\n  display: "{gone}.png"\n') == [("E053", 2, 13)]
@@ -115,24 +94,6 @@ def test_display_is_formatted_completed_and_renamed_like_other_properties() -> N
     names = language.index(compiled.program, compiled.source)
     assert [one.start for one in names.occurrences] == [4, text.index("{x}") + 1]
     assert "display" in language.words().properties
-
-
-@pytest.mark.parametrize(
-    ("command", "hint"),
-    [
-        ('"echo {x}"', '`exec "echo \\"$x\\""`, and below it `env: { x }`'),
-        (
-            "\"echo '{x}'\"",
-            "`exec \"echo ''\\\"$x\\\"''\"`, and below it `env: {{ x }}`".replace("{{", "{").replace("}}", "}"),
-        ),
-        ('"cp {o.a} {x}"', '`exec "cp \\"$a\\" \\"$x\\""`, and below it `env: { a: o.a, x }`'),
-        ('"""\nmake FOO="{x}"\n"""', '`make FOO="$x"`, and below it `env: { x }`'),
-    ],
-)
-def test_a3_w051_shows_the_line_in_its_safe_form(command: str, hint: str) -> None:
-    text = f'let x = "a"\nlet o = {{ a: 1 }}\nexec {command}\n'
-    (warning,) = compile_source(Source.of(text)).diagnostics
-    assert (warning.code, warning.hint is not None and hint in warning.hint) == ("W051", True)
 
 
 def test_a3_the_safe_form_of_w051_has_no_findings() -> None:

@@ -147,67 +147,6 @@ def test_a_known_name_is_bound_before_the_first_assignment_here():
     assert codes("def g():\n  x = x + 1\n  return x\n", known=EARLIER, cell=True) == ["W201"]
 
 
-# ---------------------------------------------------------------- messages
-
-
-@pytest.mark.parametrize(
-    ("text", "rendered"),
-    [
-        (
-            "agent scribe()\ntext = @scrib `x`()\nexport text\n",
-            "E040 line 2 col 8: there is no agent `scrib`\n  text = @scrib `x`()\n         ^\nhint: did you mean `@scribe`?",
-        ),
-        (
-            "agent a()\ntitle = 1\nx = @a `{titel}`()\nexport pack(x, title)\n",
-            "E051 line 3 col 9: `titel` in this template is not defined\n"
-            "  x = @a `{titel}`()\n          ^\nhint: did you mean `title`?",
-        ),
-        (
-            'agent a(model=x)\nx = "m"\nexport x\n',
-            "E041 line 1 col 15: `model` of an agent declaration must be a literal, this is computed\n"
-            "  agent a(model=x)\n                ^\nhint: compute it where the agent is used: `@agent.with(model=...)`",
-        ),
-        (
-            "x = 1\n\ndef f():\n  constrain x():\n    require ?`a`\nexport x\n",
-            "E070 line 4 col 13: `constrain x`: nothing above binds `x` in this scope\n    constrain x():\n              ^\n"
-            "hint: a function cannot rebind a name of the module: make `x` a parameter",
-        ),
-        (
-            "def f():\n  pass\n\ndef f():\n  pass\n",
-            "E021 line 4 col 5: there is a function `f` already (line 1, column 5)\n  def f():\n      ^\n"
-            "hint: choose another name",
-        ),
-        (
-            "x = pack(1 + 1)\nexport x\n",
-            "E203 line 1 col 10: a positional argument of `pack` must be a bare name, which becomes the key\n"
-            "  x = pack(1 + 1)\n           ^\nhint: give a computed value a key: `key=...`",
-        ),
-        (
-            'agent a(memory={scope: "team", key: "k"})\n',
-            'E209 line 1 col 24: `memory.scope` must be "project", "user" or "path"\n'
-            '  agent a(memory={scope: "team", key: "k"})\n                         ^\n'
-            'hint: write "project", "user" or "path"',
-        ),
-        (
-            "agent a()\nx = @a `t`(timout=1)\nexport x\n",
-            "W202 line 2 col 12: `timout` is not a call option; it is ignored\n  x = @a `t`(timout=1)\n             ^\n"
-            "hint: did you mean `timeout`?",
-        ),
-        (
-            "x = null\nexport x\n",
-            "W201 line 1 col 5: `null` is not defined; this raises if it is reached\n  x = null\n      ^\n"
-            "hint: write `()`",
-        ),
-        (
-            "if true:\n  export x\nx = 1\nx\n",
-            "E202 line 2 col 3: export inside a block\n    export x\n    ^\nhint: move it out, to the left margin",
-        ),
-    ],
-)
-def test_a_finding_as_people_see_it(text, rendered):
-    assert [d.render() for d in compiled(text).diagnostics] == [rendered]
-
-
 # ---------------------------------------------------------------- cost and robustness
 
 
