@@ -29,12 +29,11 @@ def rebuild(context: click.Context, run: str | None, state_dir: str | None) -> N
     Exit status: 0, 2 no such run, it is running, its journal is damaged, or the database cannot be used.
     """
     from prose_kernel.cli.gates import places_here
-    from prose_kernel.run import settings
-    from prose_kernel.run.rebuilding import rebuild
+    from prose_kernel.run import rebuilding, settings
 
     state_dir = state_dir or context.obj
     journal = _journal(run, places_here(state_dir))
-    done = asyncio.run(rebuild(journal, settings.load(Path.cwd(), state_dir=state_dir), Path.cwd()))
+    done = asyncio.run(rebuilding.rebuild(journal, settings.load(Path.cwd(), state_dir=state_dir), Path.cwd()))
     rows = (
         f"{counted(done.bindings, 'binding')}, {counted(done.lines, 'line')} of the log, {counted(done.gates, 'gate')}"
     )

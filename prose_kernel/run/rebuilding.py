@@ -7,6 +7,7 @@ one transaction: a rebuild that fails leaves the rows as they were.
 from __future__ import annotations
 
 import asyncio
+import shlex
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,6 +24,7 @@ from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.journal_codec import describe
 from prose_kernel.runtime.journal_records import Answered, Asked, Interrupted, Record
 from prose_kernel.runtime.ports import GateDecision, GateRequest
+from prose_kernel.runtime.text import escaped
 from prose_kernel.storage import runs
 from prose_kernel.storage.database import schema
 from prose_kernel.storage.database.gate_rows import GateRows
@@ -69,7 +71,7 @@ async def rebuild(journal: JournalRead, settings: Settings, cwd: Path) -> Rebuil
         raise UsageError(
             f"run {run} is not kept in a database", hint="only runs with --state sqlite or --state postgres are"
         )
-    hint = f"to rebuild it there: cd {journal.head.directory} && prose runs rebuild {run}"
+    hint = f"to rebuild it there: cd {shlex.quote(escaped(journal.head.directory))} && prose runs rebuild {run}"
     runs.check_directory(run, Path(journal.head.directory), [cwd], hint)
     lock = JournalFile(journal.path)
     try:
@@ -97,9 +99,9 @@ async def _rebuild(journal: JournalRead, settings: Settings) -> Rebuilt:
         await asyncio.to_thread(store.writes.run_row)  # fails early if the database cannot be used
         store.restart()
         store.writes.rebuild(opened.write)
-        told = await replay(journal, look_through(journal), settings, listener, store)
-        if told.gap:
-            raise UsageError(f"run {head.run} cannot be rebuilt: {told.gap}", hint="nothing was changed")
+        replayed = await replay(journal, look_through(journal), settings, listener, store)
+        if replayed.gap:
+            raise UsageError(f"run {head.run} cannot be rebuilt: {replayed.gap}", hint="nothing was changed")
         await asyncio.to_thread(store.writes.write)
         counts = await asyncio.to_thread(store.writes.counts, schema.BINDINGS, schema.EXECUTION, schema.GATES)
     finally:
@@ -107,29 +109,37 @@ async def _rebuild(journal: JournalRead, settings: Settings) -> Rebuilt:
     return Rebuilt(f"{kept.database.dialect.title} ({kept.database.place})", *counts)
 
 
-def _moment(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)
-
-
 class _RecordClock(SystemClock):
     """The time of the journal's record that was replayed last."""
 
     def __init__(self) -> None:
-        self.time = datetime.now(UTC)
+        self._time = datetime.now(UTC)
 
     def now(self) -> datetime:
-        return self.time
+        return self._time
+
+    def pass_record(self, milliseconds: int) -> None:
+        """A record of this time has been replayed."""
+        self._time = datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 class _Gates:
     """The gate records of a run as far as its journal knows them: not who was refused, nor when a process resumed."""
 
     def __init__(self, statements: schema.Statements, clock: _RecordClock) -> None:
-        self.closing = "cancelled"
+        self._closing = "cancelled"
         self._statements, self._clock = statements, clock
         self._ids = gates.RecordIds()
         self._open: dict[str, gates.Record] = {}
         self._steps: list[tuple[gates.Record, GateDecision | None, datetime]] = []
+
+    def begin(self) -> None:
+        """A text begins: gates that close in it were cancelled, until it is interrupted."""
+        self._closing = "cancelled"
+
+    def interrupt(self) -> None:
+        """The run was interrupted: gates that close now say so."""
+        self._closing = "interrupted"
 
     def open(self, request: GateRequest) -> None:
         gate_id, now = self._ids.take(request, {one.id for one in self._open.values()}), self._clock.now()
@@ -146,7 +156,7 @@ class _Gates:
     def decided(self, key: str, decision: GateDecision | None = None) -> None:
         """A gate was decided, or closed without a decision."""
         if (record := self._open.pop(key, None)) is not None:
-            closed = GateDecision("rejected", gates.SYSTEM, reason=self.closing)
+            closed = GateDecision("rejected", gates.SYSTEM, reason=self._closing)
             self._steps.append((record, decision or closed, self._clock.now()))
 
     def write(self, connection: schema.Connection) -> None:
@@ -185,19 +195,19 @@ class _Rebuilding(ReplayListener):
                 pass
 
     def begins(self, text: TextRead, source: Source, language: Language) -> None:
-        self._gates.closing = "cancelled"
+        self._gates.begin()
         (self._store.record_source if self._notebook else self._store.start)(source.text)
 
     def passed(self, record: Record) -> None:
         if milliseconds := getattr(record, "t", 0):
-            self._clock.time = _moment(milliseconds)
+            self._clock.pass_record(milliseconds)
         match record:
             case Asked(kind="gate"):
                 self._gates.asked(record.key, self._clock.now())
             case Answered(cancelled=True):
                 self._gates.decided(record.key)
             case Interrupted():
-                self._gates.closing = "interrupted"
+                self._gates.interrupt()
             case _:
                 pass
 

@@ -302,7 +302,7 @@ def check_directory(run_id: str, directory: Path, here: Sequence[Path], hint: st
     """
     if not directory.is_dir():
         raise UsageError(
-            f"the directory in which run {run_id} was begun is gone: {directory}",
+            f"the directory in which run {run_id} was begun is gone: {escaped(str(directory))}",
             hint="the run goes on only there; if you have moved it, move it back, or make a link to it there",
         )
     if not any(directory.samefile(place) for place in here if place.is_dir()):

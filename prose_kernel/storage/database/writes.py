@@ -218,7 +218,8 @@ class DatabaseWrites:
         """Replace the bindings and the trace of the run, and run `works`, in the transaction of the next `write`. Until
         then nothing is written."""
         self._empty((*TRACE, schema.BINDINGS))
-        self._next.works = works
+        with self._swap:
+            self._next.works = works
         self._held = self._spill_at = sys.maxsize
         self.home.pending.hold(True)
 

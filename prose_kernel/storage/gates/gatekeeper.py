@@ -148,7 +148,8 @@ class Gatekeeper:
         deadline = self._clock.monotonic() + request.timeout
         async with self._opening:
             if self._left is None:
-                self._ids.used, self._left = await self._begun(lambda: self._records.earlier())
+                used, self._left = await self._begun(lambda: self._records.earlier())
+                self._ids = RecordIds(used)
             left = self._left_of(request)
             if left is None:
                 request = structs.replace(request, id=self._ids.take(request, self._open))

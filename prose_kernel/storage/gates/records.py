@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -92,9 +92,9 @@ class RecordIds:
     """The ids of a run's gate records. A program and one that it imports may name gates alike, and a gate that ended a
     run opens again when the run resumes: then the id gets a number."""
 
-    def __init__(self) -> None:
-        self.used: set[str] = set()
-        """As file names, those of earlier processes of the run among them."""
+    def __init__(self, used: Iterable[str] = ()) -> None:
+        """`used` are the ids that earlier processes of the run have given, as file names."""
+        self._used = set(used)
         self._of_place: dict[str, str] = {}
 
     def take(self, request: GateRequest, still_open: Container[str]) -> str:
@@ -105,14 +105,14 @@ class RecordIds:
         name, _, ordinal = request.id.rpartition("--")
         name, number = (name, int(ordinal)) if name and ordinal.isdigit() else (request.id, 1)
         free = request.id
-        while file_stem(free) in self.used:
+        while file_stem(free) in self._used:
             number += 1
             free = f"{name}--{number}"
         return self.note(request, free)
 
     def note(self, request: GateRequest, gate_id: str) -> str:
         """The record at the place of this request has this id, which is returned."""
-        self.used.add(file_stem(gate_id))
+        self._used.add(file_stem(gate_id))
         self._of_place[request.at] = gate_id
         return gate_id
 
