@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from prose_kernel.language.flow import Step
 from prose_kernel.language.source import Source, Span
+from prose_kernel.models.usage import reported
 from prose_kernel.run.languages import Language
 from prose_kernel.runtime.activities import Activities, Activity
 from prose_kernel.runtime.events import (
@@ -233,19 +234,14 @@ def _label(event: Event) -> str:
 
 
 def consumed(event: SessionFinished | Judged) -> Figures:
-    """What an answer has consumed: nothing if it is replayed."""
+    """Return the consumption of an answer: nothing if it is replayed."""
     if isinstance(event, Judged):
-        details = event.details
-        usage = details.get("usage") if not details.get("replayed") else None
-        if not isinstance(usage, Mapping):
-            return Figures()
-        tokens_in, tokens_out, cost = (usage.get(name) for name in ("tokens_in", "tokens_out", "cost"))
+        usage, replayed = reported(event.details.get("usage")), bool(event.details.get("replayed"))
     else:
-        result = event.result
-        if result is None or result.usage is None or result.replayed:
-            return Figures()
-        tokens_in, tokens_out, cost = result.usage.tokens_in, result.usage.tokens_out, result.usage.cost
-    return Figures(0.0, int(tokens_in or 0), int(tokens_out or 0), float(cost or 0.0), int(cost is None))
+        usage, replayed = (event.result.usage, event.result.replayed) if event.result is not None else (None, False)
+    if usage is None or replayed:
+        return Figures()
+    return Figures(0.0, usage.tokens_in, usage.tokens_out, usage.cost or 0.0, int(usage.cost is None))
 
 
 # ---------------------------------------------------------------- what branches did, in source order
