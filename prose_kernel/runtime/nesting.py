@@ -27,7 +27,6 @@ class Measure(NamedTuple):
 
 
 _PLAIN: Final = frozenset({str, int, float, bool, type(None), list, dict})
-_FLAT: Final = Measure(0, 0, 0, True)
 
 _known: dict[int, tuple[Any, Measure]] = {}
 """Measures of the large values that were looked at last, by identity. The values are kept, so no other gets their ids.
@@ -39,7 +38,7 @@ A program that adds to a large list in a loop would otherwise pay for the whole 
 def measure(value: object) -> Measure:
     """Return the size of a value. Linear in its different lists and objects."""
     if not isinstance(value, (list, dict)):
-        return _FLAT
+        return Measure(0, 0, 0, type(value) in _PLAIN)
     found: dict[int, Measure] = {}
     agenda: list[Any] = [value]
     while agenda:

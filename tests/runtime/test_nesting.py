@@ -1,4 +1,4 @@
-"""The size of a value, and of a list that grows (docs/reference/amendments.md A55)."""
+"""The size of a value, and of a list that grows (amendment A55)."""
 
 from __future__ import annotations
 

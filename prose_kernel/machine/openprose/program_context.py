@@ -169,10 +169,11 @@ class ProgramContext(ExecutionContext):
         Raises E209 for a value that is too large or nested too deeply (amendment A32). A member that is in several
         places is looked at once: sixty assignments `a = [a, a]` cost sixty steps.
         """
-        if not _has_places(value):
+        size = measure(value)
+        if size.plain and size.levels == 1:
             return value
         self.bounded(value, node)
-        if self.run.store.by_value or measure(value).plain:
+        if self.run.store.by_value or size.plain:
             return value
         return self._placed(value, node, {})
 
@@ -257,13 +258,7 @@ def _argument(value: Value) -> str:
 
 
 _CONTAINERS: Final = (list, dict)
-_MAY_HAVE_PLACES: Final = {ExecText, Reference, *_CONTAINERS}
 
 
 def _members(value: Value) -> Iterable[Value]:
     return value if isinstance(value, list) else value.values() if isinstance(value, dict) else ()
-
-
-def _has_places(value: Value) -> bool:
-    """Whether a member of an array or object may have its own binding."""
-    return not _MAY_HAVE_PLACES.isdisjoint(map(type, _members(value)))
