@@ -106,7 +106,7 @@ def _print(found: CassetteFile, entries: Sequence[Entry], full: bool) -> None:
         return
     click.echo(f"{visible(found.name)}: {counted(len(entries), 'record')}")
     if rows := [cassette_view.row(entry.line, _plain(entry)) for entry in entries]:
-        click.echo(plain_text(Table((), rows, indent=2, most=len(rows))))
+        click.echo(plain_text(Table((), rows, indent=2, most=None)))
 
 
 # ---------------------------------------------------------------- tidy

@@ -91,7 +91,7 @@ def _list(resolver: RemotePrograms) -> None:
         holds = escaped(", ".join(pin.holds)) or "nothing that acts"
         rows.append((resolver.name(url), pin.sha256[:_SHORT], f"{pin.size:>9,} bytes", f"{at_hand:<10}", holds))
     if rows:
-        click.echo(plain_text(Table((), rows, most=len(rows))))
+        click.echo(plain_text(Table((), rows, most=None)))
     if kept:
         click.echo(f"cache: {len(kept):,} programs, {sum(kept.values()):,} bytes in {resolver.cache.directory}")
 

@@ -212,7 +212,7 @@ def _list(form: str, state_dir: str | None) -> None:
         for run in found
     ]
     head = ("run", "state", "program", "language", "begun", "cells", "answers", "size")
-    return click.echo(plain_text(Table(head, rows, most=len(rows))))
+    return click.echo(plain_text(Table(head, rows, most=None)))
 
 
 def _number(number: int | None) -> str:

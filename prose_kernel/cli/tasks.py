@@ -61,7 +61,7 @@ def list_(run: str | None, everything: bool, state_dir: str | None) -> int:
         if everything or not found.record.ended
     ]
     if rows:
-        click.echo(plain_text(Table((), rows, most=len(rows))))
+        click.echo(plain_text(Table((), rows, most=None)))
     elif not problems:
         click.echo("no tasks" if everything else "no active tasks")
     for problem in problems:

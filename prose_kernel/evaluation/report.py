@@ -176,7 +176,7 @@ def _html_run(summary: Summary, one: Result) -> Html:
             )
             for check in one.checks
         ]
-        body.append(drawn(doc.Table(("assertion", "", "score", "why"), checks, numbers=(2,), most=len(checks))))
+        body.append(drawn(doc.Table(("assertion", "", "score", "why"), checks, numbers=(2,), most=None)))
     body += [tag("details", tag("summary", name), tag("pre", value)) for name, value in one.outputs.items()]
     head = tag("summary", f"{_run(summary, one)}: {one.status}")
     return html(tag("details", head, *body, class_=f"run {one.status}", open=not one.passed), "\n")

@@ -81,7 +81,7 @@ class Foreign:
 class Table:
     """Rows of cells, each one line. Columns in `code` are code in notebooks. Pages set those in `numbers` on the right;
     the other forms do so in a table of `data`, whose head is text of others too. `empty` is shown when there are no
-    rows. `most` rows are shown; `left_out` counts others that are not here.
+    rows. `most` rows are shown (None: all); `left_out` counts others that are not here.
     """
 
     head: Sequence[str]
@@ -90,7 +90,7 @@ class Table:
     numbers: Collection[int] = ()
     empty: str = ""
     indent: int = 0
-    most: int = 1000
+    most: int | None = 1000
     data: bool = False
     rest: str = ""
     left_out: int = 0

@@ -14,8 +14,7 @@ def plain_text(block: doc.Block) -> str:
         case doc.Items(items, indent):
             return "\n".join(" " * indent + "".join(map(_word, words)) for words in items)
         case doc.Fields(fields, indent):
-            shown = [field for field in fields if field[1]]
-            return _table(doc.Table((), shown, indent=indent, most=len(shown)))
+            return _table(doc.Table((), [field for field in fields if field[1]], indent=indent, most=None))
         case doc.Listing(text, _, rest, indent):
             lines = visible(text)
             if indent:
