@@ -187,7 +187,7 @@ class _Replaying:
     # ------------------------------------------------------------ texts
 
     async def run(self) -> Replay:
-        told = Replay()
+        replayed = Replay()
         self._until = asyncio.get_running_loop().time() + PATIENCE
         for text in self._found.texts:
             language = languages.LANGUAGES[text.record.language]
@@ -197,7 +197,9 @@ class _Replaying:
             try:
                 await self._text(text.record, source, language)
             except ResumeMismatch as other:
-                told.gap = f"this version of prose_kernel does something else than the one that ran it: {other.hint}"
+                replayed.gap = (
+                    f"this version of prose_kernel does something else than the one that ran it: {other.hint}"
+                )
             except RunError as failed:
                 error = failed
             except asyncio.CancelledError:
@@ -205,17 +207,17 @@ class _Replaying:
                 if task is not None and task.cancelling():
                     raise
             except TimeoutError:
-                told.gap = f"telling it again takes more than {PATIENCE:.0f} seconds"
+                replayed.gap = f"its replay takes more than {PATIENCE:.0f} seconds"
             except Exception as defect:
-                told.gap = f"telling it further went wrong ({type(defect).__name__}); please report this"
-            told.errors.append(error)
+                replayed.gap = f"its replay failed ({type(defect).__name__}); please report this"
+            replayed.errors.append(error)
             self._listener.ends(text, error)
-            if told.gap or self._over:
+            if replayed.gap or self._over:
                 break
-        told.bound, told.outputs = self._machines.bindings(), frozenset(self._machines.outputs())
-        if self._found.finished is not None and not (told.gap or self._over):
-            await self._machines.first.end(self._end(told.errors))
-        return told
+        replayed.bound, replayed.outputs = self._machines.bindings(), frozenset(self._machines.outputs())
+        if self._found.finished is not None and not (replayed.gap or self._over):
+            await self._machines.first.end(self._end(replayed.errors))
+        return replayed
 
     def _end(self, errors: Sequence[RunError | None]) -> RunError | None:
         """The error with which the run was closed."""
@@ -267,7 +269,7 @@ class _Replaying:
                 return
         await task
 
-    # ------------------------------------------------------------ what is told
+    # ------------------------------------------------------------ what is replayed
 
     def _tell(self, event: Event) -> None:
         if not self._over:

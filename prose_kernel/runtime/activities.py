@@ -1,18 +1,18 @@
-"""What is open in a run: events in, activities out.
+"""The open activities of a run: events in, activities out.
 
-An activity is something that begins and ends: a command, a session with its attempts, a judgement, a gate; and what
-has others inside: a `parallel` and its branches, a loop, the call of a block or function, the run of an imported
-program. A listener that shows or counts these keeps an `Activities` and passes it each event:
+An activity is something that begins and ends: a command, a session with its attempts, a judgement, a gate. A `parallel`
+and its branches, a loop, the call of a block or function and the run of an imported program contain other activities.
+A listener that shows or counts these keeps an `Activities` and passes it each event:
 
     SessionStarted 1, SessionFinished 1 (failed, not final), SessionStarted 1    one session is open, 2 attempts
     BranchFinished (cancelled)                                                   it is closed, then its branch
 
-Each listener has its own, with a class of its own for what it notes about an activity, and hears as few kinds of events
-as it needs: without `LoopPass`, no loop is known. The rules hold for any sequence of events (`tests/runtime`):
+Each listener has its own `Activities`, with its own subclass of `Activity`, and passes only the events that it needs:
+without `LoopPass`, no loop is known. The rules hold for any sequence of events (`tests/runtime`):
 
-- An activity is opened once and closed once, by its event or together with what is around it (`cancelled`).
+- An activity is opened once and closed once, by its event or together with its parent (`cancelled`).
 - It is opened while its parent is open, and closed before it.
-- After any number of events, `open` is what is running then.
+- After any number of events, `open` holds the running activities.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ A = TypeVar("A", bound=Activity)
 
 
 class Changes(NamedTuple, Generic[A]):
-    """What an event has opened, outer ones first, and closed, inner ones first."""
+    """The activities that an event has opened, outer ones first, and closed, inner ones first."""
 
     opened: list[A]
     closed: list[A]
@@ -63,8 +63,8 @@ class Changes(NamedTuple, Generic[A]):
 class Activities(Generic[A]):
     """The open activities of a run, by key, in the order in which they were opened.
 
-    `make` is the listener's class of activities, called with kind, key, place, begin and parent. `clock` is looked at
-    whenever something is opened or closed.
+    `make` is the listener's class of activities, called with kind, key, place, begin and parent. `clock` is read
+    whenever an activity opens or closes.
     """
 
     def __init__(self, make: Callable[[Kind, Key, Place, float, A | None], A], clock: Callable[[], float]) -> None:
@@ -77,7 +77,7 @@ class Activities(Generic[A]):
         self._loops = 0
 
     def take(self, event: Event) -> Changes[A]:
-        """Return what an event changes."""
+        """Return the activities that an event opens and closes."""
         changes = self._changes = Changes([], [])
         kind = type(event)
         if isinstance(event, ev.LoopPass | ev.LoopLeft):
@@ -99,17 +99,17 @@ class Activities(Generic[A]):
         return self.open.get(key_of(event))
 
     def end(self, state: State = "cancelled") -> list[A]:
-        """Close everything; the text that ran is over. Returns what was open, inner activities first."""
+        """Close all activities, because the text has ended. Returns them, inner ones first."""
         changes = self._changes = Changes([], [])
         for one in reversed(list(self.open.values())):
             if one.end is None:
                 self._close(one, state)
         return changes.closed
 
-    def around(self, place: Place) -> A | None:
-        """The innermost activity at a place; None outside of all. A branch is opened by the first that happens in it.
+    def innermost_at(self, place: Place) -> A | None:
+        """Return the innermost activity at a place, or None. The first event in a branch opens the branch.
 
-        No event tells that an error has left a block: what happens less deep in the same branch does.
+        No event reports that an error has left a block: the next event less deep in the same branch shows it.
         """
         branches = place.branches
         found = self._innermost.get(branches)
@@ -132,7 +132,7 @@ class Activities(Generic[A]):
             if kind == "judgement" and isinstance(event, ev.Judged):
                 return known
             self._close(known, "cancelled")
-        return self._opened(kind, key, event.place, self.around(event.place))
+        return self._opened(kind, key, event.place, self.innermost_at(event.place))
 
     def _opened(self, kind: Kind, key: Key, place: Place, parent: A | None) -> A:
         one = self.open[key] = self._make(kind, key, place, self._clock(), parent)
@@ -167,7 +167,7 @@ class Activities(Generic[A]):
             self._close(one, "failed")
 
     def _outer(self, branches: Branches) -> A | None:
-        """The innermost activity around a branch whose `parallel` is not known."""
+        """Return the innermost activity that contains a branch whose `parallel` is not known."""
         around = (self._innermost.get(branches[:steps]) for steps in range(len(branches) - 1, -1, -1))
         return next((found for found in around if found is not None), None)
 
@@ -175,7 +175,7 @@ class Activities(Generic[A]):
 
     def _loop(self, event: ev.LoopPass | ev.LoopLeft) -> None:
         place = event.place
-        around = self.around(place)
+        around = self.innermost_at(place)
         loop = self._loop_at(place, around)
         if isinstance(event, ev.LoopLeft):
             if loop is not None:
@@ -200,7 +200,7 @@ class Activities(Generic[A]):
 
 
 def key_of(event: Event) -> Key:
-    """What ties the events of one activity together; None for an event that is about none."""
+    """Return the key that the events of one activity share; None for other events."""
     if (spawn := getattr(event, "spawn", None)) is not None:
         return spawn
     place = event.place
@@ -242,7 +242,7 @@ _OPENS: Final[Mapping[type[Event], Kind]] = {
     ev.CommandStarted: "command",
     ev.SessionStarted: "session",
     ev.JudgeAsked: "judgement",
-    ev.Judged: "judgement",  # of which no question was heard
+    ev.Judged: "judgement",  # where the listener passes no `JudgeAsked`
     ev.GateOpened: "gate",
     ev.ParallelStarted: "parallel",
     ev.BlockEntered: "block",

@@ -1,4 +1,4 @@
-"""HTML as elements: what stands in them is text and is escaped, unless it is `Html` already."""
+"""HTML elements. Their contents and attributes are escaped, unless they are `Html` already."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ _EMPTY = frozenset({"img", "input"})
 
 
 class Html(str):
-    """Markup whose texts are escaped."""
+    """Markup: its texts are escaped already."""
 
     __slots__ = ()
 
 
 def html(*parts: str) -> Html:
-    """The parts one after the other."""
+    """Join parts, and escape those that are not `Html`."""
     return Html("".join([part if isinstance(part, Html) else html_text(part) for part in parts]))
 
 
 def tag(name: str, /, *parts: str, **attributes: str | bool | None) -> Html:
-    """An element with these attributes: `class_` is `class`, one that is true has no value, None and False are none."""
+    """Return an element. `class_` is the attribute `class`; True gives one without a value, None and False omit it."""
     given = ""
     for key, value in attributes.items():
         if value is True:

@@ -1,6 +1,6 @@
 """The report of a run: one HTML page with all that happened in it (docs/reports.md).
 
-It is made of the run's journal alone, which is told again without asking or running anything (`run_replay`); so it is
+It is made of the run's journal alone, which is replayed without asking or running anything (`run/replay.py`); so it is
 the same for every backend, and for runs that are done, have failed, were killed or still run. Two reports of runs that
 got the same answers differ only in what has the class `v` (times, tokens, cost, ids, places) and in the timeline.
 """
@@ -82,12 +82,12 @@ async def run_report(found: JournalRead, state: str, settings: Settings, redact:
 
     known = look_through(found)
     story = RunStory(known.times, shown)
-    told = await replay(found, known, settings, _Told(story, usage))
+    told = await replay(found, known, settings, _StoryListener(story, usage))
     return _Report(found, state, story, told, usage, shown).page()
 
 
-class _Told(ReplayListener):
-    """Makes the story of the run, and counts what it has used."""
+class _StoryListener(ReplayListener):
+    """Passes a replay to the story of the run, and counts its usage."""
 
     def __init__(self, story: RunStory, usage: UsageTotals) -> None:
         self._story, self._usage = story, usage

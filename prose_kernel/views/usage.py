@@ -1,4 +1,4 @@
-"""What a run has consumed, by provider and model: for `%usage` and for reports."""
+"""The consumption of a run by provider and model, for `%usage` and for reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HEAD = ("provider", "model", "sessions", "judgements", "replayed", "requests", 
 
 
 def usage_table(lines: Sequence[Line]) -> Table:
-    """A row for each line."""
+    """Return a table with one row for each provider and model."""
     rows = [_usage_row(line) for line in lines]
     return Table(_HEAD, rows, (), range(2, len(_HEAD)), empty="Nothing has been consumed in this run.")
 
