@@ -164,7 +164,7 @@ def _session(live: LiveProviders, choice: Choice) -> Ask:
 
 
 def _judgement(live: LiveProviders, choice: Choice, model: str | None) -> Ask:
-    from prose_kernel.models.usage import reported
+    from prose_kernel.runtime.ports import reported
 
     async def ask() -> Came:
         verdict = await live.judge(choice, model).decide(CONDITION)

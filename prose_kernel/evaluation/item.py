@@ -24,7 +24,7 @@ from prose_kernel.runtime import budgets
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.events import Event, Judged, SessionFinished, SessionStarted
-from prose_kernel.runtime.ports import Clock, Usage
+from prose_kernel.runtime.ports import Clock, Usage, reported
 from prose_kernel.runtime.text import one_line
 from prose_kernel.runtime.values import Value, full_text
 
@@ -67,8 +67,6 @@ class Meter:
     def judged(self, details: Mapping[str, object]) -> None:
         """A question was answered; what a record consumed, `recorded` has heard of."""
         if not details.get("replayed"):
-            from prose_kernel.models.usage import reported
-
             self.consumed(reported(details.get("usage")))
 
     def recorded(self, usage: Mapping[str, float], seconds: float) -> None:

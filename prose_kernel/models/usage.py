@@ -25,6 +25,7 @@ from prose_kernel.runtime.ports import (
     Sessions,
     Usage,
     Verdict,
+    reported,
 )
 
 
@@ -145,16 +146,6 @@ def plain(usage: Usage) -> dict[str, object]:
     """A usage as a judgement's details hold it; `reported` reads it."""
     as_usual = {"counted": True, "tokens_cached": 0}
     return {name: value for name, value in structs.asdict(usage).items() if as_usual.get(name, ...) != value}
-
-
-def reported(said: object) -> Usage | None:
-    """The usage that a judgement's details hold as plain data."""
-    if isinstance(said, Usage):
-        return said
-    if not isinstance(said, dict):
-        return None
-    known = {name: said[name] for name in Usage.__struct_fields__ if name in said}
-    return Usage(**known)
 
 
 def _with(line: Line, usage: Usage | None, replayed: bool) -> Line:

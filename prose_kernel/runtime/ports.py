@@ -319,6 +319,16 @@ class Usage(Struct, frozen=True):
     tokens_cached: int = 0
 
 
+def reported(said: object) -> Usage | None:
+    """Return the usage that the details of a judgement hold, as plain data or not; None if they hold none."""
+    if isinstance(said, Usage):
+        return said
+    if not isinstance(said, dict):
+        return None
+    known = {name: said[name] for name in Usage.__struct_fields__ if name in said}
+    return Usage(**known)
+
+
 class SessionResult(Struct, frozen=True, omit_defaults=True):
     """A session's answer. `text` None means: the session has written its binding itself.
 

@@ -15,7 +15,6 @@ from typing import ClassVar, Final
 
 from prose_kernel.language.flow import Step
 from prose_kernel.language.source import Source, Span
-from prose_kernel.models.usage import reported
 from prose_kernel.run.languages import Language
 from prose_kernel.runtime.activities import Activities, Activity
 from prose_kernel.runtime.events import (
@@ -32,7 +31,7 @@ from prose_kernel.runtime.events import (
     SessionFinished,
     SessionStarted,
 )
-from prose_kernel.runtime.ports import SessionResult
+from prose_kernel.runtime.ports import SessionResult, reported
 from prose_kernel.views import cards
 from prose_kernel.views.safety import clip
 

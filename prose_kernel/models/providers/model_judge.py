@@ -15,10 +15,10 @@ from prose_kernel.models.providers import judge_batches as batches
 from prose_kernel.models.providers.model_calls import Conversation, Link, Reply
 from prose_kernel.models.providers.model_servers import Answered, ModelServers, Opens
 from prose_kernel.models.providers.vendors import Meant
-from prose_kernel.models.usage import consumed, plain, reported
+from prose_kernel.models.usage import consumed, plain
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.content import MATERIAL, cut, data_or_text, fence_of, material
-from prose_kernel.runtime.ports import Clock, Finding, JudgeRequest, Pick, Usage, Verdict
+from prose_kernel.runtime.ports import Clock, Finding, JudgeRequest, Pick, Usage, Verdict, reported
 from prose_kernel.runtime.session_attempts import jittered
 from prose_kernel.runtime.structured_text import json_in
 from prose_kernel.runtime.text import one_line
