@@ -81,6 +81,20 @@ class Console:
         self.child.send(keys)
         return self.shown()
 
+    def interrupt(self) -> str | None:
+        """Press Ctrl-C; what the cell shows up to the next prompt, or None where the console hangs.
+
+        Two races of the front end, which are not what is tested here. `input()` of Python misses a signal between its
+        question and its wait for a key: pressed again, it arrives. And jupyter_console sends the interrupt from its
+        signal handler: where the signal comes while it begins to wait for a message (one of some 200 behind an output),
+        it waits for ever for a lock that it holds itself.
+        """
+        for _ in range(3):
+            self.child.send(CTRL_C)
+            if self.child.expect_exact(["\r\n" + READY, pexpect.TIMEOUT], timeout=SECONDS / 4) == 0:
+                return plain(str(self.child.before))
+        return None
+
     def edited(self, keys: str, *texts: str) -> None:
         """Press keys, read until the prompt shows all texts, and leave the line."""
         self.child.send(keys)
@@ -175,17 +189,27 @@ def test_a_person_answers_a_session(prose: Console) -> None:
 @pytest.mark.parametrize("keys", [CTRL_C, CTRL_D])
 def test_a_question_is_left(prose: Console, keys: str) -> None:
     prose.type('input other: "And then?"')
-    said = prose.answer("And then? ", keys)
+    prose.until("And then? ")
+    if keys == CTRL_C:
+        said = prose.interrupt() or ""
+    else:
+        prose.child.send(keys)
+        said = prose.shown()
     assert ("the cell was interrupted" if keys == CTRL_C else "the person's input has ended") in said
     assert prose.run('exec "echo still here"') == "still here\n"
 
 
-def test_ctrl_c_ends_the_command_and_not_the_kernel(prose: Console) -> None:
-    prose.run('let kept = "still here"')
-    prose.type('exec "echo begun; sleep 4731"')
-    prose.until("begun\r\n")
-    prose.child.send(CTRL_C)
-    assert "KeyboardInterrupt: the cell was interrupted" in prose.shown()
+def test_ctrl_c_ends_the_command_and_not_the_kernel(consoles: dict[str, Console], folder: Path) -> None:
+    for _ in range(3):
+        prose = consoles["prose"]
+        prose.run('let kept = "still here"')
+        prose.type('exec "echo begun; sleep 4731"')
+        prose.until("begun\r\n")
+        if (said := prose.interrupt()) is not None:
+            break
+        prose.child.close(force=True)  # see `interrupt`
+        consoles["prose"] = Console("prose", folder)
+    assert said is not None and "KeyboardInterrupt: the cell was interrupted" in said
     assert gone("sleep 4731")
     assert prose.run("output result = kept").endswith("still here\n")
 
