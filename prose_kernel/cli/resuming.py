@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import os
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from prose_kernel.access import peers
 from prose_kernel.cli import files, report, run_options
@@ -29,18 +33,21 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.journal import UnderWay
 
 _DIFF_LINES = 60
+_MOST_LISTED = 20
+"""Requests that are listed before they run again; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What was typed: the run ("": the last one that did not finish), the point at which a branch of it begins, and
-    which text runs when the program has changed."""
+    which text runs when the program has changed. `yes_rerun` agrees to what a changed text runs again."""
 
     run: str
     at: str | None = None
     under_way: UnderWay = "rerun"
     stored: bool = False
     changed: bool = False
+    yes_rerun: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +83,7 @@ def resume(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd: 
     cells, text, remarks = _texts(kept, file, target or head.program, wanted)
     if text is not None:
         _check(text, head, language, chosen["profile"])
+        _agree_to_rerun(kept, wanted, text, settings.load(directory, **chosen))
     how, about = _way(kept, wanted, text)
     if not how.complete:
         remarks = (*remarks, *about)
@@ -308,15 +316,43 @@ def _way(kept: KeptRun, wanted: Wanted, text: str | None) -> tuple[Resumption, t
         if how.cause is not None:
             lines.append(f"It goes on before what made it fail: {report.told(how.cause)}")
         return how, tuple(lines)
-    before = point_of(journal, wanted.at) if wanted.at is not None else _end(kept)
-    if text is not None and before <= journal.texts[-1].number:
-        before = journal.texts[-1].number + 1
+    before = _branch_point(kept, wanted, text)
     clock = SystemClock()
     new = branch(journal, before, new_run_id(clock), clock.now(), text)
     where = f"before {wanted.at}" if wanted.at is not None else "with the changed text"
     line = f"Run {new.head.run} begins as a branch of run {kept.id} {where}: {_known(new.answers())}"
     rest = ", as far as it asks the same." if text is not None else "."
     return Resumption(new, wanted.under_way, texts_stay=True), (line + rest,)
+
+
+def _branch_point(kept: KeptRun, wanted: Wanted, text: str | None) -> int:
+    """The number of the first record that a branch of the run does not begin with."""
+    journal = kept.journal
+    assert journal is not None
+    before = point_of(journal, wanted.at) if wanted.at is not None else _end(kept)
+    return before if text is None else max(before, journal.texts[-1].number + 1)
+
+
+def _agree_to_rerun(kept: KeptRun, wanted: Wanted, text: str, chosen: settings.Settings) -> None:
+    """Have a person agree to lose answers that a changed text does not use. Raises `UsageError` if they do not, and
+    where no person can be asked."""
+    from prose_kernel.run.changed_text import asked_again
+
+    if wanted.yes_rerun:
+        return
+    assert kept.journal is not None
+    again = asyncio.run(asked_again(kept.journal, text, _branch_point(kept, wanted, text), chosen))
+    if not again:
+        return
+    more = [f"  … and {len(again) - _MOST_LISTED:,} more"] if len(again) > _MOST_LISTED else []
+    answers = "1 answer" if len(again) == 1 else f"{len(again):,} answers"
+    heading = f"The changed text does not use {answers} of run {kept.id}. These run again where it still asks them:"
+    listed = "\n".join([heading, *(f"  {report.told(asked)}" for asked in again[:_MOST_LISTED]), *more])
+    if peers.inside_a_run() or not sys.stdin.isatty():
+        raise UsageError(listed, hint="to run it without a question: --yes-rerun")
+    click.echo(listed, err=True)
+    if not click.confirm("Run these again?", err=True):
+        raise UsageError("nothing was run", hint="--stored resumes the run with the text that it began with")
 
 
 def _end(kept: KeptRun) -> int:

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 @click.option("--from", "at", metavar="AT", help="With --resume: a branch of the run that begins before c3 or c1/4.")
 @click.option("--stored", is_flag=True, help="With --resume: the program's text as it was when the run began.")
 @click.option("--changed", is_flag=True, help="With --resume: a branch of the run with the program's text as it is.")
+@click.option(
+    "--yes-rerun", is_flag=True, help="With --changed: run again what the text asks anew, without a question."
+)
 @click.option("--input", "inputs", metavar="NAME=VALUE", multiple=True, help="The value of an input. Repeatable.")
 @click.option("--state-dir", metavar="DIR", help="The directory for runs.  [default: .prose]")
 @click.option(
@@ -115,12 +118,16 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
     if given.resume is not None:
         if given.stored and given.changed:
             raise UsageError("--stored and --changed exclude each other")
+        if given.yes_rerun and not given.changed:
+            raise UsageError("--yes-rerun is about --changed", hint="write --changed too, or leave it out")
         from prose_kernel.cli import resuming
 
-        wanted = resuming.Wanted(given.resume, given.at, given.interrupted or "rerun", given.stored, given.changed)
+        under_way = given.interrupted or "rerun"
+        wanted = resuming.Wanted(given.resume, given.at, under_way, given.stored, given.changed, given.yes_rerun)
         return _resume(resuming.resume(target, wanted, ctx.params, Path.cwd()))
-    if given.at is not None or given.stored or given.changed or given.interrupted is not None:
+    if given.at is not None or given.stored or given.changed or given.yes_rerun or given.interrupted is not None:
         others = "--stored" if given.stored else "--changed" if given.changed else "--interrupted"
+        others = "--yes-rerun" if given.yes_rerun and not given.changed else others
         option = "--from" if given.at is not None else others
         raise UsageError(
             f"{option} is about a run that is resumed", hint="write --resume RUN too; prose runs lists them"

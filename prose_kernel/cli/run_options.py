@@ -23,6 +23,7 @@ class RunOptions:
     at: str | None = None
     stored: bool = False
     changed: bool = False
+    yes_rerun: bool = False
     inputs: tuple[str, ...] = ()
     yes: tuple[str, ...] = ()
     no: tuple[str, ...] = ()

@@ -119,10 +119,12 @@ async def replay(
 
     Never raises for what is in the journal's records; `UsageError` when the file itself cannot be used.
     """
-    return await _Replaying(found, known, settings, listener, store).run()
+    return await Replaying(found, known, settings, listener, store).run()
 
 
-class _Replaying:
+class Replaying:
+    """One replay of the records of a run."""
+
     def __init__(
         self, found: JournalRead, known: Known, settings: Settings, listener: ReplayListener, store: Store | None
     ) -> None:

@@ -413,13 +413,50 @@ def test_a_changed_program_asks_again_from_the_first_difference_on(place: Place)
     place.prose("run", "p.prose")
     place.write("p.prose", "".join(f'exec "echo {name} >> ran"\n' for name in "aBc"))
     (run,) = place.runs()
-    seen = place.prose("run", "--resume", run.name, "--changed")
+    refused = place.prose("run", "--resume", run.name, "--changed")
+    assert refused.status == 2 and refused.remarks[-1].endswith("--yes-rerun")
+    assert [line.split(":")[0].strip() for line in refused.remarks[1:-1]] == ["command c1/2/x0", "command c1/3/x0"]
+    assert place.ran == ["a", "b", "c"] and place.runs() == [run]
+    seen = place.prose("run", "--resume", run.name, "--changed", "--yes-rerun")
     assert seen.status == 0
     assert place.ran == ["a", "b", "c", "B", "c"]
     (place.path / "ran").unlink()
     again = place.prose("run", "--resume", place.runs()[1].name)
     assert "is complete" in again.err
     assert not (place.path / "ran").exists()
+
+
+def test_a57_a_statement_at_the_top_runs_nothing_again_without_agreement(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = "".join(f'exec "echo {name} >> ran"\n' for name in "abc")
+    place.write("p.prose", f'let note = session "Write one word"\n{commands}')
+    place.write("script.yaml", "sessions:\n  Write one word: word\n")
+    scripted = ("--provider", "scripted", "--script", "script.yaml")
+    assert place.prose("run", "p.prose", *scripted).status == 0
+    place.write("p.prose", f'let pure = "new"\nlet note = session "Write one word"\n{commands}')
+    (run,) = place.runs()
+    asked = ("run", "--resume", run.name, "--changed", *scripted)
+    refused = place.prose(*asked)
+    assert refused.status == 2
+    listed = [line.split(":")[0].split()[0] for line in refused.remarks[1:-1]]
+    assert listed == ["command"] * 3 + ["session"], "commands first"
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr("click.confirm", lambda *said, **how: False)
+    assert place.prose(*asked).status == 2
+    assert place.ran == [*"abc"] and place.runs() == [run], "nothing has begun"
+    monkeypatch.setattr("click.confirm", lambda *said, **how: True)
+    assert place.prose(*asked).status == 0
+    assert place.ran == [*"abcabc"]
+
+
+def test_a57_a_statement_at_the_end_needs_no_agreement(place: Place) -> None:
+    commands = "".join(f'exec "echo {name} >> ran"\n' for name in "abc")
+    place.write("p.prose", f'{commands}parallel for x in [1, 2]:\n  exec "echo {{x}}"\n')
+    place.prose("run", "p.prose")
+    place.write("p.prose", f'{commands}parallel for x in [1, 2]:\n  exec "echo {{x}}"\nexec "echo d >> ran"\n')
+    assert place.prose("run", "--resume", place.runs()[0].name, "--changed").status == 0
+    assert place.ran == [*"abcd"]
 
 
 def test_a_changed_program_with_an_error_begins_no_branch(place: Place) -> None:
@@ -507,7 +544,9 @@ def test_options_against_the_run_are_errors(place: Place, options: list[str], me
     assert seen.remarks == [f"Error: {message}", "hint: leave it out, or run the program anew"]
 
 
-@pytest.mark.parametrize("option", [["--from", "c1"], ["--stored"], ["--changed"], ["--interrupted", "fail"]])
+@pytest.mark.parametrize(
+    "option", [["--from", "c1"], ["--stored"], ["--changed"], ["--yes-rerun"], ["--interrupted", "fail"]]
+)
 def test_options_about_resuming_need_a_run(place: Place, option: list[str]) -> None:
     place.write("p.prose", "output a = 1\n")
     seen = place.prose("run", "p.prose", *option)
