@@ -188,7 +188,7 @@ class Settings(Struct, frozen=True):
     see `OPENPROSE_POSTGRES_URL`), or `in-context` (in memory; nothing is written)."""
     journal: Literal["on", "durable", "off"] = "on"
     """Whether a run keeps a journal, with which it can be resumed after its process was killed (`on`), also after a
-    power cut (`durable`: each answer waits for the disk), or not (`off`)."""
+    power cut (`durable`: each request and each answer wait for the disk), or not (`off`)."""
     profile: Literal["default", "strict"] = "default"
     """`default`, or `strict`, which follows the specification literally."""
     gates: GateSettings = GateSettings()

@@ -3,7 +3,7 @@
 One record a line: a checksum, a space, the record as JSON. The checksum of a line covers all lines before it, so that a
 changed or missing line is found. A last line without its end is what a process was writing when it was killed; it is
 cut off. A record is handed to the system before what it says has an effect, so it survives the end of the process; with
-`durable` answers also survive a power cut.
+`durable` requests and answers also survive a power cut.
 
 A line that is not a record costs itself (amendments A19 and A36). A line that somebody added is passed over, and
 nothing is lost. If a record was changed, all other records still count; `JournalRead.lost` has the number of its line.
@@ -366,6 +366,11 @@ def _note(found: JournalRead, record: Record, number: int) -> None:
             found.rewound(record.to, number + 1)
 
 
+def _is_synced(record: Record) -> bool:
+    """Whether a durable journal waits for the disk: what is asked, so that nothing begins twice, and each answer."""
+    return isinstance(record, (Answered, Ended)) or (isinstance(record, Asked) and record.kind != "wait")
+
+
 class JournalFile:
     """Writes records behind those that are there. `on_lost` is told, once, why a record could not be written. On a full
     disk records wait for room; any other failure ends the writing.
@@ -471,7 +476,7 @@ class JournalFile:
         self.lines, self._size, self._checksum = self.lines + len(records), self._size + len(data), checksum
         if isinstance(records[-1], Ended) and not os.fstat(self._descriptor).st_nlink:
             raise OSError(errno.ENOENT, "it was removed")
-        if self._durable and any(isinstance(record, (Answered, Ended)) for record in records):
+        if self._durable and any(_is_synced(record) for record in records):
             os.fdatasync(self._descriptor)
 
     def _open(self) -> None:

@@ -373,6 +373,25 @@ def test_nobody_there_to_answer_and_then_somebody_decides(place: Place) -> None:
     assert place.ran == ["a"]
 
 
+def test_a51_a_durable_journal_has_a_request_on_the_disk_before_its_work_begins(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[str, bool]] = []
+    sync = os.fdatasync
+
+    def watched(descriptor: int) -> None:
+        sync(descriptor)
+        if Path(f"/proc/self/fd/{descriptor}").resolve().name == "journal.jsonl":
+            last = Path(f"/proc/self/fd/{descriptor}").resolve().read_text().splitlines()[-1]
+            synced.append((json.loads(last[9:])["k"], (place.path / "ran").exists()))
+
+    monkeypatch.setattr(os, "fdatasync", watched)
+    monkeypatch.setenv("PROSE_JOURNAL", "durable")
+    place.write("p.prose", 'exec "echo a >> ran"\n')
+    assert place.prose("run", "p.prose").status == 0
+    assert synced == [("asked", False), ("answered", True), ("ended", True)]
+
+
 # ---------------------------------------------------------------- another text
 
 
