@@ -200,8 +200,6 @@ def _agreed(
         raise against("--strict", "without it")
     if options["gate_files"] and not head.gate_files:
         raise against("--gate-files", "without it")
-    if options["provider"] == "dry-run":
-        raise UsageError("a dry run resumes nothing", hint="leave --provider dry-run out, or dry-run the program")
     given = run_options.decisions(options["yes"], options["no"])
     inside = peers.inside_a_run()
     if inside and options["yes"]:

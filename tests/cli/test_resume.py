@@ -392,6 +392,23 @@ def test_a51_a_durable_journal_has_a_request_on_the_disk_before_its_work_begins(
     assert synced == [("asked", False), ("answered", True), ("ended", True)]
 
 
+@pytest.mark.parametrize("option", ["--provider=dry-run", None])
+def test_a52_a_dry_run_leaves_the_values_of_a_run_alone(
+    place: Place, monkeypatch: pytest.MonkeyPatch, option: str | None
+) -> None:
+    place.write("p.prose", 'let a = exec "echo one"\nlet b = exec "echo two; test -f there"\n')
+    place.prose("run", "p.prose")
+    (run,) = place.runs()
+    kept = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    if option is None:
+        monkeypatch.setenv("PROSE_PROVIDER", "dry-run")
+    assert place.prose("run", "--resume", *([option] if option else [])).status == 2
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == kept
+    monkeypatch.delenv("PROSE_PROVIDER", raising=False)
+    (place.path / "there").touch()
+    assert place.prose("run", "--resume").status == 0
+
+
 # ---------------------------------------------------------------- another text
 
 
