@@ -1,8 +1,8 @@
 """The records of a journal, in the order in which they are written (docs/durability.md).
 
-Every record is one object of JSON on a line of its own; `k` says which. A key is the path of a request, with the number
-of the attempt behind it where there is more than one. `t` is when a record was made, in milliseconds since 1970: for
-reports alone, nothing depends on it (0: not known).
+Each record is one JSON object on one line; `k` is its type. A key is the path of a request, followed by the number of
+the attempt if there is more than one. `t` is the time of a record in milliseconds since 1970 (0: unknown). Only reports
+use it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ NOTHING: Final = Raw(b"null")
 
 
 class Head(Struct, frozen=True, tag="head", tag_field="k", omit_defaults=True):
-    """How the run began. `directory` is where it was started, `program` its file or the notebook's name, `settings`
-    those that decide what the program does. `origin` is the address of a program from elsewhere. A branch names the
-    runs that it came from, the nearest last; `branch_at` is the number of records that it shares with that one, and
-    `changed` that its text was changed then."""
+    """The start of the run.
+
+    `directory` is its working directory, `program` its file or the notebook's name, `settings` the settings that affect
+    the program. `origin` is the address of a fetched program. `branch_of` lists the runs that a branch comes from, the
+    nearest last. It shares the first `branch_at` records with that one; `changed`: it runs a changed text.
+    """
 
     run: str
     program: str
@@ -48,8 +50,8 @@ class Head(Struct, frozen=True, tag="head", tag_field="k", omit_defaults=True):
 
 
 class Text(Struct, frozen=True, tag="text", tag_field="k", omit_defaults=True):
-    """A file or a cell begins to run: its text, and what a person set before it. `prompt` is the number beside the cell
-    in the notebook, 0 without one; `number`, the place in the run, is that of addresses (`c3/1`)."""
+    """A file or a cell begins to run, with its text and the inputs that a person set. `prompt` is the number that the
+    notebook shows next to the cell (0: none); `number` is its number in the run, as in addresses (`c3/1`)."""
 
     number: int
     language: str
@@ -64,8 +66,8 @@ class Text(Struct, frozen=True, tag="text", tag_field="k", omit_defaults=True):
 
 
 class Asked(Struct, frozen=True, tag="asked", tag_field="k", omit_defaults=True):
-    """Something was asked of the outside. `said` is its text for people, cut; `digest` stands for all of it. `gate` and
-    `record` are the name of a gate and the id of its record."""
+    """A request. `said` is its shortened text for people, `digest` a hash of all its parts. `gate` and `record` are the
+    name of a gate and the id of its record."""
 
     key: str
     kind: str
@@ -78,11 +80,11 @@ class Asked(Struct, frozen=True, tag="asked", tag_field="k", omit_defaults=True)
 
 
 class Answered(Struct, frozen=True, tag="answered", tag_field="k", omit_defaults=True):
-    """The program got its answer: a value or an error, or the branch was cancelled.
+    """The program received an answer: a value or an error, or the branch was cancelled.
 
-    `at_once`: the branch never had to wait. The others have got theirs before when all branches stood still. `aside`
-    is what those behind the ports have noted (`runtime/asides.py`). `again` is when it was asked once more, in a run
-    that was resumed.
+    `at_once`: the branch didn't have to wait; other answers are delivered when all branches are waiting. `aside` holds
+    the notes of the ports' implementations (`runtime/asides.py`). `again` is the time of the second request, if a
+    resumed run repeated it.
     """
 
     key: str
@@ -96,22 +98,22 @@ class Answered(Struct, frozen=True, tag="answered", tag_field="k", omit_defaults
 
 
 class Noted(Struct, frozen=True, tag="noted", tag_field="k", omit_defaults=True):
-    """Something that the program looked up outside, without having to wait."""
+    """The result of a lookup outside the program that doesn't wait."""
 
     key: str
     value: Raw
 
 
 class Interrupted(Struct, frozen=True, tag="interrupted", tag_field="k", omit_defaults=True):
-    """The person interrupted the text. `looks` tells where a computing program stood. `hasty`: it was not waited until
-    the program came to a point that a replay finds again, and the text asks nothing more."""
+    """The person interrupted the text. `looks` is the position of a computing program. `hasty`: the interrupt did not
+    wait for a point that a replay finds again, and the text makes no more requests."""
 
     looks: int = 0
     hasty: bool = False
 
 
 class Ended(Struct, frozen=True, tag="ended", tag_field="k", omit_defaults=True):
-    """The text has ended; `cause` is the key of the answer that it failed for, where there is one."""
+    """The text has ended; `cause` is the key of the answer that made it fail, if there is one."""
 
     number: int
     status: Literal["done", "failed", "interrupted"] = "done"
@@ -121,7 +123,7 @@ class Ended(Struct, frozen=True, tag="ended", tag_field="k", omit_defaults=True)
 
 
 class Finished(Struct, frozen=True, tag="finished", tag_field="k", omit_defaults=True):
-    """The run is over, and was closed properly."""
+    """The run has ended and was closed."""
 
     status: Literal["done", "failed", "interrupted"] = "done"
 

@@ -67,7 +67,7 @@ _TOLD: Final = tuple(f'{{"k":"{kind}"'.encode() for kind in ("text", "ended", "f
 
 @dataclass(slots=True)
 class TextRead:
-    """A file or cell of the run: its record, the number of that record, and how it ended (None: it has not)."""
+    """A file or cell of the run: its record, the number of that record, and its end (None: it hasn't ended)."""
 
     record: Text
     number: int
@@ -90,14 +90,14 @@ class JournalRead:
     checksum: int = 0
     file: tuple[int, int] = (0, 0)
     strange: dict[int, int] = field(default_factory=dict)
-    """Lines that are not as they were written: where in the line its record begins, 0 if it has none."""
+    """Lines that were changed or added: the offset of the record in the line, 0 if it has none."""
     lost: list[int] = field(default_factory=list)
-    """Those of them that were records."""
+    """The lines in `strange` whose record is lost."""
     _parts: list[tuple[int, int]] = field(default_factory=list)
-    """The lines that count: from, to."""
+    """The ranges of valid lines: from, to."""
 
     def rewound(self, to: int, lines: int) -> None:
-        """Only the records before line `to` count, and those after the first `lines` of the file."""
+        """Drop the records from line `to` to the end of the first `lines` lines of the file."""
         self.lines = lines
         self._parts = [(begin, min(end, to)) for begin, end in self._counting() if begin < to]
         self._parts.append((self.lines, self.lines))
@@ -108,19 +108,19 @@ class JournalRead:
         self.finished = None
 
     def records(self, begin: int = 0, end: int | None = None) -> Iterator[tuple[int, Record]]:
-        """The records that count, with the numbers of their lines, from `begin` on and before `end`."""
+        """Iterate over the valid records from line `begin` up to `end`, with the numbers of their lines."""
         for number, line in self._bodies(begin, end):
             yield number, _record(self.path, line, number)
 
     def require_whole(self, before: int | None = None) -> None:
-        """Raise `UsageError` if one of the records that count, up to `before`, is lost."""
+        """Raise `UsageError` if a valid record before line `before` is lost."""
         parts, end = self._counting(), self.lines if before is None else before
         lost = next((at for at in self.lost if at < end and any(begin <= at < stop for begin, stop in parts)), None)
         if lost is not None:
             raise self.damaged(lost)
 
     def damaged(self, number: int) -> UsageError:
-        """The error for a record that cannot be what the run has written, by the number of its line."""
+        """Return the error for a record that the run can't have written, by the number of its line."""
         run = self.path.parent.name
         return UsageError(
             f"line {number + 1} of the journal of run {run} is damaged, or was changed",
@@ -128,7 +128,7 @@ class JournalRead:
         )
 
     def answers(self, before: int | None = None) -> int:
-        """How many answers are known; with `before`, how many were so at the record with that number."""
+        """Count the known answers; with `before`, those before the record with that number."""
         return sum(body.startswith(_ANSWER) for _, body in self._bodies(0, before))
 
     def under_way(self, before: int | None = None) -> list[Asked]:
@@ -169,14 +169,14 @@ class Glance:
 
     head: Head
     ended: Ended | None = None
-    """How its last text ended; None: there is none, or it has not."""
+    """The end of its last text; None: there is no text, or it hasn't ended."""
     finished: Finished | None = None
     texts: int | None = None
     answers: int | None = None
 
 
 def glance(path: Path) -> Glance | None:
-    """Look at the beginning and the end of a journal, whatever its size; None where only reading all of it tells."""
+    """Read the beginning and the end of a journal of any size; None if only the whole file has the facts."""
     try:
         with _opened(path) as file:
             first, status = file.read(_LOOK), os.fstat(file.fileno())
@@ -199,7 +199,7 @@ def glance(path: Path) -> Glance | None:
 
 
 def _glanced(found: Glance, lines: list[bytes], checksum: int | None) -> bool:
-    """Take in the last lines of a journal, or all but the first; False for lines that are not as they were written."""
+    """Read the last lines of a journal, or all but the first, into `found`; False if a line was changed."""
     texts = answers = 0
     whole = checksum is not None
     for line in lines:
@@ -226,7 +226,7 @@ def _glanced(found: Glance, lines: list[bytes], checksum: int | None) -> bool:
 
 
 def read(path: Path) -> JournalRead:
-    """Look a journal through. Raises `UsageError` for one that cannot be used, with the reason."""
+    """Read the summary of a journal. Raises `UsageError`, with the reason, if the journal can't be used."""
     try:
         with _opened(path) as file:
             return _read(path, _lines(file), os.fstat(file.fileno()))
@@ -238,12 +238,12 @@ def read(path: Path) -> JournalRead:
 
 
 def _opened(path: Path) -> BinaryIO:
-    """The file, and nothing that only looks like it. Raises `OSError`."""
+    """Open the file if it is a regular file. Raises `OSError`."""
     return plain_files.reading(path, None)
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a journal; one that is longer than any record is the last one, and has no end."""
+    """Iterate over the lines of a journal; a line longer than any record is the last one and has no line end."""
     while line := file.readline(_STEP):
         if not line.endswith(b"\n") and len(line) == _STEP:
             line = b"".join([line, file.readline(plain_files.HUGE)]) if _BEGIN.match(line) else line
@@ -253,8 +253,8 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def is_answered(path: Path, key: str) -> bool:
-    """Whether a journal has the answer to a request: the program got it, the last time that it was asked. Never raises;
-    of a journal that is gone or damaged nothing is known."""
+    """Whether the program received an answer to the last request with this key. Never raises; False if the journal is
+    gone or damaged."""
     named, answered = f'"key":{json.dumps(key, ensure_ascii=False)}'.encode("utf-8", "replace"), False
     try:
         if path.name != NAME:
@@ -314,7 +314,7 @@ def _read(path: Path, lines: Iterator[bytes], status: os.stat_result) -> Journal
 
 
 def _record_in(line: bytes, before: int) -> int:
-    """Where a record begins in a line that somebody has begun: it continues the records before; 0 if none does."""
+    """Return the offset of a record in a line with a foreign beginning: its checksum continues `before`. 0: none."""
     for found in islice(_BEGIN.finditer(line), _TRIED):
         body = line[found.start() + _PREFIX : -1]
         if int(line[found.start() : found.start() + 8], 16) == zlib.crc32(body, before):
@@ -330,7 +330,7 @@ def _record(path: Path, body: bytes, number: int) -> Record:
 
 
 def is_written(path: Path) -> bool:
-    """Whether some process, this one perhaps, runs the run of this journal now."""
+    """Whether a process, possibly this one, runs the run of this journal now."""
     try:
         return plain_files.is_locked(path)
     except OSError:
@@ -372,13 +372,13 @@ def _is_synced(record: Record) -> bool:
 
 
 class JournalFile:
-    """Writes records behind those that are there. `on_lost` is told, once, why a record could not be written. On a full
-    disk records wait for room; any other failure ends the writing.
+    """Appends records. `on_lost` is called once with the reason if a record can't be written. On a full disk records
+    wait for space; any other failure ends the writing.
 
-    Nothing is written before something is asked of the outside, unless the run has a directory already: a run that asks
-    nothing and keeps nothing leaves none. `out_of_git` is a directory above, which is made with a `.gitignore` then.
-    With `at_once` the file is there as soon as a text begins: for a run that a database tells others of, and that has
-    to be found here whenever it is killed.
+    Nothing is written before the first request, unless the run already has a directory: a run without requests and
+    without kept values leaves no directory. `out_of_git` is a parent directory that is created with a `.gitignore`.
+    With `at_once` the file exists as soon as a text begins: for a run that a database lists, and that has to be found
+    here whenever it is killed.
     """
 
     def __init__(
@@ -403,7 +403,7 @@ class JournalFile:
         self._lost = False
 
     def continue_from(self, read: JournalRead) -> None:
-        """Write after a journal that was read; what is torn at its end is cut off. Raises what `own` raises."""
+        """Append to a journal that was read, after cutting off an incomplete last line. Raises what `own` raises."""
         self.own(read)
         assert self._descriptor is not None
         os.ftruncate(self._descriptor, read.size)
@@ -422,7 +422,7 @@ class JournalFile:
             )
 
     def append(self, record: Record) -> None:
-        """Write a record. Never raises. A head and a text are written with the record behind them, or at once."""
+        """Write a record. Never raises. A head and a text are written with the next record, unless `at_once` is set."""
         if self._lost:
             return
         self._early.append(record)
@@ -434,11 +434,11 @@ class JournalFile:
 
     @property
     def following(self) -> int:
-        """The number of the record that is appended next."""
+        """The number of the next record."""
         return self.lines + len(self._early)
 
     def flush(self) -> None:
-        """Write the records that wait for the next one. Never raises."""
+        """Write the waiting records. Never raises."""
         records, self._early = self._early, []
         if self._lost or not records:
             return
@@ -461,7 +461,7 @@ class JournalFile:
             self._write(batch)
 
     def rewind(self, to: int) -> None:
-        """The record with this number and all after it no longer count. Never raises."""
+        """Invalidate the record with this number and all later ones. Never raises."""
         self.append(Rewound(to))
 
     def _write(self, records: list[Record]) -> None:

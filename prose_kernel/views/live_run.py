@@ -1,9 +1,8 @@
-"""What a run is doing right now, for the live views of both front ends: a listener that keeps what is under way, and
-puts it into lines when it is looked at.
+"""The running activities of a run, for the live views of both front ends: a listener that turns them into lines.
 
-Nothing here is asked for in a hot loop: passes are not heard but looked up (`Host.loops`), and of a branch that has
-ended only a counter stays. Estimates come from what has finished, and there is none before enough has. What the lines
-say is volatile: they are shown while somebody watches and never kept.
+Nothing here runs in a hot loop: passes of loops are looked up when lines are made (`Host.loops`), and an ended branch
+leaves only a count. Estimates need enough finished branches or passes. Lines are volatile: they are shown while the run
+is watched, and never stored.
 """
 
 from __future__ import annotations
@@ -55,9 +54,9 @@ from prose_kernel.views.run_record import Figures, consumed
 from prose_kernel.views.safety import clip
 
 ROWS: Final = 12
-"""Rows of one parallel construct that are shown; the rest is counted."""
+"""Rows shown for one parallel construct; further branches are counted."""
 FAILURES: Final = 6
-"""Failed branches that are named."""
+"""Failed branches shown by name."""
 _LINE: Final = 100
 _TAIL: Final = 2_000
 
@@ -66,7 +65,7 @@ Branches = tuple[BranchStep, ...]
 
 @dataclass(slots=True)
 class Work:
-    """Something that is under way: a command, a session with its attempts, a question."""
+    """A running activity: a command, a session with its attempts, a question."""
 
     title: str
     branches: Branches
@@ -83,7 +82,7 @@ class Work:
     heard: float = 0.0  # when it printed something last
 
     def last_line(self) -> str:
-        """The last line that says something, of what a terminal would show of it."""
+        """The last line that isn't blank, as a terminal would show it."""
         for line in reversed(self.tail.split("\n")):
             shown = line.rstrip("\r").rpartition("\r")[2]
             if shown.strip():
@@ -110,9 +109,9 @@ class _Fork:
 
 
 class LiveRun:
-    """The listener. `lines` is what a person may see now; `worth_showing` is how long something has been under way.
+    """The listener. `lines` describes the running activities; `since` is the start of the oldest one.
 
-    `loops` gives the loops that run, `asked` says who answers a session. `now` is a clock that only grows.
+    `loops` returns the running loops, `asked` names the provider of a session. `now` is a monotonic clock in seconds.
     """
 
     def __init__(
@@ -125,11 +124,11 @@ class LiveRun:
         self.loops = loops
         self.asked = asked or (lambda request: request.model or "")
         self.own: Callable[[Work], bool] = lambda work: False
-        """Whether what it prints is shown elsewhere, as it comes."""
+        """Whether its output is already shown elsewhere, line by line."""
         self.apart: Callable[[Work], bool] = lambda work: False
-        """Whether it is shown elsewhere altogether."""
+        """Whether it has a live view of its own elsewhere."""
         self.tells_results = True
-        """Whether values of branches that have ended are shown, where there are few."""
+        """Whether the values of ended branches are shown, if there are few."""
         self.language = languages.default()
         self.consumed = Figures()
         self._work: dict[object, Work] = {}
@@ -149,7 +148,7 @@ class LiveRun:
         self._passes.clear()
 
     def begin(self, key: object, work: Work) -> Work:
-        """Something begins that no event tells of."""
+        """Add an activity that has no event."""
         self._work[key] = work
         self._step(work.branches, work.began)
         return work
@@ -158,7 +157,7 @@ class LiveRun:
         self._work.pop(key, None)
 
     def _step(self, branches: Branches, at: float) -> None:
-        """A branch does something: it runs, and those around it."""
+        """Mark a branch and all outer branches as running."""
         for depth, step in enumerate(branches):
             fork = self._forks.get((branches[:depth], step.parallel))
             if fork is not None and step.index not in fork.running:
@@ -176,7 +175,7 @@ class LiveRun:
             work.heard = self.now()
 
     def unprinted(self, spawn: int) -> None:
-        """What a command prints is not shown elsewhere any more."""
+        """The output of a command is no longer shown elsewhere."""
         if (work := self._work.get(spawn)) is not None:
             work.bare = False
 
@@ -236,7 +235,7 @@ class LiveRun:
         self._work.pop(("gate", event.request.id), None)
 
     def _failed(self, event: Failed) -> None:
-        """A question that nobody could answer is over."""
+        """Remove an open question of the branch: it has no answer."""
         self._forget(lambda key, work: isinstance(key, tuple) and work.branches == event.place.branches)
 
     def _forget(self, gone: Callable[[object, Work], bool]) -> None:
@@ -270,7 +269,7 @@ class LiveRun:
         self._forks.pop((event.place.branches, event.parallel), None)
 
     def _leave(self, steps: Branches) -> None:
-        """A branch was cancelled, with all that it did."""
+        """Remove everything inside a cancelled branch."""
         self._forget(lambda _, work: work.branches[: len(steps)] == steps)
         for key in [key for key in self._forks if key[0][: len(steps)] == steps]:
             del self._forks[key]
@@ -282,8 +281,8 @@ class LiveRun:
         return bool(self._work or self._forks or self.loops())
 
     def since(self, silent: float = 0.0) -> float | None:
-        """When the oldest of what is under way began; None where nothing is. A loop counts from when it is first
-        seen; a command whose output is shown elsewhere from the end of `silent` seconds without any."""
+        """Return the start of the oldest running activity, or None. A loop starts when it is first seen; a command with
+        output that is shown elsewhere starts after `silent` seconds without output."""
         self._look_at_loops()
         began = [
             *(
@@ -297,11 +296,11 @@ class LiveRun:
         return min(began, default=None)
 
     def alone(self) -> float | None:
-        """Since when a session runs that is shown apart."""
+        """Return the start of the oldest session with a live view of its own, or None."""
         return min((work.began for work in self._work.values() if self.apart(work)), default=None)
 
     def status(self, spawn: int) -> str:
-        """What is said beside the text of a session that is shown apart."""
+        """Return the status line for a session with a live view of its own."""
         work, now = self._work.get(spawn), self.now()
         if work is None:
             return ""
@@ -309,12 +308,12 @@ class LiveRun:
         return f"{mark} {' · '.join(some([*self._beside(work, now), span(now - work.began)]))}".lstrip()
 
     def _mark(self, what: str) -> str:
-        """The mark of something, in the language of the text that runs."""
+        """Return the marker of an activity in the running language."""
         return self.language.markers.get(what, what if len(what) == 1 else RUNS)
 
     def lines(self, rows: int = ROWS) -> list[Line]:
-        """What is under way, the outer things first; failures before what runs. `rows` limits those of one
-        construct."""
+        """Return the lines of all running activities, outer ones first, failures before running branches. `rows` is the
+        limit for one parallel construct."""
         self._look_at_loops()
         now = self.now()
         found = [*self._loop_lines((), now)]
@@ -391,7 +390,7 @@ class LiveRun:
             yield Line(text, mark=" ", depth=1)
 
     def _doing(self, event: ParallelStarted) -> dict[int, Work]:
-        """What each branch of a construct does: what has begun there last."""
+        """Return for each branch of a parallel construct the activity that began last."""
         depth, outer = len(event.place.branches), event.place.branches
         found: dict[int, Work] = {}
         for work in self._work.values():

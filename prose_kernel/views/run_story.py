@@ -1,9 +1,8 @@
-"""What happened in a run, statement by statement, for its report: a listener that makes a tree of the events.
+"""The entries of a run's report: a listener that builds a tree from the events.
 
-An entry is something that a statement did: a command, a session with its attempts, a judgement, a value that was bound.
-Loops, blocks, parallel constructs and imported programs are entries with others inside. What a loop does again and
-again is counted after `OFTEN` times, and no more than `ASKED` requests are kept with all that belongs to them, so that
-the tree stays small enough to be shown.
+An entry is one effect of a statement: a command, a session with its attempts, a judgement, a bound value. Entries of
+loops, blocks, parallel constructs and imported programs contain other entries. To keep the page small, repetitions in a
+loop are only counted after `OFTEN` entries, and at most `ASKED` requests get an entry.
 """
 
 from __future__ import annotations
@@ -26,16 +25,15 @@ from prose_kernel.views.run_record import RunRecord
 ASKED: Final = 20_000
 OFTEN: Final = 200
 DEEPEST: Final = 24
-"""Entries inside entries; deeper ones stand beside each other."""
+"""The deepest nesting of entries; deeper ones are listed on the same level."""
 IDLE: Final = 30_000
-"""Milliseconds in which nothing was under way, from which on they are left out of the times: the run was resumed."""
+"""Milliseconds without an open request; longer gaps are left out of the times, because the run was resumed."""
 
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """`kind` is what it is, `words` its text, `state` how it ended ("": that does not matter). `asked` and `answered`
-    are what its kind has: a request and its result, a value, an error. `more` is how often it happened again without
-    an entry."""
+    """`words` is the text of the entry, `state` its end ("": not shown). `asked` and `answered` depend on the kind: a
+    request and its result, a value, an error. `more` counts repetitions without an entry."""
 
     kind: str
     words: str
@@ -53,12 +51,12 @@ class Entry:
     more: int = 0
     number: int = 0
     file: ShownFile | None = None
-    """What a command was to show."""
+    """The file that a command shows."""
 
 
 @dataclass(slots=True)
 class Story:
-    """One text of the run: what it did, and how it ended (None: it has not)."""
+    """The entries of one text of the run; `status` is None until the text has ended."""
 
     source: Source
     language: Language
@@ -69,8 +67,7 @@ class Story:
 
 @dataclass(slots=True)
 class _Level:
-    """What is open in a line of control: where entries go, whose they are, and how deep in blocks statements of it
-    stand."""
+    """An open level of one branch: the list for new entries, their parent, and the block depth of its statements."""
 
     entries: list[Entry]
     of: Entry | None
@@ -81,14 +78,14 @@ class _Level:
 
 
 class RunStory:
-    """The listener. `begin` and `end` stand around each text. `redact` takes secrets out of what is shown."""
+    """The listener. Call `begin` before and `end` after each text. `redact` removes secrets from shown text."""
 
     def __init__(self, times: Mapping[str, Took], redact: Callable[[str], str]) -> None:
         self.texts: list[Story] = []
         self.counts: dict[str, int] = {}
         self.decisions: list[Entry] = []
         self.record = RunRecord(lambda: self._now, redact)
-        """What timeline and graph are drawn from, with the times that the journal has."""
+        """The data of timeline and graph, with the times of the journal."""
         self._times = times
         self._cuts = _idle(times)
         self._now = self._latest = 0.0
@@ -228,7 +225,7 @@ class RunStory:
         line.append(_Level(entries, entry, depth, what, place.span, key))
 
     def _pop(self, place: ev.Place, what: str, key: object = None) -> Entry | None:
-        """Close the innermost level of its kind, and what is open in it."""
+        """Close the innermost level of this kind and all levels inside."""
         line = self._lines.get((place.program, place.branches), [])
         for at in range(len(line) - 1, 0, -1):
             level = line[at]
@@ -519,7 +516,7 @@ class RunStory:
 
 
 def _close_pass(line: list[_Level], loop: int) -> None:
-    """The pass of a loop that is open is over; it is shown when something happened in it."""
+    """Close the open pass of a loop; a pass without entries is not shown."""
     if len(line) > loop + 1:
         entry, level = line[loop + 1].of, line[loop]
         del line[loop + 1 :]
@@ -534,7 +531,7 @@ def _cancel(entry: Entry) -> None:
 
 
 def _idle(times: Mapping[str, Took]) -> list[tuple[int, int]]:
-    """The long times in which nothing was under way: when each ended, and its length."""
+    """Return the long gaps without an open request: the end and the length of each, in milliseconds."""
     spans = sorted((took.asked, max(took.answered, took.asked)) for took in times.values() if took.asked)
     found, until = [], 0
     for asked, answered in spans:
