@@ -136,13 +136,13 @@ class ProseKernel(Kernel):
             self.cells.warm_up()
 
     def pre_handler_hook(self) -> None:
-        """The base class swaps the SIGINT handler for each message; ours stays."""
+        """Keep our SIGINT handler: the base class replaces it for each message."""
 
     def post_handler_hook(self) -> None:
         """See `pre_handler_hook`."""
 
     async def do_shutdown(self, restart: bool) -> dict[str, object]:
-        """End the running cell, the run and every process of it. Called on the control thread."""
+        """End the running cell, the run and all its processes. Called on the control thread."""
         future = asyncio.run_coroutine_threadsafe(self._shut_down(), self._loop)
         with suppress(Exception):
             await asyncio.wait_for(asyncio.wrap_future(future), _SHUTDOWN_SECONDS)
@@ -158,10 +158,10 @@ class ProseKernel(Kernel):
         self.history.close()
 
     async def _progressively_terminate_all_children(self) -> None:
-        """The process engine has ended every process it started; there are no others."""
+        """Do nothing: the process engine has ended all processes that it started, and there are no others."""
 
     def close(self) -> None:
-        """Free what is left when the process ends without a shutdown request."""
+        """Release resources when the process ends without a shutdown request."""
         self.history.close()
         if self.cells.started is not None:
             with suppress(Exception):
@@ -319,12 +319,12 @@ class ProseKernel(Kernel):
             self._output.stream("stdout", terminal(text if text.endswith("\n") else text + "\n"))
 
     def _log_answer(self, line: str) -> None:
-        """The front end puts the answer to a question among the outputs by itself."""
+        """Add a typed answer to the outputs so far: the front end shows it by itself."""
         if self._output is not None and self._output.log is not None:
             self._output.log.add("stream", {"name": "stdin", "text": f"{line}\n"})
 
     def _outputs_request(self, stream: Any, ident: Any, parent: Message) -> None:
-        """Answer a page that was loaded again; called on the control thread."""
+        """Send the outputs so far to a reloaded page; called on the control thread."""
         found = self.outputs.answer(parent.get("content"))
         self.session.send(stream, "prose_outputs_reply", found, parent, ident=ident)
 
@@ -333,8 +333,8 @@ class ProseKernel(Kernel):
     async def interrupt_request(self, stream: Any, ident: Any, parent: Message) -> None:
         """End the running cell; called on the control thread, in either interrupt mode.
 
-        Two channels keep no order between them. Where the sender's clock tells that the interrupt was sent before the
-        running cell, it was meant for an earlier one and is over; where no cell runs yet, the next one is asked.
+        Messages of two channels have no common order. If the sender's clock shows that the interrupt was sent before
+        the running cell, it was meant for an earlier cell and is ignored; if no cell runs yet, the next cell compares.
         """
         header = parent["header"]
         with self._taking_turns:
@@ -346,9 +346,9 @@ class ProseKernel(Kernel):
         self.session.send(stream, "interrupt_reply", {"status": "ok"}, parent, ident=ident)
 
     def _publish_status(self, status: str, channel: str, parent: Message | None = None) -> None:
-        """As in the base class. The idle of a request on the control channel, above all of an interrupt, is taken back
-        while a cell runs: `jupyter console` takes any idle for the end of its cell, and would show what the cell says
-        about its interrupt after the next one."""
+        """As in the base class. If a cell runs, the idle status of a control request (usually an interrupt) is followed
+        by busy: `jupyter console` takes any idle for the end of its cell, and would show the error of the interrupt
+        after the next cell."""
         super()._publish_status(status, channel, parent)
         if channel == "control" and status == "idle":
             with self._taking_turns:  # the idle of the cell itself comes after this
@@ -356,7 +356,7 @@ class ProseKernel(Kernel):
                     super()._publish_status("busy", "shell", self._request[1])
 
     def _on_sigint(self, signum: int, frame: object) -> None:
-        """A signal instead of a message; or the second step, when the loop did not take its turn in time."""
+        """Handle a signal: an interrupt without a message, or the second step if the loop didn't react in time."""
         if not self._forced:
             self._loop.call_soon_threadsafe(lambda: None)  # wakes the loop if it is waiting
             self._interrupt()
@@ -389,7 +389,7 @@ class ProseKernel(Kernel):
         timer.start()
 
     def _escalate(self, delivered: threading.Event, cell: asyncio.Task[Any]) -> None:
-        """The loop is busy with code that never awaits: stop it where it is, as Python does with Ctrl-C."""
+        """Interrupt code that never awaits, as Python does with Ctrl-C."""
         if delivered.is_set() or self._cell is not cell:
             return
         self._forced = True

@@ -50,8 +50,8 @@ class Resumption:
 
     @property
     def state_dir(self) -> str | None:
-        """Its state directory, relative to where it was begun if it is below that; None for a run of VVM, which keeps
-        its files elsewhere."""
+        """The state directory of the run, relative to its working directory if it is inside; None for a VVM run, which
+        has its files elsewhere."""
         directory, base = self.directory.resolve().parent.parent, Path(self.head.directory).resolve()
         if directory.name == VVM:
             return None
@@ -59,7 +59,7 @@ class Resumption:
 
     @property
     def complete(self) -> bool:
-        """Whether the run has come to its end, be it by an error of the program itself: nothing of it is left to do."""
+        """Whether the run has ended, possibly by an error of the program itself, and has nothing left to do."""
         finished, last = self.journal.finished, self.journal.texts[-1].ended if self.journal.texts else None
         if finished is None and (last is None or self.head.notebook):
             return False
@@ -70,7 +70,7 @@ class Resumption:
 
     @property
     def over(self) -> bool:
-        """Whether nothing can follow: the run of a file that is complete. A notebook's has further cells."""
+        """Whether the run is complete and can't continue: a notebook's run may have further cells."""
         return self.complete and not self.head.interactive
 
     @property
@@ -80,8 +80,8 @@ class Resumption:
 
 
 def resumption(journal: JournalRead | Path, under_way: UnderWay = "rerun") -> Resumption:
-    """Return how to resume a run; one that ended with an error of the program itself ends with it again. Raises
-    `UsageError` for a journal that cannot be used."""
+    """Return how to resume a run. A run that ended with an error of the program itself ends with it again. Raises
+    `UsageError` for a journal that can't be used."""
     if not isinstance(journal, JournalRead):
         journal = read(journal)
     journal.require_whole()
@@ -97,7 +97,7 @@ def resumption(journal: JournalRead | Path, under_way: UnderWay = "rerun") -> Re
 
 
 def _last_record(journal: JournalRead, last: Ended) -> tuple[int, Asked | None] | None:
-    """The number of the answer that the text failed for, with what was asked, or of its interrupt."""
+    """Return the number of the answer that made the text fail, with its request; or that of its interrupt."""
     at: tuple[int, Asked | None] | None = None
     asked = None
     for number, record in journal.records(journal.texts[-1].number) if journal.texts else ():
@@ -114,7 +114,7 @@ def _last_record(journal: JournalRead, last: Ended) -> tuple[int, Asked | None] 
 
 
 def interrupted_at(journal: JournalRead) -> int | None:
-    """The number of the record that says that the last text was interrupted; None where it was not."""
+    """Return the number of the record of the last text's interrupt; None if there was none."""
     found = _last_record(journal, Ended(0, "interrupted"))
     return found[0] if found is not None else None
 
@@ -123,9 +123,9 @@ def interrupted_at(journal: JournalRead) -> int | None:
 
 
 def point_of(journal: JournalRead, at: str) -> int:
-    """The number of the record right before which a cell (`c3`) or a request of a statement (`c1/4`) begins.
+    """Return the number of the first record of a cell (`c3`) or of a statement's requests (`c1/4`).
 
-    Raises `UsageError` when there is no such one.
+    Raises `UsageError` if there is none.
     """
     near: list[str] = []
     for number, record in journal.records(1):
@@ -143,11 +143,11 @@ def point_of(journal: JournalRead, at: str) -> int:
 
 
 def branch(journal: JournalRead, before: int, run_id: str, started: datetime, text: str | None = None) -> JournalRead:
-    """Begin another run with the records of this one before the one with that number; `text` takes the place of that
-    of the last file or cell. It lies beside the other one; large values and answers that the journal refers to are
-    copied, all else comes with the replay.
+    """Begin another run with the records of this one up to the record `before`; `text` replaces the text of the last
+    file or cell. Its directory is next to the other one. Large values and answers that the journal refers to are
+    copied; the replay restores the rest.
 
-    Raises `UsageError` when it cannot be written.
+    Raises `UsageError` if it can't be written.
     """
     journal.require_whole(before)
     head, directory = journal.head, journal.path.parent
@@ -286,16 +286,16 @@ class RunJournal:
         self.journal.finish(Finished(status))  # type: ignore[arg-type]
 
     def interrupt(self, task: asyncio.Task[object]) -> None:
-        """End a text that runs in this task: where that happened before, if it is replayed."""
+        """End a text that runs in this task; in a replay, at the recorded point."""
         self.journal.interrupt(task)
 
     def give_up(self, task: asyncio.Task[object]) -> None:
-        """End a text whose records are over."""
+        """End a text that has no more records."""
         self.journal.give_up(task)
 
     def abandon(self) -> bool:
-        """Give up the text that runs as if it had not come this far: it asks the outside for nothing more, and nothing
-        more of it is written down. False where no file can bring it back."""
+        """Give up the running text: it makes no more requests, and no more records of it are written. False if the run
+        has no file to resume from."""
         self.file.flush()
         if not self.path.is_file():
             return False
@@ -316,7 +316,7 @@ class RunJournal:
 
     @property
     def has_more(self) -> bool:
-        """Whether there are records that say what came of what happens now."""
+        """Whether a record is left to replay."""
         return self.journal.has_more
 
     @property
@@ -332,8 +332,7 @@ class RunJournal:
 
     @property
     def position(self) -> int:
-        """The number of the record that comes next: the first one that does not count any more, when the run is brought
-        back to this moment."""
+        """The number of the next record: the first invalid one if the run is restored to this moment."""
         return self.journal.coming or self.file.following
 
     def close(self) -> None:

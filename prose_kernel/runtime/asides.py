@@ -1,11 +1,11 @@
 """Notes that the implementations of ports keep with an answer (docs/durability.md).
 
-A memory, a recording, a count of tokens: each must learn what becomes of the answer that it has taken part in, and
-must find its own facts again when the run is resumed. So while a request is asked there is an `Aside`. What is noted in
-it is written into the journal together with the answer, and handed back when the answer is replayed. What is left for
-`after` happens when the answer is safe in the journal: an undo record, for example, is needed until exactly then.
+Memories, recordings and token counts need to know whether the program received an answer, and need their own facts
+again when the run is resumed. So each open request has an `Aside`. Its notes are written to the journal with the
+answer, and returned when the answer is replayed. Callbacks added with `after` run when the answer is in the journal: an
+undo record, for example, can be removed then.
 
-It is found through the context of the running task, so that nothing has to carry it through the ports.
+The current `Aside` is in a context variable, so ports don't pass it as an argument.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 cell: ContextVar[str] = ContextVar("prose_kernel_cell", default="")
-"""The id of the notebook's cell that runs, as the front end tells it; "" where none does. Recordings keep it beside an
+"""The id of the running notebook cell, as sent by the front end; "" if there is none. Recordings store it with an
 answer (docs/reference/sessions.md 4.2)."""
 
 _asked: ContextVar[Aside | None] = ContextVar("prose_kernel_aside", default=None)
 
 
 class Aside:
-    """Of one request while it is asked. `key` is its name in the journal, whose file is `journal`."""
+    """The notes of one open request. `key` is its key in the journal, `journal` the path of the journal's file."""
 
     __slots__ = ("_after", "journal", "key", "notes")
 
@@ -33,24 +33,24 @@ class Aside:
         self._after: list[Callable[[bool], None]] = []
 
     def after(self, then: Callable[[bool], None]) -> None:
-        """Call `then` when the answer is in the journal: with false where the program did not get it after all."""
+        """Call `then` when the answer is in the journal; with False if the program didn't receive the answer."""
         self._after.append(then)
 
     def settle(self, kept: bool) -> None:
-        """The journal has the answer, or that there is none."""
+        """Run the callbacks: the journal has the answer, or a record that there is none."""
         after, self._after = self._after, []
         for then in after:
             then(kept)
 
 
 def current() -> Aside | None:
-    """That of the request which is being asked; None where no journal is kept."""
+    """Return the `Aside` of the open request; None without a journal."""
     return _asked.get()
 
 
 @contextmanager
 def asking(aside: Aside) -> Iterator[Aside]:
-    """A context for one request: this task, and those that it starts inside the block, act for it."""
+    """Set the `Aside` for this task and all tasks that it starts inside the block."""
     _asked.set(aside)
     try:
         yield aside

@@ -1,16 +1,15 @@
-"""The journal of a run: every answer of the outside, in the order in which the program got it.
+"""The journal of a run: all answers to its requests, in the order in which the program received them.
 
-A run is a function of its texts and of that sequence (`runtime/scheduler.py`). So the journal is all that is needed to
-bring a run back: its texts run again, and every request finds its answer here instead of outside. Frames, names,
-numbers, directory and what is kept in the store follow from that. When the records are at their end the program is
-where it was; from there on it asks the outside again.
+A run is a function of its texts and of this sequence (`runtime/scheduler.py`). So the journal is enough to restore a
+run: its texts run again, and every request gets its answer from the journal. Frames, names, numbers, the directory and
+the stored values follow from that. After the last record the program is where it was, and its requests are live again.
 
-The program is held to its records one by one. Each request has to be the next one that was written down; when all
-branches stand still, the next answer goes to the branch that got it then. A program that asks something else than
-before stops with E222, which shows both.
+A replay follows the records one by one. Each request must be the next recorded one; when all branches are waiting, the
+next answer goes to the branch that received it before. A program that makes another request stops with E222, which
+shows both.
 
-What was asked and not answered when the run was killed is *under way*: it is asked again, or fails, as the person who
-resumes the run wants.
+Requests without an answer when the run was killed are *under way*: they are repeated or fail, as the person who resumes
+the run decides.
 """
 
 from __future__ import annotations
@@ -62,19 +61,19 @@ class Log(Protocol):
     """The destination of records."""
 
     def append(self, record: Record) -> None:
-        """The record survives the end of the process afterwards. Never raises: what cannot be written is told to the
-        person by its owner."""
+        """Write a record, so that it survives the end of the process. Never raises: the owner reports to the person
+        what can't be written."""
         ...
 
     def rewind(self, to: int) -> None:
-        """The record with this number and all after it no longer count."""
+        """Invalidate the record with this number and all later ones."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class _Parked:
-    """A request of a replayed program that waits for its answer: the recorded one, or None to ask the outside. `known`
-    tells that it has a record of before."""
+    """A request of a replayed program that waits for its answer: the recorded one, or None for a live request.
+    `known`: the request itself was recorded."""
 
     asked: Asked
     known: bool
@@ -147,7 +146,7 @@ class Journal:
         self._cancelled: dict[str, None] = {}
         self._mark = turns.looks
         self.abandoned = False
-        """Whether the person has interrupted the replay: nothing is asked any more, and the journal stays as it is."""
+        """Whether the person has interrupted the replay: no more requests are made, and the journal stays as it is."""
         self.task: asyncio.Task[object] | None = None
         if known is not None:
             turns.idle, turns.cancelling = self._idle, self._is_cancelled
@@ -159,16 +158,16 @@ class Journal:
 
     @property
     def has_more(self) -> bool:
-        """Whether there are records that say what came of what happens now."""
+        """Whether a record is left to replay."""
         return self._coming is not None
 
     def now(self) -> int:
-        """The time of a record that is made now."""
+        """The current time for a record, in milliseconds since 1970; 0 without a clock."""
         return int(self._clock.now().timestamp() * 1000) if self._clock is not None else 0
 
     @property
     def coming(self) -> int:
-        """The number of the record that says what comes next; 0 when nothing does."""
+        """The number of the next record to replay; 0 if there is none."""
         return self._number
 
     # ------------------------------------------------------------ asking
@@ -183,9 +182,9 @@ class Journal:
         also: Sequence[str] = (),
         kept: Callable[[T], T] | None = None,
     ) -> T:
-        """The answer to a request: the recorded one, or what `ask` gives.
+        """Return the answer to a request: the recorded one, or the result of `ask`.
 
-        `kept` is what is written down of an answer. Raises what `ask` raises.
+        `kept` reduces an answer to the part that is recorded. Raises the errors of `ask`.
         """
         if self.abandoned or self._hasty:
             raise asyncio.CancelledError
@@ -223,8 +222,8 @@ class Journal:
         at_once: bool,
         again: int = 0,
     ) -> T:
-        """Ask the outside. `at_once`: the branch has not waited for that. `again`: when what was under way before is
-        asked once more."""
+        """Make a live request. `at_once`: the branch has not waited for it. `again`: the time at which a request that
+        was under way before is repeated."""
         if self._unconfirmed:
             raise _unconfirmed(described.shown)
         if self._unwritten:  # what the replay has bound: the outside may look at it
@@ -285,8 +284,8 @@ class Journal:
             self._how.on_replayed(request, json.decode(answered.aside), got)
 
     def _passes(self, described: Described, answered: Answered) -> None:
-        """A replayed approval opens its gate. Raises `ResumeMismatch` unless a person has given or confirmed exactly
-        this one: commands can write the journal's file."""
+        """Check a replayed approval before it opens its gate. Raises `ResumeMismatch` unless a person has given or
+        confirmed exactly this one: commands can write the journal's file."""
         this = approved(described, answered.value, self._run_ids)
         if self._approved is None or this in self._approved:
             return
@@ -326,15 +325,15 @@ class Journal:
         return found
 
     def fails_to_keep(self, key: str) -> None:
-        """Raises the `StoreFailed` that the program met here when it ran before."""
+        """Raise the `StoreFailed` that is recorded for this point."""
         coming = self._coming
         if isinstance(coming, Noted) and coming.key == key:
             self._advance()
             raise codec.decode_error(coming.value)
 
     def failed_to_keep(self, key: str, error: StoreFailed) -> None:
-        """The store has failed here: a resumed run goes on before that. While records say what comes next, nothing is
-        added to them: the replay ends."""
+        """Record that the store has failed: a resumed run continues before this point. If records are left to replay,
+        nothing is added to them and the replay ends."""
         error.answer = key
         if self._coming is not None:
             self.abandon()
@@ -345,7 +344,7 @@ class Journal:
     # ------------------------------------------------------------ replaying
 
     def _asked(self, described: Described) -> _Parked | None:
-        """The request is made: None when the outside is to be asked now. Raises `ResumeMismatch`."""
+        """Record or replay a request; None if it is to be made live now. Raises `ResumeMismatch`."""
         digest = described.digest(self._run_ids)
         if self._known is not None:
             coming = self._coming
@@ -420,8 +419,8 @@ class Journal:
             self._turns.cancel(self.task)
 
     def _leave(self, now: str) -> None:
-        """The program does what the next record does not tell of. Raises `ResumeMismatch` when there is one, unless the
-        program was changed since."""
+        """End the replay, because the program doesn't follow the next record. Raises `ResumeMismatch` if there is one
+        and the program was not changed since."""
         if self._coming is not None:
             if self._number >= self._how.changed_before:
                 raise _mismatch(_next_words(self._coming), now)
@@ -430,8 +429,8 @@ class Journal:
         self._go_live()
 
     def _go_live(self) -> None:
-        """The records are at their end. What was under way is asked again, and what is asked meanwhile behind it: one
-        request whenever all branches stand still, so that the next resumed run finds the same order."""
+        """Leave the replay after the last record. Requests that were under way are repeated first, then new ones: one
+        whenever all branches are waiting, so that the next resumed run finds the same order."""
         self._known, self._turns.stop_at = None, 0
         self._unwritten = True
         under_way = [one.asked for one in self._parked.values() if one.asked.kind != "wait"]
@@ -444,7 +443,7 @@ class Journal:
             self._turns.idle = self._turns.cancelling = None
 
     def _ask_next(self) -> None:
-        """Whose request was cancelled meanwhile learns it first: it would not wait any more if it had been asked."""
+        """Wake the next waiting request. Cancelled ones come first: a live request would no longer wait."""
         key = next(iter(self._cancelled or self._parked), None)
         if key is not None:
             self._cancelled.pop(key, None)
@@ -457,7 +456,7 @@ class Journal:
                 self._cancelled[key] = None
 
     def _advance(self) -> None:
-        """The next record is due."""
+        """Go to the next record."""
         assert self._known is not None
         self._number, self._coming = next(self._known, (0, None))
         self._mark = self._turns.looks
@@ -467,7 +466,7 @@ class Journal:
     # ------------------------------------------------------------ computing for long
 
     def lets_others_go_first(self) -> bool:
-        """Whether a branch that has computed for long has to queue now; asked where it breathes."""
+        """Whether a branch that has computed for a long time has to wait for its turn; called at its yield points."""
         if self._known is None:
             return self._turns.takes_too_long()
         coming = self._coming
@@ -479,9 +478,9 @@ class Journal:
     # ------------------------------------------------------------ interrupts
 
     def interrupt(self, task: asyncio.Task[object]) -> None:
-        """Cancel the text that runs in `task`, at a point that a resumed run finds again: when all branches stand
-        still, or where a computing one breathes. A branch that would ask something before stands still instead. A
-        second call does not wait for such a point.
+        """Cancel the text that runs in `task`, at a point that a resumed run finds again: when all branches are
+        waiting, or at a yield point of a computing one. A branch that would make a request before that waits instead.
+        A second call doesn't wait for such a point.
         """
         turns = self._turns
         if self._known is not None:
@@ -497,7 +496,7 @@ class Journal:
             self._interrupt(0)
 
     def give_up(self, task: asyncio.Task[object]) -> None:
-        """Cancel the text that runs in `task`: nothing is asked or written any more."""
+        """Cancel the text that runs in `task`; it makes no more requests, and no more records are written."""
         parked = list(self._parked.values())
         self.abandon()
         self._turns.cancel(task)
@@ -505,7 +504,7 @@ class Journal:
             self._wake(one, Answered(one.asked.key, cancelled=True))
 
     def abandon(self) -> None:
-        """The text that runs is given up: it asks the outside for nothing more, and the journal stays as it is."""
+        """Give up the running text: it makes no more requests, and the journal stays as it is."""
         self.abandoned, self._known, self._coming, self._parked = True, None, None, {}
         self._turns.idle, self._turns.cancelling, self._turns.stop_at = None, None, 0
 
@@ -516,13 +515,13 @@ class Journal:
         self._cancel()
 
     def _interrupt_again(self, then: Interrupted) -> None:
-        """Return the content of a record."""
+        """Replay a recorded interrupt."""
         self._advance()
         self._hasty = self._hasty or then.hasty
         self._cancel()
 
     def interrupts_here(self) -> bool:
-        """Whether the branch that breathes is where the text is interrupted; then the text is cancelled."""
+        """Whether the text is interrupted at this yield point; if so, it is cancelled."""
         if self._known is not None:
             if self._turns.looks != self._turns.stop_at or not isinstance(self._coming, Interrupted):
                 return False
@@ -542,8 +541,8 @@ class Journal:
     # ------------------------------------------------------------ texts
 
     def begins(self, text: Text) -> None:
-        """A text begins to run. Where another one did, in a run that is resumed, that one and what followed it are
-        forgotten."""
+        """Record or replay the beginning of a text. If a resumed run recorded another text here, that one and all
+        later records are invalidated."""
         self._hasty = False
         if self._known is not None:
             coming = self._coming
@@ -559,14 +558,14 @@ class Journal:
         self._write(text)
 
     def finish(self, record: Finished) -> None:
-        """The run is over."""
+        """Record the end of the run."""
         if self._known is not None and self._coming is None:
             self._go_live()
         if self._known is None:
             self._write(record)
 
     def ended(self, record: Ended) -> None:
-        """A text has ended. Raises `ResumeMismatch` when it has ended otherwise before."""
+        """Record or replay the end of a text. Raises `ResumeMismatch` if it ended differently before."""
         if self._known is not None:
             hasty = isinstance(self._coming, Interrupted) and self._coming.hasty
             if hasty:  # it came when the text was about to end anyway
@@ -616,7 +615,7 @@ def _next_words(record: Record) -> str:
 
 
 def approved(asked: Described | Asked, value: Raw, run_ids: Sequence[bytes]) -> Approved:
-    """The approval `value` of what was asked."""
+    """Return the approval `value` of a request in the form in which approvals are compared."""
     said = (asked.shown if isinstance(asked, Described) else asked.said).encode("utf-8", "surrogatepass")
     for run_id in run_ids:
         said = said.replace(run_id, b"*")
