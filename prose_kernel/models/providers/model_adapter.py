@@ -1,7 +1,7 @@
-"""The one module that knows pydantic-ai and the vendors' clients: a conversation in, a reply out (sessions.md 2).
+"""The adapter to pydantic-ai and the vendors' clients: a conversation in, a reply out (sessions.md 2).
 
-Loaded at first use, in a thread (`providers.load`). The clients are ours: no retries of their own, explicit timeouts,
-the key from the run's environment, replies bounded. Everything that goes wrong leaves here as a `ProviderError`.
+Loaded at first use, in a thread (`providers.load`). The clients are configured here: no retries, explicit timeouts, the
+key from the run's environment, bounded replies. All errors are raised as `ProviderError`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from prose_kernel.runtime.ports import Usage
 from prose_kernel.runtime.session_options import ModelServer, Surroundings
 from prose_kernel.runtime.typed_answers import NO_OBJECT
 
-# OpenAI-compatible services whose peculiarities the library knows by their name
+# OpenAI-compatible services that the library handles specially, by name
 _KNOWN_CHAT = ("ollama", "openrouter", "vllm")
 
 
@@ -65,7 +65,7 @@ class ServerLink:
         self._beginnings = Beginnings()
 
     async def converse(self, asked: Conversation, on_text: Callable[[str], None]) -> Reply:
-        """The text that the model ends with, after any calls of tools; every piece of text goes to `on_text`."""
+        """Return the model's final text, after any tool calls; each piece of text is passed to `on_text`."""
         listener, used, said = _Listener(on_text), RunUsage(), list[ModelMessage]()
         bounded: Bounds | None = None
         try:
@@ -106,8 +106,8 @@ class ServerLink:
         used: RunUsage,
         listener: _Listener,
     ) -> ModelResponse:
-        """The response that ends the conversation. A way of asking for a typed answer that the server refuses is
-        followed by the next one, one that it ignores by the last, in the same attempt."""
+        """Return the response that ends the conversation. If the server refuses a way of asking for a typed answer, the
+        next way is tried in the same attempt; if it ignores one, the last way is."""
         settings = settings_of(model, self._server, asked)
         ways, begins, plain = self._ways.of(model, asked), len(said), said[0]
         left = list(ways)
@@ -146,7 +146,7 @@ class ServerLink:
         return Patience(name, server.token_timeout, server.session_timeout)
 
     def prepare(self, model: str) -> None:
-        """Make the model, which loads its vendor's client and prices. What fails now fails again when it is used."""
+        """Make the model, which loads its vendor's client and prices. Errors are raised again when it is used."""
         with contextlib.suppress(Exception):
             self._model(model)
 
@@ -173,7 +173,8 @@ def _maker(
     http: httpx2.AsyncClient,
     others: list[Provider[Any]],
 ) -> Callable[[str], Model[Any]]:
-    """What makes a model of this server from its id, all of them over one client: ours, or that of one of `others`."""
+    """Return a function that makes a model of this server from its id. All models share one client: ours, or that of
+    one of `others`."""
     client: dict[str, Any] = {"max_retries": 0, "timeout": http.timeout, "http_client": http}
     if server.kind == "anthropic":
         return _anthropic(server, key, where, client)
@@ -238,7 +239,7 @@ def _openai(
 
 @dataclass
 class _Listener:
-    """Passes the text on as it comes, and keeps what our own side raised apart from what the library did."""
+    """Passes text on as it arrives, and keeps errors of our own code apart from the library's."""
 
     on_text: Callable[[str], None]
     ours: Exception | None = None
@@ -267,7 +268,7 @@ class _Listener:
                     pass
 
     def calls(self, asked: Conversation) -> Callable[[str, dict[str, Any]], Awaitable[ToolAnswer]]:
-        """What calls a tool of the conversation."""
+        """Return a function that calls a tool of the conversation."""
 
         async def call(name: str, arguments: dict[str, Any]) -> ToolAnswer:
             assert asked.call is not None
@@ -305,8 +306,9 @@ class _Listener:
 
 
 def _prompt(asked: Conversation, model: Model[Any], provider: str, kept: int) -> str | list[UserContent]:
-    """The contexts, each image and PDF after a line that names it, and the message. The server is asked to keep what is
-    up to the end of the first `kept` contexts. Raises `ProviderError` for what the model does not take."""
+    """Return the contexts, each image and PDF after a line with its name, and the message. The server is asked to cache
+    everything up to the end of the first `kept` contexts. Raises `ProviderError` for a kind of file that the model
+    doesn't accept."""
     if not asked.attached and not kept:
         return _sendable("\n\n".join((*asked.context, asked.message)))
     parts: list[UserContent] = [_sendable(text) for text in asked.context[:kept]]
@@ -336,12 +338,12 @@ def _not_taken(content: BinaryContent, model: Model[Any]) -> str | None:
 
 
 def _sendable(text: str) -> str:
-    """The text without lone surrogates, which no request can carry."""
+    """Return the text without lone surrogates, which can't be sent."""
     return text.encode("utf-8", "replace").decode() if not text.isascii() else text
 
 
 def _unanswered(said: list[ModelMessage]) -> list[ModelMessage]:
-    """A conversation that has failed, up to the last request: what another model can go on from."""
+    """Return a failed conversation up to the last request, from which another model can continue."""
     kept = list(said)
     while kept and not isinstance(kept[-1], ModelRequest):
         kept.pop()

@@ -1,7 +1,6 @@
-"""What is asked of a model server and what comes back, in plain data; and the way to it, opened at first use.
+"""Requests to a model server and their replies as plain data, and the connection to it, opened at first use.
 
-`ModelSessions` and `ModelJudge` speak these words; the adapter (`model_adapter.py` and its
-parts) alone knows the library behind.
+`ModelSessions` and `ModelJudge` use these types; only the adapter (`model_adapter.py` and its parts) uses the library.
 """
 
 from __future__ import annotations
@@ -29,18 +28,17 @@ CallTool = Callable[[str, Mapping[str, object]], Awaitable[ToolAnswer]]
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A message to a model, the tools it may call, and how often it may be asked before it must have answered.
+    """A message to a model, the tools it may call, and the maximum number of requests.
 
-    The tools in `denied` are not offered; a call of one goes to `call` all the same, which answers what would grant it.
-    `options` are those of the model's alias. `settings` are other keys of an agent: those that servers know
-    (`temperature` and the like) are sent. `output` is the JSON Schema of the answer: servers that can be held to one
-    are, the others get `words` after the message, which ask for it. `context` goes before the message: what further
-    conversations may begin with too; `attached` goes between the two. `opens` is waited for before each request.
-    `timed`: the session has a `timeout:` of its own. `streams`: somebody watches the text come; a whole reply costs
-    half the work.
-    `history` is what was said by now: a conversation that fails leaves it there, and one that begins with it goes on,
-    maybe with another model. `wrong` are answers of earlier attempts that did not fit `output`, each with what was
-    wrong with it.
+    The tools in `denied` are not offered; a call of one still goes to `call`, which answers with the permission that
+    would grant it. `options` are those of the model's alias. `settings` are other keys of an agent; those that servers
+    know (such as `temperature`) are sent. `output` is the JSON Schema of the answer: servers that can enforce a schema
+    get it, others get `words` after the message. `context` comes first, so that other conversations can share it as
+    their beginning; then `attached`, then the message. `opens` is awaited before each request. `timed`: the session has
+    a `timeout:` property. `streams`: the text is shown as it arrives; a reply in one piece costs half the work.
+    `history` has the messages so far: a failed conversation leaves them there, and one that begins with them continues,
+    possibly with another model. `wrong` are answers of earlier attempts that did not fit `output`, each with its
+    problem.
     """
 
     model: str
@@ -65,7 +63,7 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model answered. `model` is the id that the server gave; `cut`: the limit of tokens ended the text."""
+    """The answer of a model. `model` is the id that the server returned; `cut`: the token limit ended the text."""
 
     text: str
     model: str
@@ -74,10 +72,10 @@ class Reply:
 
 
 class Link(Protocol):
-    """An open way to one server. Every call raises `ProviderError`; cancelling it cancels at the server."""
+    """An open connection to one server. Calls raise `ProviderError`; cancelling a call cancels it at the server."""
 
     def prepare(self, model: str) -> None:
-        """Load what this model needs; may take long, so it is called in a thread."""
+        """Load the packages of this model; called in a thread, because it may take long."""
         ...
 
     async def converse(self, asked: Conversation, on_text: Callable[[str], None]) -> Reply: ...
@@ -86,7 +84,7 @@ class Link(Protocol):
 
 
 class Way:
-    """The way to a server: opened when it is first used, in the loop that uses it; closed with its owner."""
+    """A lazy connection to a server: opened at first use, in the loop that uses it; closed with its owner."""
 
     def __init__(self, name: str, server: ModelServer, where: Surroundings) -> None:
         self.name = name
@@ -98,14 +96,14 @@ class Way:
         self._prepared: set[str] = set()
 
     def leads_to(self, name: str, server: ModelServer, where: Surroundings) -> bool:
-        """Whether it is the way to this server, with these keys and for this workspace."""
+        """Whether it is a connection to this server, with these keys and for this workspace."""
         same = (self._where.cwd, self._where.environment) == (where.cwd, where.environment)
         return same and (self.name, self.server) == (name, server)
 
     async def open(self, model: str) -> Link:
-        """The link, ready for this model; what takes long is done in a thread.
+        """Return the connection, ready for this model; slow steps run in a thread.
 
-        Raises `NoProvider` where the packages are missing, `ProviderAuth` where the key is.
+        Raises `NoProvider` if packages are missing, `ProviderAuth` if the key is.
         """
         key = self._key()
         adapter: ModuleType = await load(
@@ -126,7 +124,7 @@ class Way:
         return link
 
     def _key(self) -> str | None:
-        """The key; None for a server without one. Its value goes nowhere but to the server."""
+        """Return the key; None for a server without one. Its value is sent only to the server."""
         variable = self.server.key or vendors.key_of(self.name, self.server, self._where.environment)
         if not variable:
             return None

@@ -50,8 +50,8 @@ class Handlers(NamedTuple):
 
 
 def begun(asked: Conversation, prompt: str | Sequence[UserContent], instructions: str | None) -> list[ModelMessage]:
-    """The messages of a conversation that begins, or goes on where another one has failed: after answers that did not
-    fit they are in it, each with what was wrong."""
+    """Return the messages of a new conversation, or of one that continues a failed one. Earlier answers that did not
+    fit are included, each with its problem."""
     if asked.history:
         return list(asked.history)
     said: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart(prompt)], instructions=instructions)]
@@ -62,13 +62,13 @@ def begun(asked: Conversation, prompt: str | Sequence[UserContent], instructions
 
 
 def correction(problem: str, first: ModelMessage) -> ModelRequest:
-    """What follows an answer that did not fit, in the conversation that began with `first`."""
+    """Return the message that follows an answer that did not fit, in the conversation that began with `first`."""
     instructions = first.instructions if isinstance(first, ModelRequest) else None
     return ModelRequest(parts=[UserPromptPart(corrected(problem))], instructions=instructions)
 
 
 def worded(first: ModelMessage, words: str) -> ModelMessage:
-    """The first request of a conversation, with these words about the answer at its end."""
+    """Return the first request of a conversation with these words about the answer at its end."""
     prompt = first.parts[0] if isinstance(first, ModelRequest) else None
     if not words or not isinstance(first, ModelRequest) or not isinstance(prompt, UserPromptPart):
         return first
@@ -87,10 +87,10 @@ async def talk(
     used: RunUsage,
     handlers: Handlers,
 ) -> ModelResponse:
-    """The response that calls no tool any more. `said` and `used` grow meanwhile.
+    """Return the response without further tool calls. Appends to `said` and adds to `used`.
 
-    A call of a tool that is not there, or whose arguments are no JSON, is answered so, and the conversation goes on:
-    `rounds` bounds it. Raises errors of the library, and those of `handlers`.
+    A call of an unknown tool, or with invalid JSON, gets an error as its answer, and the conversation continues for at
+    most `rounds` requests. Raises errors of the library, and those of `handlers`.
     """
     told = _told(asked, output)
     known = frozenset((*(spec.name for spec in asked.tools), *asked.denied))
@@ -120,7 +120,7 @@ async def talk(
 
 
 def text_of(response: ModelResponse) -> str:
-    """What was said, without thoughts. An answer that is a call of a tool is that call's arguments."""
+    """Return the text of a response without thinking. If the answer is a tool call, return its arguments."""
     for part in response.parts:
         if isinstance(part, ToolCallPart) and part.tool_name == ANSWER:
             return part.args_as_json_str()
@@ -128,7 +128,7 @@ def text_of(response: ModelResponse) -> str:
 
 
 def is_prose(response: ModelResponse) -> bool:
-    """Whether a whole answer is words, where a JSON object was asked for."""
+    """Whether a complete answer is prose although a JSON object was requested."""
     called = any(isinstance(part, ToolCallPart) for part in response.parts)
     text = "" if called or response.finish_reason == "length" else text_of(response)
     return bool(text.strip()) and json_in(text) is None
@@ -172,7 +172,7 @@ def _refused(response: ModelResponse) -> None:
 
 
 def _whole(response: ModelResponse, last: ToolCallPart) -> None:
-    """Raises `IncompleteToolCall` where the limit of tokens has cut the arguments off."""
+    """Raise `IncompleteToolCall` if the token limit has cut off the arguments."""
     if response.finish_reason == "length" and response.parts[-1] is last:
         try:
             last.args_as_dict(raise_if_invalid=True)
@@ -181,7 +181,7 @@ def _whole(response: ModelResponse, last: ToolCallPart) -> None:
 
 
 async def _answer(part: ToolCallPart, known: frozenset[str], call: Call) -> ModelRequestPart:
-    """What goes back to the model for a call; of one that failed or was refused, as an error."""
+    """Return the answer to a tool call; if it failed or was refused, as an error."""
     name, arguments = part.tool_name, dict[str, Any]()
     answer: ToolAnswer | None = None
     try:
@@ -196,7 +196,7 @@ async def _answer(part: ToolCallPart, known: frozenset[str], call: Call) -> Mode
 
 
 async def _all(answers: Any) -> list[ModelRequestPart]:
-    """All answers, in the order of the calls. Where one fails, or the session is cancelled, the others end too."""
+    """Return all answers in the order of the calls. If one raises, or the session is cancelled, the others end too."""
     tasks = [asyncio.ensure_future(answer) for answer in answers]
     try:
         return list(await asyncio.gather(*tasks))

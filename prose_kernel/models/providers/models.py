@@ -1,4 +1,4 @@
-"""Sessions answered by a model over an API: the message sent, tools called, text shown as it comes."""
+"""Sessions answered by a model over an API: sends the message, calls tools, shows text as it arrives."""
 
 from __future__ import annotations
 
@@ -28,12 +28,11 @@ MakeWorkbench = Callable[[SessionRequest, OnProgress], "SessionWorkbench"]
 
 
 class ModelSessions:
-    """The `Sessions` port, answered by a model of one server, or by a fallback of it.
+    """The `Sessions` port, answered by a model of one server, or by one of its fallbacks.
 
-    `model` is the model of sessions that name no alias: an alias, or the server's own name of a model; None is the
-    server's default. `workbench` makes the tools of one attempt. Contexts are in the message, and the reply is the
-    answer. `rounds` bounds the requests of one session.
-    With `streams` off nobody watches replies come: they come whole.
+    `model` is used for sessions without a model: an alias or a model name of the server; None is the server's default.
+    `workbench` makes the tools of one attempt. Contexts are part of the message, and the reply is the answer. `rounds`
+    is the maximum number of requests of one session. Without `streams`, replies arrive in one piece.
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class ModelSessions:
         self._streams = streams
 
     async def run(self, request: SessionRequest, on_progress: OnProgress) -> SessionResult:
-        """The model's answer. Raises `ProviderError`; cancelling the call cancels the request at the server."""
+        """Return the model's answer. Raises `ProviderError`; cancelling the call cancels the request at the server."""
         chain = self._servers.chain(self._name, request.model, self._model)
         attempt = _Attempt(request, on_progress, self._workbench, self._own_tools, self._rounds, self._streams)
         answer = await self._servers.ask(chain, attempt.converse, attempt.note)
@@ -64,9 +63,9 @@ class ModelSessions:
 
 
 class _Attempt:
-    """One attempt at a session: with the same tools and the same conversation, whichever model of a chain is asked.
+    """One attempt at a session: all models of a chain share its tools and its conversation.
 
-    Nothing is made before the attempt has its turn: a thousand may wait for theirs.
+    Nothing is created before the attempt has its turn, because a thousand attempts may be waiting.
     """
 
     def __init__(
@@ -92,7 +91,7 @@ class _Attempt:
         self._on_progress(SessionProgress("note", text))
 
     async def converse(self, link: Link, meant: Meant, opens: Opens) -> Reply:
-        """Ask this model, which goes on where another one of the chain has failed."""
+        """Ask this model, which continues where another one of the chain has failed."""
         request, tools = self._request, meant.server.tools
         bench = await self._place(tools)
         specs = bench.specs if tools else ()
@@ -128,7 +127,7 @@ class _Attempt:
         return reply
 
     async def _place(self, tools: bool) -> SessionWorkbench:
-        """The workbench, with the tools of the user's own where tools are called at all."""
+        """Return the workbench, with the user's tools if tools may be called."""
         if self._bench is None:
             bench = self._workbench(self._request, self._on_progress)
             self._attached = await bench.attachments()
@@ -140,7 +139,7 @@ class _Attempt:
         return self._bench
 
     def result(self, answer: Answered) -> SessionResult:
-        """The session's result. Raises `ProviderBadReply` where there is none."""
+        """Return the session's result. Raises `ProviderBadReply` if the answer is empty."""
         reply, name = answer.reply, answer.by.name
         if reply.cut:
             self.note("the reply ends here because the limit of tokens was reached")
@@ -160,8 +159,8 @@ class _Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """A message as a server gets it: the system text, the contexts, which go before the rest, the rest, and the words
-    that ask for a typed answer."""
+    """The parts of a message to a server: the system text, the contexts, which come first, the rest, and the words that
+    ask for a typed answer."""
 
     system: str
     context: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The tools of one attempt at a session: which there are, and every call of them checked, traced and told."""
+"""The tools of one attempt at a session. Every call is checked, traced and reported as progress."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ GRANTS: Final[Mapping[str, str]] = {
     "TaskStop": _SHELL,
     "Exec": '`execute: ["/PATH/OF/PROGRAM"]` in permissions, and `[exec] enabled = true` in prose.toml',
 }
-"""The tools that there are, and what grants each of them."""
+"""The known tools, each with the permission that grants it."""
 
 _TELLING: Final = ("command", "cmd", "path", "url", "argv", "task_id")
 
@@ -51,10 +51,10 @@ _TELLING: Final = ("command", "cmd", "path", "url", "argv", "task_id")
 def tool_names(
     request: SessionRequest, policy: Policy, more: Sequence[str] = (), default: Sequence[str] | None = None
 ) -> tuple[str, ...]:
-    """The tools of a session, in the order they are offered: a part of a recording's key.
+    """Return the tools of a session in the order in which they are offered; they are part of a recording's key.
 
-    What the rules could never allow is left out, whether or not a person is here to be asked. `more` are the names of
-    tools that others bring, `default` those that the settings offer (None: all).
+    Tools that the rules never allow are left out, whether or not a person can be asked. `more` are the names of
+    further tools, `default` those that the settings offer (None: all).
     """
     ours = [name for name in _OURS if all(policy.could(kind) for kind in TOUCHES[name])]
     names = [] if request.bare else [name for name in (*ours, *more) if _by_default(name, default)]
@@ -66,18 +66,18 @@ def _by_default(name: str, default: Sequence[str] | None) -> bool:
 
 
 def idle_tools(policy: Policy, *, person: bool) -> frozenset[str]:
-    """Those of our tools whose every call would be refused: a rule says `prompt`, and there is no person to ask."""
+    """Return the tools whose calls are always refused: a rule says `prompt`, and no person can be asked."""
     if person:
         return frozenset()
     return frozenset(name for name in _OURS if any(policy.words(kind) == "prompt" for kind in TOUCHES[name]))
 
 
 class SessionWorkbench:
-    """The tools of one attempt. Calls run one at a time, in the order they were made: so the trace of a session, and
-    what its tools find, do not depend on chance.
+    """The tools of one attempt. Calls run one at a time, in order, so that the trace and the results of a session are
+    deterministic.
 
-    `more` are the tools of others (`Exec`, `exec_command`, tasks), which come after ours. A tool that has a method
-    `summary(arguments)` says itself what its calls look like in the trace.
+    `more` are further tools (`Exec`, `exec_command`, tasks), which come after ours. A tool with a method
+    `summary(arguments)` defines how its calls are shown in the trace.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class SessionWorkbench:
         self._turn = asyncio.Lock()
 
     def add(self, tools: Sequence[Tool]) -> None:
-        """Offer further tools, found after the bench was made. Raises `ProviderError` for a name that is taken."""
+        """Offer further tools. Raises `ProviderError` for a name that is taken."""
         for tool in tools:
             name = tool.spec.name
             if name in self._tools or name in GRANTS:
@@ -122,11 +122,11 @@ class SessionWorkbench:
 
     @property
     def denied(self) -> tuple[str, ...]:
-        """The known tools that this session was not granted: a call of one is answered, not offered."""
+        """The known tools that this session may not use; they are not offered, and a call gets a refusal."""
         return tuple(name for name in GRANTS if name not in self._tools)
 
     def referenced(self) -> dict[str, str]:
-        """The texts of the bindings that the input of a call refers to, by place. Reads files: call it in a thread."""
+        """Return the texts of the bindings that the input refers to, by path. Reads files: call it in a thread."""
         given = self._request.given
         found: dict[str, str] = {}
         for path in given.references if given is not None else ():
@@ -138,7 +138,7 @@ class SessionWorkbench:
         return found
 
     async def attachments(self) -> tuple[Attachment, ...]:
-        """The images and PDFs that go with the session's message. Raises `ProviderError`."""
+        """Return the images and PDFs of the session's message. Raises `ProviderError`."""
         return await attachments(self._request, self._access)
 
     @property
@@ -154,7 +154,7 @@ class SessionWorkbench:
         return self._writes.all
 
     async def call_none(self, name: str, arguments: Mapping[str, object]) -> ToolAnswer:
-        """Answer a call where no tool was offered; it is traced and told like every other."""
+        """Answer a call although no tool was offered; it is traced and reported like every other call."""
         return await self._traced(name, arguments, self._none)
 
     async def _none(self, name: str, arguments: Mapping[str, object]) -> ToolAnswer:
@@ -162,7 +162,7 @@ class SessionWorkbench:
         return ToolAnswer(f"there is no tool '{one_line(name)}' here", "failed")
 
     async def call(self, name: str, arguments: Mapping[str, object]) -> ToolAnswer:
-        """Run a tool and say what came of it, for the model; only cancellation leaves it as an exception."""
+        """Run a tool and return its answer for the model; only cancellation is raised."""
         return await self._traced(name, arguments, self._outcome)
 
     async def _traced(
@@ -171,7 +171,7 @@ class SessionWorkbench:
         arguments: Mapping[str, object],
         work: Callable[[str, Mapping[str, object]], Awaitable[ToolAnswer]],
     ) -> ToolAnswer:
-        """The answer of `work`, which gets its turn, is traced and told."""
+        """Wait for the turn of this call, run `work`, trace its answer and report it."""
         async with self._turn:
             began = time.monotonic()
             with tracing.tool(name) as watched:
@@ -206,7 +206,7 @@ class SessionWorkbench:
             return ToolAnswer(f"failed: the tool broke ({type(error).__name__})", "failed")
 
     async def _denied(self, name: str, arguments: Mapping[str, object]) -> str:
-        """The answer to a call that was not granted. A tool with an audit of its own hears of it."""
+        """Return the answer to a call without permission. A tool that keeps its own audit is called to record it."""
         nobody = ", which needs approval, and no person can be asked" if name in self._idle else ""
         why = f"permission_denied: this session may not use `{name}`{nobody}; what would grant it: {GRANTS[name]}"
         try:
@@ -220,7 +220,7 @@ class SessionWorkbench:
         return f"refused: {why}"
 
     def _unknown(self, name: str, arguments: Mapping[str, object]) -> str:
-        """The answer to a call of a tool that the model has made up."""
+        """Return the answer to a call of an unknown tool."""
         self._access.refused(name, arguments, "there is no such tool", "tool_not_found")
         return f"there is no tool '{one_line(name)}' here (tools: {', '.join(self._tools) or 'none'})"
 
@@ -234,7 +234,7 @@ class SessionWorkbench:
 
 
 def _telling(arguments: Mapping[str, object]) -> str:
-    """What says most about a call: its command, path or address; else all arguments."""
+    """Return the most telling argument of a call: its command, path or URL; otherwise all arguments."""
     value = next((arguments[name] for name in _TELLING if name in arguments), arguments or "")
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
@@ -254,7 +254,6 @@ _SPECS: Final = {tool.spec.name: tool.spec for tool in (ReadTool, ListTool, Sear
 
 
 def specs_of(names: Sequence[str], more: Sequence[Tool] = ()) -> tuple[ToolSpec, ...]:
-    """What models are told about these tools, ours and `more`; those that a program names are known only to their
-    servers."""
+    """Return the descriptions of these tools, ours and `more`; only their servers know those that a program names."""
     known = {**_SPECS, **{tool.spec.name: tool.spec for tool in more}}
     return tuple(known[name] for name in names if name in known)
