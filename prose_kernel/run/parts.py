@@ -34,12 +34,11 @@ if TYPE_CHECKING:
     from prose_kernel.telemetry.listener import Spans
 
 
-def keep(context: RunContext, warn: Callable[[str], None]) -> Kept | None:
+def keep(context: RunContext) -> Kept | None:
     """The files of a run; None if it is kept in memory.
 
-    Where the database of the settings is unavailable, a new run is kept in files, and `warn` gets the reason (7.1).
-    Raises `StateError` for a database of another version, and for one of a resumed run that is unavailable. A server
-    may take seconds to answer.
+    Raises `StateError` if the database of the settings is unavailable or of another version (7.1). A server may take
+    seconds to answer.
     """
     settings, how = context.settings, context.resumption
     if settings.state == "in-context":
@@ -55,8 +54,9 @@ def keep(context: RunContext, warn: Callable[[str], None]) -> Kept | None:
     except DatabaseUnavailable as problem:
         if how is not None:
             raise StateError(f"run {home.run_id} cannot be resumed: {problem}", hint=problem.hint or None) from None
-        warn(f"{problem}; the run is kept in files [E219]. {problem.hint}".strip())
-        kept = None
+        files = "keep the run in files: --state filesystem"
+        hint = f"{problem.hint}; or {files}" if problem.hint else files
+        raise StateError(f"the run cannot begin: {problem}", hint=hint) from None
     return kept or Kept(home, FilesystemStore(home), Trace(home, context.clock))
 
 
@@ -102,7 +102,7 @@ def _sqlite(home: RunHome) -> Database:
         place = home.shown(home.state_dir)
         raise DatabaseUnavailable(
             f"'{place}' is on a network drive ({kind}), which can damage a SQLite file",
-            "Choose a directory on this machine with --state-dir, or --state filesystem",
+            "choose a directory on this machine with --state-dir",
         )
     file = home.directory / sqlite.FILE
     return sqlite.SqliteDatabase(file, home.shown(file))
@@ -118,13 +118,13 @@ def _postgres(settings: Settings, home: RunHome) -> tuple[Database, Database | N
         raise DatabaseUnavailable("the package psycopg is not installed", postgres.INSTALL)
     urls = postgres_urls(home.cwd, settings.state_dir)
     if urls.url is None:
-        raise DatabaseUnavailable("there is no URL of a PostgreSQL database", f"To use one, {postgres.HINT}")
+        raise DatabaseUnavailable("there is no URL of a PostgreSQL database", postgres.HINT)
     database = postgres.PostgresDatabase(urls.url, home.run_id)
     try:
         database.test()
     except DatabaseError as error:
         reason = f"PostgreSQL at {database.place} cannot be used: {error}"
-        raise DatabaseUnavailable(reason, f"Check the URL in {urls.place}") from None
+        raise DatabaseUnavailable(reason, f"check the URL in {urls.place}") from None
     return database, postgres.PostgresDatabase(urls.user_url) if urls.user_url else None
 
 

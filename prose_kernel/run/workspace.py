@@ -541,14 +541,11 @@ class Workspace:
                 await self._resuming.sweep()
         in_database = self.settings.state not in ("filesystem", "in-context")
         if in_database and self.current is None and self.context.keeps_names:
-            warnings: list[str] = []
-            self._prepared = await asyncio.to_thread(parts.keep, self.context, warnings.append)
-            for warning in warnings:
-                self.context.show(warning)
+            self._prepared = await asyncio.to_thread(parts.keep, self.context)
 
     def _kept(self) -> Kept | None:
         prepared, self._prepared = self._prepared, None
-        kept = prepared or parts.keep(self.context, self.context.show)
+        kept = prepared or parts.keep(self.context)
         if kept is not None and self.context.resumption is not None:
             kept.store.restart()
             kept.store.hold(True)

@@ -289,12 +289,12 @@ def test_a_run_in_a_database(backend: str, run: Run) -> None:
     assert sorted(path.name for path in directory.iterdir()) == ["journal.jsonl", "program.prose", "state.db"]
 
 
-def test_a_database_that_is_not_there_falls_back_to_files(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a50_a_database_that_is_not_there_is_an_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DATABASE_URL", raising=False)
-    seen = run('output x = "y"\n', "--state", "postgres")
-    assert (seen.status, seen.out) == (0, "x: y\n")
-    assert seen.err.startswith("Warning: there is no URL of a PostgreSQL database; the run is kept in files [E219].")
-    assert list(Path(".prose/runs").glob("*/state.md"))
+    seen = run('exec "touch ran"\n', "--state", "postgres")
+    assert (seen.status, seen.out) == (1, "")
+    assert "there is no URL of a PostgreSQL database" in seen.err and "hint: " in seen.err
+    assert not Path("ran").exists() and not Path(".prose/runs").exists()
 
 
 @pytest.mark.parametrize("option", [("--state", "floppy"), ("--gates", "perhaps"), ("--provider", "oracle")])

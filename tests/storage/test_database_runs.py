@@ -320,43 +320,41 @@ async def test_cells_keep_their_state_where_the_settings_say(cells: Cells, backe
 
 
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
-async def test_a_network_drive_is_refused_with_the_reason(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a50_a_network_drive_is_refused(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "network_drive", lambda directory: "nfs4")
-    shown: list[str] = []
-    run = workspace(backend, Unattended(shown.append))
-    await run.execute('output x = "y"', "p.prose")
-    (directory,) = (backend.cwd / ".prose" / "runs").iterdir()
+    run = workspace(backend)
+    with pytest.raises(StateError, match=r"network drive \(nfs4\)") as refused:
+        await run.execute('output x = "y"', "p.prose")
     await run.close()
-    assert (directory / "state.md").is_file() and not (directory / "state.db").exists()
-    assert shown == [
-        "Warning: '.prose' is on a network drive (nfs4), which can damage a SQLite file; the run is kept in files"
-        " [E219]. Choose a directory on this machine with --state-dir, or --state filesystem"
-    ]
+    assert refused.value.hint is not None and "--state-dir" in refused.value.hint
+    assert not list((backend.cwd / ".prose").glob("runs/*"))
 
 
 @pytest.mark.parametrize("backend", ["filesystem"], indirect=True)
 @pytest.mark.parametrize(
-    ("url", "warning"),
+    ("url", "reason", "hint"),
     [
-        (None, "there is no URL of a PostgreSQL database; the run is kept in files [E219]. To use one, set OPENPROSE_"),
-        ("mysql://me:secret@x/y", "its URL does not begin with postgresql://; the run is kept in files [E219]. Check"),
-        ("postgresql://me:secret@127.0.0.1:1/y", "Connection refused"),
+        (None, "there is no URL of a PostgreSQL database", "set OPENPROSE_"),
+        ("mysql://me:secret@x/y", "its URL does not begin with postgresql://", "check the URL in DATABASE_URL"),
+        ("postgresql://me:secret@127.0.0.1:1/y", "connection refused", "check the URL in DATABASE_URL"),
     ],
 )
-async def test_a_server_that_is_not_there_is_said_and_files_are_used(
-    backend: Backend, url: str | None, warning: str, monkeypatch: pytest.MonkeyPatch
+async def test_a50_a_server_that_is_not_there_is_an_error_and_nothing_runs(
+    backend: Backend, url: str | None, reason: str, hint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("OPENPROSE_POSTGRES_URL", "DATABASE_URL"):
         monkeypatch.delenv(name, raising=False)
     if url is not None:
         monkeypatch.setenv("DATABASE_URL", url)
-    backend.kind, told = "postgres", list[str]()
-    run = workspace(backend, Unattended(told.append))
-    await run.execute('output x = "y"', "p.prose")
+    backend.kind = "postgres"
+    run = workspace(backend)
+    with pytest.raises(StateError) as refused:
+        await run.execute('exec "touch ran"', "p.prose")
     await run.close()
-    (shown,) = told
-    assert warning.casefold() in shown.casefold() and "[E219]" in shown and "secret" not in shown
-    assert list((backend.cwd / ".prose" / "runs").glob("*/state.md"))
+    shown = f"{refused.value} {refused.value.hint}"
+    assert refused.value.code == "E219"
+    assert reason.casefold() in shown.casefold() and hint in shown and "secret" not in shown
+    assert not (backend.cwd / "ran").exists() and not list((backend.cwd / ".prose").glob("runs/*"))
 
 
 @pytest.mark.parametrize("backend", ["postgres"], indirect=True)
