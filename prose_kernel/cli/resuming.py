@@ -21,6 +21,7 @@ from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.language.source import Source
 from prose_kernel.run import languages, settings
 from prose_kernel.run.journal import Resumption, branch, point_of, resumption
+from prose_kernel.run.resuming import refuse_dry_run
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.journal_records import Head
 from prose_kernel.runtime.text import escaped
@@ -81,9 +82,11 @@ def resume(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd: 
     if not wanted.changed and not head.notebook and resumption(journal).complete:
         wanted = replace(wanted, stored=True)  # its result is that of the text that it began with
     cells, text, remarks = _texts(kept, file, target or head.program, wanted)
+    loaded = settings.load(directory, file=run_options.settings_file(directory, head.program), **chosen)
+    refuse_dry_run(loaded)
     if text is not None:
         _check(text, head, language, chosen["profile"])
-        _agree_to_rerun(kept, wanted, text, settings.load(directory, **chosen))
+        _agree_to_rerun(kept, wanted, text, loaded)
     how, about = _way(kept, wanted, text)
     if not how.complete:
         remarks = (*remarks, *about)
@@ -91,7 +94,7 @@ def resume(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd: 
         head.program,
         inputs,
         decisions,
-        settings.load(directory, file=run_options.settings_file(directory, head.program), **chosen),
+        loaded,
         directory,
         json=options["form"] == "json",
         usage=options["usage"],

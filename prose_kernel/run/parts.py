@@ -54,7 +54,7 @@ def keep(context: RunContext) -> Kept | None:
     except DatabaseUnavailable as problem:
         if how is not None:
             raise StateError(f"run {home.run_id} cannot be resumed: {problem}", hint=problem.hint or None) from None
-        files = "keep the run in files: --state filesystem"
+        files = 'keep the run in files: --state filesystem, or state = "filesystem" in prose.toml'
         hint = f"{problem.hint}; or {files}" if problem.hint else files
         raise StateError(f"the run cannot begin: {problem}", hint=hint) from None
     return kept or Kept(home, FilesystemStore(home), Trace(home, context.clock))

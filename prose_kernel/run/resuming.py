@@ -32,6 +32,7 @@ from prose_kernel.runtime.text import escaped
 if TYPE_CHECKING:
     from prose_kernel.run.context import RunContext
     from prose_kernel.run.journal import Resumption
+    from prose_kernel.run.settings import Settings
     from prose_kernel.runtime.services import Asker
     from prose_kernel.storage.gates.gatekeeper import Gatekeeper
 
@@ -41,6 +42,12 @@ _HERE: Final[dict[str, set[Approved]]] = {}
 Place = Literal["terminal", "cell"]
 How = Place | Literal["option", "journal"]
 """How an approval was confirmed: by the person who was asked, with `--yes`, or by the setting `[gates] resume`."""
+
+
+def refuse_dry_run(settings: Settings) -> None:
+    """Raise `UsageError` if the provider is `dry-run`: it would overwrite kept values with placeholders."""
+    if settings.provider == "dry-run":
+        raise UsageError("a dry run resumes nothing", hint="choose another provider, or dry-run the program")
 
 
 def approved_here(run: str, *, branch_of: str | None = None) -> set[Approved]:

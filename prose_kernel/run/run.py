@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from prose_kernel._version import __version__
-from prose_kernel.errors import RunError, UsageError
+from prose_kernel.errors import RunError
 from prose_kernel.run import parts
 from prose_kernel.run.lazy import Once, lazy
 from prose_kernel.run.machines import Machines
@@ -297,8 +297,6 @@ class Run:
         context, how = self.context, self.context.resumption
         mode, in_memory = context.settings.journal, self.kept is None and context.keeps_names
         dry = context.settings.provider == "dry-run"
-        if how is not None and dry:
-            raise UsageError("a dry run resumes nothing", hint="choose another provider, or dry-run the program")
         if how is None and (mode == "off" or in_memory or context.leaves_nothing or dry):
             return None
         from prose_kernel.run.journal import RunJournal

@@ -402,7 +402,9 @@ def test_a52_a_dry_run_leaves_the_values_of_a_run_alone(
     kept = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     if option is None:
         monkeypatch.setenv("PROSE_PROVIDER", "dry-run")
-    assert place.prose("run", "--resume", *([option] if option else [])).status == 2
+    for more in ([], ["--from", "c1/2"]):
+        assert place.prose("run", "--resume", *more, *([option] if option else [])).status == 2
+        assert place.runs() == [run], "no branch has begun"
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == kept
     monkeypatch.delenv("PROSE_PROVIDER", raising=False)
     (place.path / "there").touch()

@@ -140,6 +140,20 @@ def test_going_back_makes_a_branch(directory: Path) -> None:
         assert "asked nothing at c1/7" in client.run("%back c1/7").error["evalue"]
 
 
+def test_a52_a_dry_run_restores_nothing_and_going_back_loses_nothing(directory: Path) -> None:
+    with kernel(directory) as client:
+        client.run('let a = exec "echo one"')
+        client.run('let b = exec "echo two"')
+        client.run("%provider dry-run")
+        assert "names: a" in client.run("%back 1").displays[0]
+        again(client)
+        client.run("%provider dry-run")
+        assert client.run("%restore").error["ename"] == "UsageError"
+        client.run("%provider human")
+        assert "names: a" in client.run("%restore").displays[0]
+        assert client.run("output o = a").displays == ["o: text from exec = one"]
+
+
 @pytest.mark.parametrize("vvm", [False, True])
 def test_a33_an_approval_before_the_restart_is_asked_again(directory: Path, vvm: bool) -> None:
     """Also where the run belongs to VVM, whose journal lies elsewhere."""

@@ -30,6 +30,7 @@ _NAMES = 30
 )
 async def restore(call: Call) -> None:
     from prose_kernel.run.journal import interrupted_at, resumption
+    from prose_kernel.run.resuming import refuse_dry_run
 
     words, confirmed = list(call.words), dict[str, bool]()
     while (gate := taken(words, "--yes", restore)) is not None:
@@ -45,6 +46,7 @@ async def restore(call: Call) -> None:
     kept = _run_of(call.cells, words[0] if words else "")
     if kept is None:
         return call.show(_nothing(call.cells))
+    refuse_dry_run(call.cells.settings)
     assert kept.journal is not None
     journal, at = kept.journal, interrupted_at(kept.journal)
     lost = journal.under_way(at)
