@@ -17,6 +17,7 @@ import click
 from prose_kernel.access import peers
 from prose_kernel.cli import files, report, run_options
 from prose_kernel.cli.execution import Cell, Request
+from prose_kernel.cli.terminal import somebody_here
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.language.source import Source
 from prose_kernel.run import languages, settings
@@ -28,6 +29,7 @@ from prose_kernel.runtime.text import escaped
 from prose_kernel.storage import runs
 from prose_kernel.storage.layout import new_run_id
 from prose_kernel.storage.runs import KeptRun
+from prose_kernel.views.document import counted
 
 if TYPE_CHECKING:
     from prose_kernel.run.languages import Language
@@ -35,13 +37,13 @@ if TYPE_CHECKING:
 
 _DIFF_LINES = 60
 _MOST_LISTED = 20
-"""Requests that are listed before they run again; the others are counted."""
+"""Repeated requests that are listed; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What was typed: the run ("": the last one that did not finish), the point at which a branch of it begins, and
-    which text runs when the program has changed. `yes_rerun` agrees to what a changed text runs again."""
+    which text runs when the program has changed. `yes_rerun`: requests are repeated without a question."""
 
     run: str
     at: str | None = None
@@ -86,7 +88,7 @@ def resume(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd: 
     refuse_dry_run(loaded)
     if text is not None:
         _check(text, head, language, chosen["profile"])
-        _agree_to_rerun(kept, wanted, text, loaded)
+        _confirm_rerun(kept, wanted, text, loaded)
     how, about = _way(kept, wanted, text)
     if not how.complete:
         remarks = (*remarks, *about)
@@ -334,25 +336,27 @@ def _branch_point(kept: KeptRun, wanted: Wanted, text: str | None) -> int:
     return before if text is None else max(before, journal.texts[-1].number + 1)
 
 
-def _agree_to_rerun(kept: KeptRun, wanted: Wanted, text: str, chosen: settings.Settings) -> None:
-    """Have a person agree to lose answers that a changed text does not use. Raises `UsageError` if they do not, and
-    where no person can be asked."""
-    from prose_kernel.run.changed_text import asked_again
+def _confirm_rerun(kept: KeptRun, wanted: Wanted, text: str, chosen: settings.Settings) -> None:
+    """Ask the person before requests are repeated because a changed text doesn't use their answers.
+
+    Raises `UsageError` if they decline, and if no person can be asked.
+    """
+    from prose_kernel.run.changed_text import repeated_requests
 
     if wanted.yes_rerun:
         return
     assert kept.journal is not None
-    again = asyncio.run(asked_again(kept.journal, text, _branch_point(kept, wanted, text), chosen))
-    if not again:
+    found = asyncio.run(repeated_requests(kept.journal, text, _branch_point(kept, wanted, text), chosen))
+    if not found:
         return
-    more = [f"  … and {len(again) - _MOST_LISTED:,} more"] if len(again) > _MOST_LISTED else []
-    answers = "1 answer" if len(again) == 1 else f"{len(again):,} answers"
-    heading = f"The changed text does not use {answers} of run {kept.id}. These run again where it still asks them:"
-    listed = "\n".join([heading, *(f"  {report.told(asked)}" for asked in again[:_MOST_LISTED]), *more])
-    if peers.inside_a_run() or not sys.stdin.isatty():
+    more = [f"  … and {len(found) - _MOST_LISTED:,} more"] if len(found) > _MOST_LISTED else []
+    unused = f"The changed text does not use {counted(len(found), 'answer')} of run {kept.id}."
+    heading = f"{unused} Requests that it still makes run again:"
+    listed = "\n".join([heading, *(f"  {report.told(asked)}" for asked in found[:_MOST_LISTED]), *more])
+    if peers.inside_a_run() or not somebody_here(sys.stdin, sys.stderr):
         raise UsageError(listed, hint="to run it without a question: --yes-rerun")
     click.echo(listed, err=True)
-    if not click.confirm("Run these again?", err=True):
+    if not click.confirm("Run it?", err=True):
         raise UsageError("nothing was run", hint="--stored resumes the run with the text that it began with")
 
 

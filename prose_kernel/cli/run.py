@@ -37,9 +37,7 @@ if TYPE_CHECKING:
 @click.option("--from", "at", metavar="AT", help="With --resume: a branch of the run that begins before c3 or c1/4.")
 @click.option("--stored", is_flag=True, help="With --resume: the program's text as it was when the run began.")
 @click.option("--changed", is_flag=True, help="With --resume: a branch of the run with the program's text as it is.")
-@click.option(
-    "--yes-rerun", is_flag=True, help="With --changed: run again what the text asks anew, without a question."
-)
+@click.option("--yes-rerun", is_flag=True, help="With --changed: don't ask before commands and sessions are repeated.")
 @click.option("--input", "inputs", metavar="NAME=VALUE", multiple=True, help="The value of an input. Repeatable.")
 @click.option("--state-dir", metavar="DIR", help="The directory for runs.  [default: .prose]")
 @click.option(
@@ -125,10 +123,14 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
         under_way = given.interrupted or "rerun"
         wanted = resuming.Wanted(given.resume, given.at, under_way, given.stored, given.changed, given.yes_rerun)
         return _resume(resuming.resume(target, wanted, ctx.params, Path.cwd()))
-    if given.at is not None or given.stored or given.changed or given.yes_rerun or given.interrupted is not None:
-        others = "--stored" if given.stored else "--changed" if given.changed else "--interrupted"
-        others = "--yes-rerun" if given.yes_rerun and not given.changed else others
-        option = "--from" if given.at is not None else others
+    about_resuming = {
+        "--from": given.at is not None,
+        "--stored": given.stored,
+        "--changed": given.changed,
+        "--yes-rerun": given.yes_rerun,
+        "--interrupted": given.interrupted is not None,
+    }
+    if option := next((name for name, used in about_resuming.items() if used), None):
         raise UsageError(
             f"{option} is about a run that is resumed", hint="write --resume RUN too; prose runs lists them"
         )

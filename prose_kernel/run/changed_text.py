@@ -1,4 +1,4 @@
-"""What a run asks again when its program's text has changed: its records are replayed with the new text (A57)."""
+"""The requests that a run of a changed text would repeat: a replay of the records with the new text (amendment A57)."""
 
 from __future__ import annotations
 
@@ -14,35 +14,36 @@ from prose_kernel.runtime.journal_records import Answered, Asked, Record
 from prose_kernel.storage.journal_file import JournalRead, TextRead
 
 _KINDS: Final = ("command", "session", "gate", "input", "judge")
-"""Requests that do or cost something, or that a person has answered, in the order in which they are listed."""
+"""Requests that have effects or a cost, or that a person has answered, in the order in which they are listed."""
 
 
-async def asked_again(found: JournalRead, text: str, before: int, settings: Settings) -> list[Asked]:
-    """Return the requests whose answers a run of the changed text does not use, commands first.
+async def repeated_requests(found: JournalRead, text: str, before: int, settings: Settings) -> list[Asked]:
+    """Return the answered requests whose answers a run of the changed text does not use, commands first.
 
-    `text` takes the place of the last file's text; the records before the one with the number `before` are known.
-    Nothing is asked or run. Raises `UsageError` when the journal's file cannot be used.
+    `text` replaces the last file's text; the run knows the records before the one with the number `before`. Nothing
+    is asked or run. If the replay can't be completed, all answers after its last record count as unused. Raises
+    `UsageError` when the journal's file can't be used.
     """
     found.require_whole(before)
     replaying = _ChangedText(found, text, before, settings)
     await replaying.run()
     asked: dict[str, Asked] = {}
-    again: dict[str, Asked] = {}
+    repeated: dict[str, Asked] = {}
     for number, record in found.records(1, before):
         match record:
             case Asked():
                 asked[record.key] = record
-            case Answered(key=key, cancelled=False) if number >= replaying.due and asked[key].kind in _KINDS:
-                again[key] = asked[key]
-    return sorted(again.values(), key=lambda one: _KINDS.index(one.kind))
+            case Answered(key=key, cancelled=False) if number >= replaying.differs_at and asked[key].kind in _KINDS:
+                repeated[key] = asked[key]
+    return sorted(repeated.values(), key=lambda one: _KINDS.index(one.kind))
 
 
 class _ChangedText(Replaying):
-    """`due` is the number of the first record that the changed program does not follow."""
+    """`differs_at` is the number of the first record that the changed program does not follow."""
 
     def __init__(self, found: JournalRead, text: str, before: int, settings: Settings) -> None:
         last = found.texts[-1]
-        self.due = 0
+        self.differs_at = 0
         self._before = before
         self._last = TextRead(structs.replace(last.record, text=text), last.number)
         changed = structs.replace(found.head, changed=True, branch_at=before)
@@ -51,6 +52,6 @@ class _ChangedText(Replaying):
 
     def _records(self) -> Iterator[tuple[int, Record]]:
         for number, record in self._found.records(1, self._before):
-            self.due = number
+            self.differs_at = number
             yield number, self._last.record if number == self._last.number else record
-        self.due = self._before
+        self.differs_at = self._before

@@ -97,7 +97,7 @@ class JournalRead:
     """The ranges of valid lines: from, to."""
 
     def rewound(self, to: int, lines: int) -> None:
-        """Drop the records from line `to` to the end of the first `lines` lines of the file."""
+        """Drop the records from line `to` on; those after the first `lines` lines of the file stay."""
         self.lines = lines
         self._parts = [(begin, min(end, to)) for begin, end in self._counting() if begin < to]
         self._parts.append((self.lines, self.lines))
@@ -367,7 +367,7 @@ def _note(found: JournalRead, record: Record, number: int) -> None:
 
 
 def _is_synced(record: Record) -> bool:
-    """Whether a durable journal waits for the disk: what is asked, so that nothing begins twice, and each answer."""
+    """Whether a durable journal syncs a record: a request, so that no work starts twice, and an answer."""
     return isinstance(record, (Answered, Ended)) or (isinstance(record, Asked) and record.kind != "wait")
 
 

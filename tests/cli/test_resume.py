@@ -479,7 +479,7 @@ def test_a57_a_statement_at_the_top_runs_nothing_again_without_agreement(
     assert refused.status == 2
     listed = [line.split(":")[0].split()[0] for line in refused.remarks[1:-1]]
     assert listed == ["command"] * 3 + ["session"], "commands first"
-    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr("prose_kernel.cli.resuming.somebody_here", lambda *streams: True)
     monkeypatch.setattr("click.confirm", lambda *said, **how: False)
     assert place.prose(*asked).status == 2
     assert place.ran == [*"abc"] and place.runs() == [run], "nothing has begun"
