@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from msgspec import structs
+
 from prose_kernel.processes import cwd_report
 from prose_kernel.processes.cross_loop import ProcessCall
 from prose_kernel.processes.engine import Engine, EngineClosed
@@ -18,6 +20,7 @@ from prose_kernel.processes.output import Live
 from prose_kernel.processes.process import Feed, Launch, Process, Record, signal_name
 from prose_kernel.processes.spawn import SpawnFailure, high
 from prose_kernel.processes.system import memory_file
+from prose_kernel.runtime import asides
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, OnOutput
 
 LONGEST_ARGUMENT = 120_000
@@ -31,8 +34,8 @@ CLOSED = CommandResult("cancelled", NOT_STARTED, kind="spawn", spawn_error="the 
 
 _FLAGS = {"bash": ("--noprofile", "--norc"), "zsh": ("-f",), "busybox": ("sh",)}
 _HAVE_PIPEFAIL = frozenset(("bash", "zsh", "ksh", "mksh"))
-NOT_INHERITED = (b"BASH_ENV", b"ENV")
-"""Variables that would make a shell run a startup file."""
+NOT_INHERITED = (b"BASH_ENV", b"ENV", *(name.encode() for name in asides.IDENTITY))
+"""Variables that would make a shell run a startup file, and those that identify the request of another run."""
 
 
 class ShellCommands:
@@ -65,6 +68,7 @@ class ShellCommands:
         `asyncio.CancelledError` when nothing of its group is left, however often it is cancelled.
         """
         try:
+            request = identified(request)
             call: ProcessCall[CommandResult] = ProcessCall(self._engine)
             live = Live(self._engine.loop, call.post, on_output, self._displayed) if on_output is not None else None
 
@@ -109,6 +113,12 @@ class ShellCommands:
         )
 
 
+def identified(request: CommandRequest) -> CommandRequest:
+    """Add to the environment of a command the variables that identify its request (2.10)."""
+    identity = asides.identity()
+    return structs.replace(request, env={**request.env, **identity}) if identity else request
+
+
 class Shell:
     """A shell and how it is called. `login` makes it read the person's profile, which it otherwise never does."""
 
@@ -142,7 +152,7 @@ class Shell:
 
 
 class Environment:
-    """The environment of commands: the kernel's own, without what would run a startup file, with the marker.
+    """The environment of commands: the kernel's own without `NOT_INHERITED`, with the marker.
 
     It is followed as it changes, and built again only when it did.
     """

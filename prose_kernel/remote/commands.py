@@ -18,7 +18,7 @@ from typing import Final
 
 from prose_kernel.processes.cross_loop import answered
 from prose_kernel.processes.output import Live
-from prose_kernel.processes.shell import CLOSED, NOT_STARTED
+from prose_kernel.processes.shell import CLOSED, NOT_STARTED, identified
 from prose_kernel.processes.termination import GRACE
 from prose_kernel.remote.connection import Connection, Target, Terms
 from prose_kernel.remote.messages import LEASE, Inherit
@@ -185,7 +185,7 @@ class RemoteCommands:
             post(complete)
 
         self._numbers += 1
-        command.append(RemoteCommand(self._numbers, request, live, done))
+        command.append(RemoteCommand(self._numbers, identified(request), live, done))
         if not link.post(self._submit, command[0]):
             return CLOSED
         return await answered(answer, lambda: link.post(self._cancel, command[0]))

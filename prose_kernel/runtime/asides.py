@@ -5,7 +5,8 @@ again when the run is resumed. So each open request has an `Aside`. Its notes ar
 answer, and returned when the answer is replayed. Callbacks added with `after` run when the answer is in the journal: an
 undo record, for example, can be removed then.
 
-The current `Aside` is in a context variable, so ports don't pass it as an argument.
+The current `Aside` is in a context variable, so ports don't pass it as an argument. Commands, `Exec` and tasks also get
+its identity, as environment variables (docs/reference/exec-and-tasks.md 2.10).
 """
 
 from __future__ import annotations
@@ -13,6 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Final
+
+IDENTITY: Final = ("PROSE_RUN", "PROSE_AT", "PROSE_ATTEMPT")
+"""The environment variables that tell a command which request it works for."""
 
 cell: ContextVar[str] = ContextVar("prose_kernel_cell", default="")
 """The id of the running notebook cell, as sent by the front end; "" if there is none. Recordings store it with an
@@ -22,13 +27,17 @@ _asked: ContextVar[Aside | None] = ContextVar("prose_kernel_aside", default=None
 
 
 class Aside:
-    """The notes of one open request. `key` is its key in the journal, `journal` the path of the journal's file."""
+    """The notes of one open request. `key` is its key in the journal, `journal` the path of the journal's file, `run`
+    the id of the run. `attempt` is 1, and larger if the request was made before, and had no answer when the run was
+    killed."""
 
-    __slots__ = ("_after", "journal", "key", "notes")
+    __slots__ = ("_after", "attempt", "journal", "key", "notes", "run")
 
-    def __init__(self, key: str, journal: str) -> None:
+    def __init__(self, key: str, journal: str, run: str = "", attempt: int = 1) -> None:
         self.key = key
         self.journal = journal
+        self.run = run
+        self.attempt = attempt
         self.notes: dict[str, object] = {}
         self._after: list[Callable[[bool], None]] = []
 
@@ -46,6 +55,14 @@ class Aside:
 def current() -> Aside | None:
     """Return the `Aside` of the open request; None without a journal."""
     return _asked.get()
+
+
+def identity() -> dict[str, str]:
+    """Return the environment variables that identify the open request; empty without a journal."""
+    aside = _asked.get()
+    if aside is None or not aside.run:
+        return {}
+    return dict(zip(IDENTITY, (aside.run, aside.key, str(aside.attempt)), strict=True))
 
 
 @contextmanager

@@ -15,6 +15,7 @@ the run decides.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -36,6 +37,7 @@ from prose_kernel.runtime.journal_records import (
     Interrupted,
     Noted,
     Record,
+    Repeated,
     Text,
 )
 from prose_kernel.runtime.ports import Clock, CommandResult, Finding, GateDecision, GateRequest, SessionResult
@@ -135,6 +137,8 @@ class Journal:
         self.rewound = False
         self._log = log
         self._turns = turns
+        self._run = run_ids[0] if run_ids else ""
+        self._repeated: Counter[str] = Counter()
         self._run_ids = tuple(run_id.encode() for run_id in run_ids)
         self._known = known.records if known is not None else None
         self._coming: Record | None = None
@@ -208,8 +212,8 @@ class Journal:
             failed = parked.known and self._how.under_way == "fail" and described.key != self._how.again
             if failed and (failure := _failure(kind)) is not None:
                 return self._given_up(described, failure)
-        again = self.now() if parked is not None and parked.known else 0
-        return await self._live_answer(s, described, kind, ask, kept, at_once=parked is None, again=again)
+        repeated = parked is not None and parked.known and described.kind != "wait"
+        return await self._live_answer(s, described, kind, ask, kept, at_once=parked is None, repeated=repeated)
 
     async def _live_answer(
         self,
@@ -220,17 +224,18 @@ class Journal:
         kept: Callable[[T], T] | None,
         *,
         at_once: bool,
-        again: int = 0,
+        repeated: bool,
     ) -> T:
-        """Make a live request. `at_once`: the branch has not waited for it. `again`: the time at which a request that
-        was under way before is repeated."""
+        """Make a live request. `at_once`: the branch has not waited for it. `repeated`: it was made before, and had no
+        answer."""
         if self._unconfirmed:
             raise _unconfirmed(described.shown)
         if self._unwritten:  # what the replay has bound: the outside may look at it
             await self._write_up(s, described.key)
         turns, key = self._turns, described.key
         wait = Suspension(ask(), turns.ends)
-        aside = Aside(key, self._place)
+        again = self._repeat(key) if repeated else 0
+        aside = Aside(key, self._place, self._run, 1 + self._repeated[key])
         try:
             try:
                 with asides.asking(aside):
@@ -263,6 +268,14 @@ class Journal:
             self._approved.add(approved(described, raw, self._run_ids))
         self._write_answer(Answered(key, raw, at_once=at_once, again=again), aside, kept=True)
         return value if kept is not None else value_then
+
+    def _repeat(self, key: str) -> int:
+        """Record that a request is made again, and return the time."""
+        self._repeated[key] += 1
+        now = self.now()
+        if not self.abandoned:  # not with `_write`: it resets the position of computing programs, a replay does not
+            self._log.append(Repeated(key, now))
+        return now
 
     async def _write_up(self, s: ExecutionContext, key: str) -> None:
         self._unwritten = False
@@ -459,6 +472,9 @@ class Journal:
         """Go to the next record."""
         assert self._known is not None
         self._number, self._coming = next(self._known, (0, None))
+        while isinstance(self._coming, Repeated):
+            self._repeated[self._coming.key] += 1
+            self._number, self._coming = next(self._known, (0, None))
         self._mark = self._turns.looks
         looks = getattr(self._coming, "looks", 0)
         self._turns.stop_at = self._mark + looks if looks else 0

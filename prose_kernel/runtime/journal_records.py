@@ -97,6 +97,13 @@ class Answered(Struct, frozen=True, tag="answered", tag_field="k", omit_defaults
     again: int = 0
 
 
+class Repeated(Struct, frozen=True, tag="repeated", tag_field="k", omit_defaults=True):
+    """A request that was under way when the run was killed is made again by a resumed run. A replay passes over it."""
+
+    key: str
+    t: int = 0
+
+
 class Noted(Struct, frozen=True, tag="noted", tag_field="k", omit_defaults=True):
     """The result of a lookup outside the program that doesn't wait."""
 
@@ -134,4 +141,4 @@ class Rewound(Struct, frozen=True, tag="rewound", tag_field="k", omit_defaults=T
     to: int
 
 
-Record = Head | Text | Asked | Answered | Noted | Interrupted | Ended | Finished | Rewound
+Record = Head | Text | Asked | Answered | Repeated | Noted | Interrupted | Ended | Finished | Rewound

@@ -38,6 +38,7 @@ from prose_kernel.runtime.journal_records import (
     Finished,
     Head,
     Record,
+    Repeated,
     Rewound,
     Text,
 )
@@ -368,7 +369,7 @@ def _note(found: JournalRead, record: Record, number: int) -> None:
 
 def _is_synced(record: Record) -> bool:
     """Whether a durable journal syncs a record: a request, so that no work starts twice, and an answer."""
-    return isinstance(record, (Answered, Ended)) or (isinstance(record, Asked) and record.kind != "wait")
+    return isinstance(record, (Answered, Ended, Repeated)) or (isinstance(record, Asked) and record.kind != "wait")
 
 
 class JournalFile:

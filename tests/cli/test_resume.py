@@ -392,6 +392,43 @@ def test_a51_a_durable_journal_has_a_request_on_the_disk_before_its_work_begins(
     assert synced == [("asked", False), ("answered", True), ("ended", True)]
 
 
+IDENTITY = "echo $PROSE_RUN $PROSE_AT $PROSE_ATTEMPT"
+"""A command that prints which request it works for."""
+
+
+def test_a53_a_command_knows_its_request_and_how_often_it_was_made(place: Place) -> None:
+    place.write(
+        "p.prose",
+        f"""
+        let first = exec "{IDENTITY}"
+        parallel:
+          let other = exec "{IDENTITY}"
+          let twice = exec "{IDENTITY} >> tries; test $(wc -l < tries) -gt 2 || {{ kill -9 $PPID; sleep 600; }}"
+            env: {{ NAME: "x" }}
+        output all = "{{first}}{{other}}"
+        """,
+    )
+    assert place.killed("run", "p.prose").status == -signal.SIGKILL
+    (run,) = [one.name for one in place.runs()]
+    assert place.killed("run", "--resume").status == -signal.SIGKILL
+    seen = place.prose("run", "--resume")
+    assert seen.status == 0, seen.err
+    tries = [line.split() for line in (place.path / "tries").read_text().splitlines()]
+    assert tries == [[run, "c1/2/b1/x0", number] for number in "123"]
+    assert seen.out == f"all: {run} c1/1/x0 1{run} c1/2/b0/x0 1\n"
+    assert place.prose("run", "--resume", run).out == seen.out
+
+
+def test_a53_a_run_without_a_journal_passes_no_identity_on(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even that of a run around it: nothing of it can be repeated."""
+    for name in ("PROSE_RUN", "PROSE_AT", "PROSE_ATTEMPT"):
+        monkeypatch.setenv(name, "outer")
+    monkeypatch.setenv("PROSE_JOURNAL", "off")
+    place.write("p.prose", f'output all = exec "{IDENTITY}"\n')
+    seen = place.prose("run", "p.prose")
+    assert (seen.status, seen.out.strip()) == (0, "all:"), seen.err
+
+
 @pytest.mark.parametrize("option", ["--provider=dry-run", None])
 def test_a52_a_dry_run_leaves_the_values_of_a_run_alone(
     place: Place, monkeypatch: pytest.MonkeyPatch, option: str | None

@@ -25,6 +25,7 @@ from prose_kernel.processes.exec_tool.tool import AgentPrograms
 from prose_kernel.processes.sandbox import mechanisms
 from prose_kernel.run import settings
 from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runtime import asides
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest
 from prose_kernel.runtime.session_options import Rule, Surroundings
 
@@ -85,6 +86,13 @@ async def test_it_takes_the_operator_and_the_rules(desk: Desk) -> None:
     assert not offered(desk.bench(GRANTED))
     desk.programs = None
     assert not offered(desk.bench(GRANTED))
+
+
+async def test_a53_a_program_knows_its_request(desk: Desk) -> None:
+    with asides.asking(asides.Aside("c1/s0", "", "20260101-000000-abcdef", 2)):
+        call = {"argv": ["/usr/bin/printenv", *asides.IDENTITY]}
+        answer = json.loads(await answer_of(desk.bench(GRANTED), "Exec", call))
+    assert answer["stdout"].split() == ["20260101-000000-abcdef", "c1/s0", "2"]
 
 
 # ---------------------------------------------------------------- what the model and the trace see

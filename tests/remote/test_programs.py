@@ -88,6 +88,13 @@ def kept(directory: Path) -> dict[str, str]:
 # ---------------------------------------------------------------- the command line
 
 
+def test_a53_a_command_on_another_machine_knows_its_request(tmp_path: Path, two: Cluster) -> None:
+    (tmp_path / "p.prose").write_text('output all = exec "echo $PROSE_RUN $PROSE_AT $PROSE_ATTEMPT"\n')
+    ran = run(tmp_path, "p.prose", "--remote", two.address)
+    [made] = (tmp_path / ".prose" / "runs").iterdir()
+    assert (ran.returncode, ran.stdout) == (0, f"all: {made.name} c1/1/x0 1\n"), ran.stderr
+
+
 def test_the_outputs_are_those_of_a_local_run_byte_for_byte(tmp_path: Path, two: Cluster) -> None:
     seen = []
     for how in ([], ["--remote", two.address]):

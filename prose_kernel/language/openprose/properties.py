@@ -59,9 +59,12 @@ _LOADS_CODE = re.compile(
     r"LD_.*|DYLD_.*|BASH_ENV|ENV|BASH_FUNC_.*|SHELLOPTS|BASHOPTS|PS4|PROMPT_COMMAND|ZDOTDIR|GCONV_PATH"
     r"|PYTHON(?:PATH|HOME|STARTUP|INSPECT|BREAKPOINT|USERBASE|WARNINGS)|PERL(?:5OPT|5LIB|LIB|5DB)|RUBY(?:OPT|LIB)"
     r"|NODE_(?:OPTIONS|PATH)|_?JAVA_(?:TOOL_)?OPTIONS|JDK_JAVA_OPTIONS|LUA_(?:INIT|PATH|CPATH).*|GIT_EXTERNAL_DIFF"
-    r"|PROSE_JOB"
 )
-"""Variables that make a shell or a program load code, and the one by which the kernel knows its own processes."""
+"""Variables that make a shell or a program load code."""
+
+_SET_BY_RUN = ("PROSE_JOB", "PROSE_RUN", "PROSE_AT", "PROSE_ATTEMPT")
+"""Variables by which the kernel knows its own processes, and tells them which request they work for."""
+
 _TOOL = re.compile(r"[\w-]+(\.[\w.-]+|\.\*)?", re.ASCII)
 _LONGEST_PROMPT = 10_000
 _MOST_RETRIES = 10
@@ -351,6 +354,8 @@ class PropertyChecker:
             elif _LOADS_CODE.fullmatch(entry.key):
                 message = f"`env` does not set `{entry.key}`: it could make the command load other code"
                 self._report("E004", entry, message, "choose another name, or set it inside the command")
+            elif entry.key in _SET_BY_RUN:
+                self._report("E004", entry, f"`env` does not set `{entry.key}`: the run sets it", "choose another name")
             self.reader.expression(entry.value)
 
     def _max_output(self, item: Property, _owner: Owner) -> None:

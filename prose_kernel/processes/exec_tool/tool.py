@@ -20,6 +20,7 @@ from prose_kernel.processes.exec_tool.options import ExecOptions
 from prose_kernel.processes.exec_tool.running import Ended, Run, launch
 from prose_kernel.processes.exec_tool.sandbox_plan import Plan
 from prose_kernel.processes.sandbox import Mechanisms, mechanisms
+from prose_kernel.runtime import asides
 from prose_kernel.runtime.services import ExecCaller, ExecOutcome
 
 NAME = capabilities.TOOL
@@ -75,7 +76,8 @@ class ExecTool:
         return checked, sandbox_plan.plan(call.record, self._options, self._found(), checked, home), home
 
     async def _run(self, call: Call, arguments: Arguments, checked: Checked, plan: Plan, home: str | None) -> Ended:
-        env = environment.build(self._kernel(), arguments.env, environment.TMP if self._options.home == "tmp" else home)
+        given = {**arguments.env, **asides.identity()}
+        env = environment.build(self._kernel(), given, environment.TMP if self._options.home == "tmp" else home)
         job = launch(self._engine, arguments, checked, plan, self._options, env)
         call.dispatched({"program": checked.program.path, "cwd": checked.cwd.path})
         run = Run(self._engine, job, arguments.max_output_bytes)

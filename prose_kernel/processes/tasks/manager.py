@@ -98,7 +98,7 @@ class Manager:
         caller: TaskCaller,
         live: Live | None,
         *,
-        extra: Mapping[bytes, bytes] | None = None,
+        extra: Mapping[str, str],
         watched: bool = False,
     ) -> TaskReceipt:
         """One `exec_command`, until its process ends or becomes a task. Raises `TaskRefused`.
@@ -114,7 +114,8 @@ class Manager:
             if self._closed:
                 raise TaskRefused("runtime_closed", "the run has ended; no command can be started in it")
             plan = await self._plan(caller, shell, identity)
-            environment = {**environment_for(caller, self._options.pass_environment), **(extra or {})}
+            environment = environment_for(caller, self._options.pass_environment)
+            environment |= {os.fsencode(name): os.fsencode(value) for name, value in extra.items()}
             command = self._command(call, caller, identity, live, watched=watched)
             self._spawn(command, shell, environment, plan)
             return await self._answer(command)

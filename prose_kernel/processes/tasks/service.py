@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -20,6 +19,7 @@ from prose_kernel.processes.tasks.options import TaskOptions
 from prose_kernel.processes.tasks.pointers import Pointer
 from prose_kernel.processes.tasks.records import TaskRecord, preview_of, snapshot_of
 from prose_kernel.processes.tasks.requests import encodable, whole
+from prose_kernel.runtime import asides
 from prose_kernel.runtime.ports import Clock, OnOutput
 from prose_kernel.runtime.services import (
     TaskCaller,
@@ -97,7 +97,8 @@ class TaskService:
         self._engine_ready()
         live = self._live(on_output, self._displayed) if on_output is not None else None
         try:
-            return await self._call(lambda manager: manager.start(fields, caller, live))
+            identity = asides.identity()
+            return await self._call(lambda manager: manager.start(fields, caller, live, extra=identity))
         finally:
             if live is not None:
                 live.deliver()
@@ -112,7 +113,7 @@ class TaskService:
         """The same, where whoever started a command watches it as a task too, and adds to its environment."""
         self._engine_ready()
         live = self._live(on_output, 0)
-        extra = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
+        extra = {**environment, **asides.identity()}
         try:
             return await self._call(lambda manager: manager.start(fields, caller, live, extra=extra, watched=True))
         finally:
