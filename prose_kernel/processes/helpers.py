@@ -23,6 +23,7 @@ from prose_kernel.processes.output import no_op
 from prose_kernel.processes.process import Launch, Process, Record, exit_of
 from prose_kernel.processes.spawn import close
 from prose_kernel.processes.tasks.secrets import holds_secret
+from prose_kernel.runtime import asides
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.services import HelperEnd
 
@@ -70,7 +71,8 @@ class Helpers:
         except EngineClosed:
             raise OSError(_CLOSED) from None
         own: Mapping[str, str] = os.environ if trusted else _common(os.environ)
-        environment = {**own, **env}
+        # It serves many requests, and a run around this one has passed its own identity to all that is in it.
+        environment = {**{name: value for name, value in own.items() if name not in asides.IDENTITY}, **env}
         argv = (_program(command[0], environment.get("PATH"), cwd), *command[1:])
         _require_agreed(argv, cwd)
         encoded = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}

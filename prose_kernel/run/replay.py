@@ -25,7 +25,7 @@ from prose_kernel.run.machines import Machines, Named
 from prose_kernel.run.settings import DECIDES, Settings
 from prose_kernel.runtime.events import Event
 from prose_kernel.runtime.journal import Journal, KnownRecords
-from prose_kernel.runtime.journal_records import Answered, Asked, Noted, Record, Text
+from prose_kernel.runtime.journal_records import Answered, Asked, Noted, Record, Repeated, Text
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest, Ports, Store, Target
 from prose_kernel.storage.journal_file import JournalFile, JournalRead, TextRead
 from prose_kernel.storage.memory import MemoryStore
@@ -76,7 +76,7 @@ def look_through(found: JournalRead) -> Known:
     text = 0
     for _, record in found.records(1):
         match record:
-            case Asked():
+            case Asked() | Repeated():
                 times[record.key] = Took(record.t)
             case Answered():
                 asked = times.get(record.key, Took()).asked

@@ -234,7 +234,8 @@ class Journal:
             await self._write_up(s, described.key)
         turns, key = self._turns, described.key
         wait = Suspension(ask(), turns.ends)
-        again = self._repeat(key) if repeated else 0
+        if repeated:
+            self._repeat(key)
         aside = Aside(key, self._place, self._run, 1 + self._repeated[key])
         try:
             try:
@@ -245,12 +246,12 @@ class Journal:
                     await turns.regain()
             whole = value if kept is None else kept(value)
         except asyncio.CancelledError:
-            self._write_answer(Answered(key, cancelled=True, again=again), aside, kept=False)
+            self._write_answer(Answered(key, cancelled=True), aside, kept=False)
             raise
         except Exception as error:
             if codec.may_be_kept(error):
                 at_once = at_once and not wait.happened
-                told = Answered(key, error=codec.encode_error(error), at_once=at_once, again=again)
+                told = Answered(key, error=codec.encode_error(error), at_once=at_once)
                 self._write_answer(told, aside, kept=False)
             else:
                 aside.settle(False)
@@ -261,21 +262,19 @@ class Journal:
         except RecursionError:
             too_deep = "the answer is nested too deeply"
             unusable = Undecided(too_deep) if kind is Finding else ProviderError(too_deep, retryable=False)
-            told = Answered(key, error=codec.encode_error(unusable), at_once=at_once, again=again)
+            told = Answered(key, error=codec.encode_error(unusable), at_once=at_once)
             self._write_answer(told, aside, kept=False)
             raise unusable from None
         if isinstance(value, GateDecision) and value.status == "approved" and self._approved is not None:
             self._approved.add(approved(described, raw, self._run_ids))
-        self._write_answer(Answered(key, raw, at_once=at_once, again=again), aside, kept=True)
+        self._write_answer(Answered(key, raw, at_once=at_once), aside, kept=True)
         return value if kept is not None else value_then
 
-    def _repeat(self, key: str) -> int:
-        """Record that a request is made again, and return the time."""
+    def _repeat(self, key: str) -> None:
+        """Record that a request is made again."""
         self._repeated[key] += 1
-        now = self.now()
         if not self.abandoned:  # not with `_write`: it resets the position of computing programs, a replay does not
-            self._log.append(Repeated(key, now))
-        return now
+            self._log.append(Repeated(key, self.now()))
 
     async def _write_up(self, s: ExecutionContext, key: str) -> None:
         self._unwritten = False

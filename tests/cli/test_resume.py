@@ -19,6 +19,7 @@ import pytest
 from waiting import until
 
 from prose_kernel.cli.main import main
+from prose_kernel.runtime import asides
 from prose_kernel.storage.runs import Directories, all_runs
 
 PROSE = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
@@ -417,6 +418,13 @@ def test_a53_a_command_knows_its_request_and_how_often_it_was_made(place: Place)
     assert tries == [[run, "c1/2/b1/x0", number] for number in "123"]
     assert seen.out == f"all: {run} c1/1/x0 1{run} c1/2/b0/x0 1\n"
     assert place.prose("run", "--resume", run).out == seen.out
+
+
+@pytest.mark.parametrize("name", asides.IDENTITY)
+def test_a53_a_program_does_not_set_its_identity(place: Place, name: str) -> None:
+    place.write("p.prose", f'exec "true"\n  env: {{ {name}: "mine" }}\n')
+    seen = place.prose("compile", "p.prose")
+    assert seen.status != 0 and "[E004]" in seen.out + seen.err
 
 
 def test_a53_a_run_without_a_journal_passes_no_identity_on(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
