@@ -19,7 +19,10 @@ import pytest
 from waiting import until
 
 from prose_kernel.cli.main import main
+from prose_kernel.run.replay import look_through
 from prose_kernel.runtime import asides
+from prose_kernel.runtime.journal_records import Repeated
+from prose_kernel.storage.journal_file import read
 from prose_kernel.storage.runs import Directories, all_runs
 
 PROSE = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
@@ -418,6 +421,9 @@ def test_a53_a_command_knows_its_request_and_how_often_it_was_made(place: Place)
     assert tries == [[run, "c1/2/b1/x0", number] for number in "123"]
     assert seen.out == f"all: {run} c1/1/x0 1{run} c1/2/b0/x0 1\n"
     assert place.prose("run", "--resume", run).out == seen.out
+    journal = read(place.runs()[0] / "journal.jsonl")
+    begun = [record.t for _, record in journal.records() if isinstance(record, Repeated)]
+    assert len(begun) == 2 and look_through(journal).times["c1/2/b1/x0"].asked == begun[-1] > begun[0], "in a report"
 
 
 @pytest.mark.parametrize("name", asides.IDENTITY)
