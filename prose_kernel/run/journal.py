@@ -11,10 +11,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from msgspec import structs
+from msgspec import Raw, structs
 
 from prose_kernel.errors import ResumeMismatch, RunError, UsageError
 from prose_kernel.run.resuming import approved_here
+from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.journal import Journal, KnownRecords, OnReplayed, UnderWay
 from prose_kernel.runtime.journal_records import Answered, Asked, Ended, Finished, Head, Interrupted, Noted, Text
 from prose_kernel.storage.journal_file import NAME, JournalFile, JournalRead, read
@@ -86,8 +87,9 @@ def resumption(journal: JournalRead | Path, under_way: UnderWay = "rerun") -> Re
         journal = read(journal)
     journal.require_whole()
     last, interactive = journal.texts[-1].ended if journal.texts else None, journal.head.interactive
-    if last is None:  # a text that was killed during an interrupt resumes before that
-        return Resumption(journal, under_way, interrupted_at(journal), texts_stay=not interactive)
+    if last is None:  # a text that was killed while an interrupt or its store ended it resumes before that
+        rewind, cause = _last_record(journal, None) or (None, None)
+        return Resumption(journal, under_way, rewind, cause, texts_stay=not interactive)
     if interactive:
         return Resumption(journal, under_way)
     if last.status == "done":
@@ -96,19 +98,28 @@ def resumption(journal: JournalRead | Path, under_way: UnderWay = "rerun") -> Re
     return Resumption(journal, under_way, rewind, cause, texts_stay=True)
 
 
-def _last_record(journal: JournalRead, last: Ended) -> tuple[int, Asked | None] | None:
-    """Return the number of the answer that made the text fail, with its request; or that of its interrupt."""
+def _last_record(journal: JournalRead, last: Ended | None) -> tuple[int, Asked | None] | None:
+    """Return the number of the answer that made the text fail, with its request; or that of its interrupt.
+
+    Without its end (None), the text failed if its store did: a program does not catch that.
+    """
     at: tuple[int, Asked | None] | None = None
-    asked = None
+    asked: dict[str, Asked] = {}
+
+    def fails(key: str, error: Raw) -> bool:
+        if last is None:
+            return at is None and codec.is_store_failure(error)
+        return last.status == "failed" and key == last.cause
+
     for number, record in journal.records(journal.texts[-1].number) if journal.texts else ():
         match record:
-            case Asked(key=key) if key == last.cause:
-                asked = record
-            case Answered(key=key) if last.status == "failed" and key == last.cause:
-                at = number, asked
-            case Noted(key=key) if last.status == "failed" and key == last.cause:
+            case Asked():
+                asked[record.key] = record
+            case Answered(key=key, error=error) if fails(key, error):
+                at = number, asked.get(key)
+            case Noted(key=key, value=error) if fails(key, error):
                 at = number, None
-            case Interrupted() if last.status == "interrupted" and at is None:
+            case Interrupted() if at is None and (last is None or last.status == "interrupted"):
                 at = number, None
     return at
 

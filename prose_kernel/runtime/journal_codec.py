@@ -185,6 +185,14 @@ def encode_error(error: BaseException) -> Raw:
     return encode(_Error(known, [str(part) for part in error.args], state))
 
 
+def is_store_failure(raw: Raw) -> bool:
+    """Whether this is an encoded `StoreFailed`."""
+    try:
+        return loads(raw, _Error).type == errors.StoreFailed.__name__
+    except msgspec.MsgspecError:
+        return False
+
+
 def decode_error(raw: Raw) -> Exception:
     found = loads(raw, _Error)
     kind: Any = _BUILTINS.get(found.type) or getattr(errors, found.type, errors.ProviderError)
