@@ -16,6 +16,9 @@ from prose_kernel.run import reference
 from prose_kernel.runtime.json_text import json_text
 from prose_kernel.views.document import counted
 
+_MOST_LISTED = 20
+"""Requests that are listed; the others are counted."""
+
 if TYPE_CHECKING:
     from prose_kernel.cassettes.library import Unused
     from prose_kernel.models.usage import Line
@@ -272,6 +275,12 @@ def told(asked: Asked) -> str:
     from prose_kernel.views.safety import clip
 
     return f"{asked.kind} {asked.key}: {clip(asked.said)}" if asked.said else f"{asked.kind} {asked.key}"
+
+
+def listed(requests: Sequence[Asked]) -> list[str]:
+    """The first requests of a list, one per line, and how many more there are."""
+    more = [f"  … and {len(requests) - _MOST_LISTED:,} more"] if len(requests) > _MOST_LISTED else []
+    return [*(f"  {told(asked)}" for asked in requests[:_MOST_LISTED]), *more]
 
 
 def under_way(lost: Sequence[Asked], how: Resumption) -> list[str]:

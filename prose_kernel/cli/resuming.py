@@ -21,7 +21,7 @@ from prose_kernel.cli.terminal import somebody_here
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.language.source import Source
 from prose_kernel.run import languages, settings
-from prose_kernel.run.journal import Resumption, branch, point_of, resumption
+from prose_kernel.run.journal import Resumption, branch, imported, point_of, resumption
 from prose_kernel.run.resuming import refuse_dry_run
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.journal_records import Head
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.journal import UnderWay
 
 _DIFF_LINES = 60
-_MOST_LISTED = 20
-"""Repeated requests that are listed; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,7 @@ def resume(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd: 
     loaded = settings.load(directory, file=run_options.settings_file(directory, head.program), **chosen)
     refuse_dry_run(loaded)
     if text is not None:
-        _check(text, head, language, chosen["profile"])
+        _check(kept, text, language, chosen["profile"])
         _confirm_rerun(kept, wanted, text, loaded)
     how, about = _way(kept, wanted, text)
     if not how.complete:
@@ -297,10 +295,12 @@ def _changed(kept: KeptRun, name: str, then: str, now: str) -> UsageError:
     return UsageError(text, hint=hint)
 
 
-def _check(text: str, head: Head, language: Language, profile: Any) -> None:
+def _check(kept: KeptRun, text: str, language: Language, profile: Any) -> None:
     """Raises `CompileError` for a changed text that has errors: then no branch is begun."""
+    assert kept.journal is not None
+    head = kept.journal.head
     file = _program(head)
-    programs = language.programs(file.parent, program=file, profile=profile)
+    programs = language.programs(file.parent, program=file, profile=profile, texts=imported(kept.journal))
     compiled = language.compile(Source.of(text, head.program), profile=profile, load=programs.load_contract)
     if not compiled.ok:
         raise CompileError(compiled.diagnostics)
@@ -349,10 +349,9 @@ def _confirm_rerun(kept: KeptRun, wanted: Wanted, text: str, chosen: settings.Se
     found = asyncio.run(repeated_requests(kept.journal, text, _branch_point(kept, wanted, text), chosen))
     if not found:
         return
-    more = [f"  … and {len(found) - _MOST_LISTED:,} more"] if len(found) > _MOST_LISTED else []
     unused = f"The changed text does not use {counted(len(found), 'answer')} of run {kept.id}."
     heading = f"{unused} Requests that it still makes run again:"
-    listed = "\n".join([heading, *(f"  {report.told(asked)}" for asked in found[:_MOST_LISTED]), *more])
+    listed = "\n".join([heading, *report.listed(found)])
     if peers.inside_a_run() or not somebody_here(sys.stdin, sys.stderr):
         raise UsageError(listed, hint="to run it without a question: --yes-rerun")
     click.echo(listed, err=True)

@@ -17,6 +17,7 @@ import click
 from prose_kernel.cli import files
 from prose_kernel.cli.gates import places_here
 from prose_kernel.cli.runs_rebuild import rebuild
+from prose_kernel.cli.runs_repair import repair
 from prose_kernel.errors import UsageError
 from prose_kernel.views.document import Table, counted
 from prose_kernel.views.plain_text import plain_text
@@ -41,7 +42,7 @@ _STEPS: Final = 200
 @_state_dir
 @click.pass_context
 def runs(context: click.Context, form: str, state_dir: str | None) -> None:
-    """List the runs that are kept here, or show, compare, rebuild and remove them. RUN is an id, or its beginning.
+    """List the runs that are kept here; show, compare, rebuild, repair or remove them. RUN is an id, or its beginning.
 
     \b
     running      some process runs it now
@@ -166,6 +167,7 @@ def rm(
 
 
 runs.add_command(rebuild)
+runs.add_command(repair)
 
 
 def _agreed(chosen: list[KeptRun]) -> bool:
@@ -299,7 +301,7 @@ def _how_it_goes_on(journal: JournalRead) -> str:
     try:
         journal.require_whole()
     except UsageError as problem:
-        return f"{problem}: to go on before that, prose run --resume {run} --from PLACE"
+        return f"{problem}: to let it continue before that, prose runs repair {run}"
     if resumption(journal).complete:
         return f"its program failed by itself; to go on with a mended text: prose run --resume {run} --changed"
     head = journal.head

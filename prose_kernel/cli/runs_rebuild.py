@@ -50,14 +50,4 @@ def _journal(wanted: str | None, where: Sequence[RunPlace]) -> JournalRead:
             if run.journal is not None and is_in_database(run.journal):
                 return run.journal
         raise UsageError("no run here is kept in a database", hint="prose runs lists the runs; name one to rebuild it")
-    found = find(where, wanted)
-    if found.state == "running":
-        raise UsageError(f"run {found.id} is being run by another process", hint="wait until that one has ended")
-    if found.problem is not None:
-        raise found.problem
-    if found.journal is None:
-        hint = (
-            "its journal is on the machine that ran it, or an earlier version made it, or the setting journal was off"
-        )
-        raise UsageError(f"run {found.id} has no journal here", hint=hint)
-    return found.journal
+    return find(where, wanted).ended_journal()

@@ -85,11 +85,14 @@ class LocalModules:
 
         Raises `ImportProgramError` as `load_contract` does, and if the module or one below it has errors.
         """
-        self._given = request.texts or {}
-        if request.path.startswith(typed_answers.FILE):
-            schema, found = await asyncio.to_thread(self._schema, request.path, self._root)
-            return LoadedProgram(schema, request.importer, "", "", texts=found)
-        module = await asyncio.to_thread(self._load, request.path)
+        held, self._given = self._given, request.texts or {}
+        try:
+            if request.path.startswith(typed_answers.FILE):
+                schema, found = await asyncio.to_thread(self._schema, request.path, self._root)
+                return LoadedProgram(schema, request.importer, "", "", texts=found)
+            module = await asyncio.to_thread(self._load, request.path)
+        finally:
+            self._given = held  # what is compiled next belongs to the present
         for one in execution_order([module]):
             if has_errors(one.findings):
                 raise _broken(one)

@@ -1,8 +1,9 @@
-"""The requests that a run of a changed text would repeat: a replay of the records with the new text (amendment A57)."""
+"""The requests that a run repeats because it does not use their answers: for `--changed` those that a replay of the
+records with the new text does not reach (amendment A57), for `prose runs repair` those after the damage (A56)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -27,15 +28,23 @@ async def repeated_requests(found: JournalRead, text: str, before: int, settings
     found.require_whole(before)
     replaying = _ChangedText(found, text, before, settings)
     await replaying.run()
+    return answered_from(replaying.differs_at, found.records(1, before))
+
+
+def answered_from(begin: int, records: Iterable[tuple[int, Record]]) -> list[Asked]:
+    """Return the requests that were answered in line `begin` or later, commands first.
+
+    `records` are all of the run, with the numbers of their lines. An answer whose request is lost is left out.
+    """
     asked: dict[str, Asked] = {}
-    repeated: dict[str, Asked] = {}
-    for number, record in found.records(1, before):
+    found: dict[str, Asked] = {}
+    for number, record in records:
         match record:
             case Asked():
                 asked[record.key] = record
-            case Answered(key=key, cancelled=False) if number >= replaying.differs_at and asked[key].kind in _KINDS:
-                repeated[key] = asked[key]
-    return sorted(repeated.values(), key=lambda one: _KINDS.index(one.kind))
+            case Answered(key=key, cancelled=False) if number >= begin and key in asked:
+                found[key] = asked[key]
+    return sorted((one for one in found.values() if one.kind in _KINDS), key=lambda one: _KINDS.index(one.kind))
 
 
 class _ChangedText(Replaying):

@@ -19,10 +19,15 @@ if TYPE_CHECKING:
 
 
 class Imports:
-    """Finds programs, those of each language with its first import. `context` is that in which the workspace begins."""
+    """Finds programs, those of each language with its first import. `context` is that in which the workspace begins.
+
+    While a resumed run replays its records, their texts are read in the place of files (amendment A56).
+    """
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
+        self._replayed = context.resumption is None
+        self._recorded: dict[str, str] = {}
         self._by_language: dict[str, Programs] = {}
         self.from_elsewhere: Once[RemotePrograms] = Once(self._resolver)
         """Return the loader of programs. Raises `UsageError` for a start that trusts an invalid address, and
@@ -45,6 +50,11 @@ class Imports:
             found = self._by_language[language.name] = self._open(language)
         return found
 
+    def replayed(self) -> None:
+        """The run has replayed its records: what is compiled from now on imports the files as they are."""
+        self._replayed = True
+        self._recorded.clear()
+
     async def root(self) -> str:
         """The text of the program at the start's `origin`, when it may run. Raises `ImportProgramError` (E215) and
         `CompileError` for its errors."""
@@ -54,12 +64,17 @@ class Imports:
     def _open(self, language: Language) -> Programs:
         start = self._context.start
         file = None if start.origin else self._context.file
+        if not self._replayed and not self._recorded and self._context.resumption is not None:
+            from prose_kernel.run.journal import imported
+
+            self._recorded.update(imported(self._context.resumption.journal))
         return language.programs(
             start.cwd if file is None else file.parent,
             program=file,
             profile=self._context.settings.profile,
             resolver=self.from_elsewhere,
             origin=start.origin,
+            texts=self._recorded,
         )
 
     def _resolver(self) -> RemotePrograms:

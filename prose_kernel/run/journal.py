@@ -11,13 +11,23 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from msgspec import Raw, structs
+from msgspec import MsgspecError, Raw, structs
 
 from prose_kernel.errors import ResumeMismatch, RunError, UsageError
 from prose_kernel.run.resuming import approved_here
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.journal import Journal, KnownRecords, OnReplayed, UnderWay
-from prose_kernel.runtime.journal_records import Answered, Asked, Ended, Finished, Head, Interrupted, Noted, Text
+from prose_kernel.runtime.journal_records import (
+    NOTHING,
+    Answered,
+    Asked,
+    Ended,
+    Finished,
+    Head,
+    Interrupted,
+    Noted,
+    Text,
+)
 from prose_kernel.storage.journal_file import NAME, JournalFile, JournalRead, read
 from prose_kernel.storage.layout import VVM
 
@@ -128,6 +138,23 @@ def interrupted_at(journal: JournalRead) -> int | None:
     """Return the number of the record of the last text's interrupt; None if there was none."""
     found = _last_record(journal, Ended(0, "interrupted"))
     return found[0] if found is not None else None
+
+
+def imported(journal: JournalRead) -> dict[str, str]:
+    """Return the programs that the run's texts have imported, with what these import: text by address.
+
+    Of a program that was imported twice, the later text. Raises `UsageError` when the journal's file can't be used.
+    """
+    imports: set[str] = set()
+    found: dict[str, str] = {}
+    for _, record in journal.records(1):
+        match record:
+            case Asked(key=key, kind="import"):
+                imports.add(key)
+            case Answered(key=key, value=value) if key in imports and value != NOTHING:
+                with contextlib.suppress(MsgspecError):  # the replay names the record
+                    found.update(codec.decode(value, dict[str, str]))
+    return found
 
 
 # ---------------------------------------------------------------- branches

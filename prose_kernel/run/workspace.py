@@ -463,6 +463,7 @@ class Workspace:
         self.current = self._resuming = None
         self._change(resumption=None, given=Given(self.start))
         self.begun = False
+        self.imports.replayed()
         self._listeners.forget()
 
     # ------------------------------------------------------------ a run that is resumed
@@ -527,6 +528,7 @@ class Workspace:
     def _caught_up(self) -> None:
         """The run is where it was: from now on events are shown, and values are kept immediately."""
         self._listeners.mute(False)
+        self.imports.replayed()
         if self.current is not None and self.current.kept is not None:
             self.current.kept.store.hold(False)
 

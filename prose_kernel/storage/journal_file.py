@@ -113,10 +113,14 @@ class JournalRead:
         for number, line in self._bodies(begin, end):
             yield number, _record(self.path, line, number)
 
+    def first_lost(self, before: int | None = None) -> int | None:
+        """Return the first valid line, before line `before`, whose record is lost; None: there is none."""
+        parts, end = self._counting(), self.lines if before is None else before
+        return next((at for at in self.lost if at < end and any(begin <= at < stop for begin, stop in parts)), None)
+
     def require_whole(self, before: int | None = None) -> None:
         """Raise `UsageError` if a valid record before line `before` is lost."""
-        parts, end = self._counting(), self.lines if before is None else before
-        lost = next((at for at in self.lost if at < end and any(begin <= at < stop for begin, stop in parts)), None)
+        lost = self.first_lost(before)
         if lost is not None:
             raise self.damaged(lost)
 
@@ -125,7 +129,7 @@ class JournalRead:
         run = self.path.parent.name
         return UsageError(
             f"line {number + 1} of the journal of run {run} is damaged, or was changed",
-            hint=f"prose run --resume {run} --from PLACE goes on before it; prose runs show {run} lists the places",
+            hint=f"prose runs repair {run} lets the run go on before it",
         )
 
     def answers(self, before: int | None = None) -> int:
@@ -340,9 +344,11 @@ def is_written(path: Path) -> bool:
 
 def _head(run: str, body: bytes) -> Head:
     try:
-        version = loads(body, dict).get("version", VERSION)
+        fields = loads(body, dict)
+        version = fields.get("version", VERSION)
         if version != VERSION:
-            hint = f"this version of prose_kernel reads version {VERSION}; resume the run with the one that began it"
+            began = f"prose_kernel {fields['package']}" if fields.get("package") else "the one that began it"
+            hint = f"this version of prose_kernel reads version {VERSION}; resume the run with {began}"
             raise UsageError(f"the journal of run {run} has version {version}", hint=hint)
         return loads(body, Head)
     except msgspec.MsgspecError:
@@ -464,6 +470,12 @@ class JournalFile:
     def rewind(self, to: int) -> None:
         """Invalidate the record with this number and all later ones. Never raises."""
         self.append(Rewound(to))
+
+    def cut(self, to: int) -> None:
+        """The same, after `continue_from`, and on the disk when this returns. Raises `OSError`."""
+        assert self._descriptor is not None
+        self._write([Rewound(to)])
+        os.fdatasync(self._descriptor)
 
     def _write(self, records: list[Record]) -> None:
         if self._descriptor is None:

@@ -98,6 +98,17 @@ class KeptRun:
         """Why its journal cannot be used."""
         return self._read[1]
 
+    def ended_journal(self) -> JournalRead:
+        """Return the journal of a run that no process runs now. Raises `UsageError` if there is none."""
+        if self.state == "running":
+            raise UsageError(f"run {self.id} is being run by another process", hint="wait until that one has ended")
+        if self.problem is not None:
+            raise self.problem
+        if self.journal is None:
+            reasons = "its journal is on the machine that ran it, or an earlier version made it"
+            raise UsageError(f"run {self.id} has no journal here", hint=f"{reasons}, or the setting journal was off")
+        return self.journal
+
     @cached_property
     def _told(self) -> tuple[State | None, str]:
         ended, about = _of_trace(self.directory)

@@ -22,7 +22,7 @@ from prose_kernel.cli.main import main
 from prose_kernel.run.replay import look_through
 from prose_kernel.runtime import asides
 from prose_kernel.runtime.journal_records import Repeated
-from prose_kernel.storage.journal_file import read
+from prose_kernel.storage.journal_file import JournalFile, read
 from prose_kernel.storage.runs import Directories, all_runs
 
 PROSE = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
@@ -711,6 +711,164 @@ def test_a_journal_that_cannot_be_used(place: Place, damage: Callable[[Path], No
     assert place.prose("runs", "show", run.name).status == 0
     assert place.prose("runs", "rm", run.name, "--yes").status == 0
     assert place.runs() == []
+
+
+FIVE = """
+let a = exec "echo a >> ran; echo one"
+let b = exec "echo b >> ran; echo two"
+let c = exec "echo c >> ran; echo three"
+output d = "{a}{b}{c}"
+"""
+
+
+def test_a56_a_repaired_journal_goes_on_before_its_damage(place: Place) -> None:
+    place.write("p.prose", FIVE)
+    place.prose("run", "p.prose")
+    (run,) = place.runs()
+    lines = (run / "journal.jsonl").read_bytes().splitlines()
+    (damaged,) = (number for number, line in enumerate(lines) if b"two" in line and b"answered" in line)
+    _edit(damaged, lambda line: line.replace(b"two", b"owt"))(run / "journal.jsonl")
+    whole = (run / "journal.jsonl").read_bytes()
+
+    asked = place.prose("runs", "repair", run.name)
+    assert (asked.status, asked.out) == (2, "")
+    assert asked.remarks == [
+        f"Error: line {damaged + 1} of the journal of run RUN is damaged: the run would continue before it.",
+        "1 answer after it would no longer count:",
+        "  command c1/3/x0: echo c >> ran; echo three",
+        "hint: to repair it without a question: --yes",
+    ]
+    assert (run / "journal.jsonl").read_bytes() == whole
+
+    assert place.prose("run", "--resume", run.name).remarks[-1] == (
+        "hint: prose runs repair RUN lets the run go on before it"
+    )
+    repaired = place.prose("runs", "repair", run.name, "--yes")
+    assert (repaired.status, RUN.sub("RUN", repaired.out)) == (
+        0,
+        f"repaired RUN: 1 answer before line {damaged + 1}\n",
+    )
+    assert (run / "journal.jsonl").read_bytes().startswith(whole)  # nothing was removed
+    assert place.prose("report", run.name).status == 0
+    again = place.prose("run", "--resume", run.name)
+    assert (again.status, again.out) == (0, "d: onetwothree\n")
+    assert place.ran == ["a", "b", "c", "b", "c"]
+    assert "has no damage" in place.prose("runs", "repair", run.name).out
+
+
+def test_a56_a_person_declines_a_repair(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.write("p.prose", FIVE)
+    place.prose("run", "p.prose")
+    (run,) = place.runs()
+    _edit(5, lambda line: line.replace(b"k", b"K"))(run / "journal.jsonl")
+    monkeypatch.setattr("prose_kernel.cli.runs_repair.somebody_here", lambda *streams: True)
+    monkeypatch.setattr("click.confirm", lambda *words, **options: False)
+    before = (run / "journal.jsonl").read_bytes()
+    assert place.prose("runs", "repair", run.name).remarks[-1] == "Error: nothing was changed"
+    assert (run / "journal.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (
+            _edit(1, lambda line: line.replace(b"one", b"two")),
+            "line 2 of the journal of run RUN, its program, is damaged",
+        ),
+        (
+            _edit(0, lambda line: line.replace(b"prose", b"esorp")),
+            "the first line of the journal of run RUN is damaged, or was changed",
+        ),
+        (_other_version, "the journal of run RUN has version 9"),
+        (lambda journal: journal.unlink(), "run RUN has no journal here"),
+    ],
+)
+def test_a56_a_journal_that_cannot_be_repaired(place: Place, damage: Callable[[Path], None], message: str) -> None:
+    place.write("p.prose", FIVE)
+    place.prose("run", "p.prose")
+    (run,) = place.runs()
+    damage(run / "journal.jsonl")
+    seen = place.prose("runs", "repair", run.name, "--yes")
+    assert (seen.status, seen.remarks[0]) == (2, f"Error: {message}")
+
+
+def test_a56_a_running_run_is_not_repaired(place: Place) -> None:
+    place.write("p.prose", FIVE)
+    place.prose("run", "p.prose")
+    (run,) = place.runs()
+    file = JournalFile(run / "journal.jsonl")
+    file.own(read(file.path))
+    assert (
+        place.prose("runs", "repair", run.name, "--yes").remarks[0] == "Error: run RUN is being run by another process"
+    )
+    file.close()
+
+
+# ---------------------------------------------------------------- imports whose files have gone
+
+
+MODULE = """
+input word: "Which?"
+let said = exec "echo {word} >> ran; echo {word}"
+output loud = "{said}!"
+"""
+
+
+@pytest.mark.parametrize("stored", [(), ("--stored",)])
+@pytest.mark.parametrize("becomes", [None, "let broken =\n", 'input other: "Else?"\noutput loud = other\n'])
+def test_a56_an_import_is_that_of_the_journal(place: Place, stored: tuple[str, ...], becomes: str | None) -> None:
+    place.write("m.prose", MODULE)
+    place.write(
+        "p.prose",
+        f"""
+        use "./m.prose" as m
+        let a = m(word: "tea")
+        let b = {DIES.format("b")}
+        let c = m(word: "milk")
+        output d = "{{a.loud}}{{b}}{{c.loud}}"
+        """,
+    )
+    assert place.killed("run", "p.prose").status == -signal.SIGKILL
+    if becomes is None:
+        (place.path / "m.prose").unlink()
+    else:
+        place.write("m.prose", becomes)
+    seen = place.prose("run", "--resume", *stored)
+    assert (seen.status, seen.out) == (0, "d: tea!bmilk!\n")
+    assert place.ran == ["tea", "b", "milk"]
+    place.write("m.prose", MODULE.replace("!", "?"))  # a new run reads the file
+    (place.path / "b").touch()
+    assert place.prose("run", "p.prose").out == "d: tea?bmilk?\n"
+
+
+def test_a56_a_module_of_vvm_is_that_of_the_journal(place: Place) -> None:
+    place.write("m.vvm", 'word = "tea"\nexport word\n')
+    place.write("p.vvm", 'from "./m.vvm" import word\nagent a(model="m")\nx = @a `Say it` (word)\nexport x\n')
+    place.write("one.yaml", "sessions: {}\n")
+    place.write("two.yaml", 'sessions:\n  "Say it": "milk"\n')
+    failed = place.prose("run", "p.vvm", "--state=filesystem", "--provider", "scripted", "--script", "one.yaml")
+    assert failed.status == 3, failed.err
+    (place.path / "m.vvm").unlink()
+    seen = place.prose("run", "p.vvm", "--resume", "--provider", "scripted", "--script", "two.yaml")
+    assert seen.status == 0, seen.err
+    assert "summary: milk" in seen.out
+
+
+def test_a56_a_changed_text_has_the_import_of_the_journal(place: Place) -> None:
+    place.write("m.prose", MODULE)
+    text = f"""
+        use "./m.prose" as m
+        let a = m(word: "tea")
+        let b = {DIES.format("b")}
+        output d = "{{a.loud}}{{b}}"
+        """
+    place.write("p.prose", text)
+    assert place.killed("run", "p.prose").status == -signal.SIGKILL
+    (place.path / "m.prose").unlink()
+    place.write("p.prose", text.replace("{a.loud}{b}", "{b}{a.loud}"))
+    seen = place.prose("run", "--resume", "--changed")
+    assert (seen.status, seen.out) == (0, "d: btea!\n")
+    assert place.ran == ["tea", "b"]
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")

@@ -84,6 +84,18 @@ def test_an_unfinished_cell_goes_on_when_it_is_run_again(directory: Path) -> Non
         ]
 
 
+def test_a56_restored_cells_import_what_the_journal_has_and_new_ones_the_files(directory: Path) -> None:
+    module = directory / "m.prose"
+    module.write_text('input word: "Which?"\noutput loud = "{word}!"\n')
+    with kernel(directory) as client:
+        client.run('use "./m.prose" as m\nlet a = m(word: "tea")')
+        module.unlink()
+        die(client)
+        assert "1 cell of the run is back." in client.run("%restore").displays[0]
+        assert client.run('let b = m(word: "milk")\noutput c = "{a.loud}{b.loud}"').displays[-1].endswith("tea!milk!")
+        assert "E215" in client.run('use "./m.prose" as again').error["evalue"]
+
+
 def test_a29_cells_are_named_by_the_numbers_of_their_prompts(directory: Path) -> None:
     with kernel(directory) as client:
         client.run("%bindings")
