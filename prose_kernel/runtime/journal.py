@@ -17,9 +17,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar, cast
 
 from msgspec import MsgspecError, Raw, json, structs
 
@@ -32,6 +33,7 @@ from prose_kernel.runtime.journal_records import (
     NOTHING,
     Answered,
     Asked,
+    Completed,
     Ended,
     Finished,
     Interrupted,
@@ -57,6 +59,9 @@ asked, and the decision as it is written there. Ids of the run are left out."""
 
 UnderWay = Literal["rerun", "fail"]
 """The treatment of a command or session that had no answer when the run was killed."""
+
+_WORK: Final = ("command", "session", "judge")
+"""Requests that have effects or a cost: their answers are recorded as soon as the work has ended."""
 
 
 class Log(Protocol):
@@ -139,6 +144,7 @@ class Journal:
         self._turns = turns
         self._run = run_ids[0] if run_ids else ""
         self._repeated: Counter[str] = Counter()
+        self._completed: dict[str, Completed] = {}
         self._run_ids = tuple(run_id.encode() for run_id in run_ids)
         self._known = known.records if known is not None else None
         self._coming: Record | None = None
@@ -200,7 +206,7 @@ class Journal:
         if self.abandoned:  # the records were at their end, and whoever replays them asks nothing
             raise asyncio.CancelledError
         if parked is not None:
-            answered = await self._known_answer(described, parked)
+            answered = await self._known_answer(described, parked) or self._completed_answer(described)
             if answered is not None:
                 self._hand_back(request, answered)
                 value = self._value(answered, kind, described)
@@ -241,6 +247,11 @@ class Journal:
             try:
                 with asides.asking(aside):
                     value: T = await wait
+                if kept is None:
+                    self._complete(described, aside, wait, value=value)
+            except Exception as error:
+                self._complete(described, aside, wait, error=error)
+                raise
             finally:
                 if wait.happened:
                     await turns.regain()
@@ -269,6 +280,34 @@ class Journal:
             self._approved.add(approved(described, raw, self._run_ids))
         self._write_answer(Answered(key, raw, at_once=at_once), aside, kept=True)
         return value if kept is not None else value_then
+
+    def _complete(
+        self,
+        described: Described,
+        aside: Aside,
+        wait: Suspension,
+        *,
+        value: object = None,
+        error: Exception | None = None,
+    ) -> None:
+        """Record that the work for a request has ended, if its branch has to wait for its turn."""
+        if not wait.happened or not self._turns.is_running or described.kind not in _WORK or self.abandoned:
+            return
+        notes = codec.encode(aside.notes) if aside.notes else NOTHING
+        if error is None:
+            with suppress(RecursionError):
+                self._log.append(Completed(described.key, codec.encode(value), aside=notes, t=self.now()))
+        elif codec.may_be_kept(error):
+            self._log.append(Completed(described.key, error=codec.encode_error(error), aside=notes, t=self.now()))
+
+    def _completed_answer(self, described: Described) -> Answered | None:
+        """Return the answer to a request whose work had ended when the run was killed, and record it."""
+        found = self._completed.pop(described.key, None)
+        if found is None or described.key == self._how.again:
+            return None
+        answered = Answered(found.key, found.value, found.error, aside=found.aside, t=found.t)
+        self._write(answered)
+        return answered
 
     def _repeat(self, key: str) -> None:
         """Record that a request is made again."""
@@ -445,7 +484,8 @@ class Journal:
         whenever all branches are waiting, so that the next resumed run finds the same order."""
         self._known, self._turns.stop_at = None, 0
         self._unwritten = True
-        under_way = [one.asked for one in self._parked.values() if one.asked.kind != "wait"]
+        waiting = [one.asked for one in self._parked.values() if one.asked.kind != "wait"]
+        under_way = [asked for asked in waiting if asked.key not in self._completed or asked.key == self._how.again]
         self._is_drained()
         if self._how.on_live is not None:
             self._how.on_live(under_way)
@@ -471,9 +511,14 @@ class Journal:
         """Go to the next record."""
         assert self._known is not None
         self._number, self._coming = next(self._known, (0, None))
-        while isinstance(self._coming, Repeated):
-            self._repeated[self._coming.key] += 1
+        while isinstance(self._coming, (Repeated, Completed)):
+            if isinstance(self._coming, Repeated):
+                self._repeated[self._coming.key] += 1
+            else:
+                self._completed[self._coming.key] = self._coming
             self._number, self._coming = next(self._known, (0, None))
+        if isinstance(self._coming, (Asked, Answered)):
+            self._completed.pop(self._coming.key, None)
         self._mark = self._turns.looks
         looks = getattr(self._coming, "looks", 0)
         self._turns.stop_at = self._mark + looks if looks else 0

@@ -97,6 +97,20 @@ class Answered(Struct, frozen=True, tag="answered", tag_field="k", omit_defaults
     again: int = 0
 
 
+class Completed(Struct, frozen=True, tag="completed", tag_field="k", omit_defaults=True):
+    """The work for a request has ended, but its branch has to wait for its turn: `Answered` follows when it gets it.
+
+    A resumed run without that record answers the request with this one. A replay passes over it. Fields as in
+    `Answered`.
+    """
+
+    key: str
+    value: Raw = NOTHING
+    error: Raw = NOTHING
+    aside: Raw = NOTHING
+    t: int = 0
+
+
 class Repeated(Struct, frozen=True, tag="repeated", tag_field="k", omit_defaults=True):
     """A request that was under way when the run was killed is made again by a resumed run. A replay passes over it."""
 
@@ -141,4 +155,4 @@ class Rewound(Struct, frozen=True, tag="rewound", tag_field="k", omit_defaults=T
     to: int
 
 
-Record = Head | Text | Asked | Answered | Repeated | Noted | Interrupted | Ended | Finished | Rewound
+Record = Head | Text | Asked | Answered | Completed | Repeated | Noted | Interrupted | Ended | Finished | Rewound

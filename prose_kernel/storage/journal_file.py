@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, cast
 
 import msgspec
 
@@ -34,6 +34,7 @@ from prose_kernel.runtime.journal_records import (
     VERSION,
     Answered,
     Asked,
+    Completed,
     Ended,
     Finished,
     Head,
@@ -57,6 +58,7 @@ _LOOK: Final = 1 << 16
 _LOCK_ATTEMPTS: Final = 5
 _LOCK_PAUSE: Final = 0.01
 _ANSWER: Final = b'{"k":"answered"'
+_COMPLETED: Final = b'{"k":"completed"'
 _BEGIN: Final = re.compile(rb"[0-9a-f]{8} \{")
 _TRIED: Final = 100
 """Places of a strange line at which a record is looked for."""
@@ -134,7 +136,15 @@ class JournalRead:
 
     def answers(self, before: int | None = None) -> int:
         """Count the known answers; with `before`, those before the record with that number."""
-        return sum(body.startswith(_ANSWER) for _, body in self._bodies(0, before))
+        found, completed = 0, set[str]()
+        for number, body in self._bodies(0, before):
+            if body.startswith(_COMPLETED):
+                completed.add(cast("Completed", _record(self.path, body, number)).key)
+            elif body.startswith(_ANSWER):
+                found += 1
+                if completed:
+                    completed.discard(cast("Answered", _record(self.path, body, number)).key)
+        return found + len(completed)
 
     def under_way(self, before: int | None = None) -> list[Asked]:
         """Return the requests without an answer; with `before`, at the record with that number."""
@@ -143,7 +153,7 @@ class JournalRead:
             match record:
                 case Asked() if record.kind != "wait":
                     waiting[record.key] = record
-                case Answered():
+                case Answered() | Completed():
                     waiting.pop(record.key, None)
                 case Ended():
                     waiting.clear()
@@ -271,6 +281,8 @@ def is_answered(path: Path, key: str) -> bool:
                         match _decoded(line[_PREFIX:]):
                             case Asked(key=found) if found == key:
                                 answered = False
+                            case Completed(key=found, error=error) if found == key:
+                                answered = error == NOTHING
                             case Answered(key=found) as record if found == key:
                                 answered = record.error == NOTHING and not record.cancelled
     except OSError:
@@ -375,7 +387,9 @@ def _note(found: JournalRead, record: Record, number: int) -> None:
 
 def _is_synced(record: Record) -> bool:
     """Whether a durable journal syncs a record: a request, so that no work starts twice, and an answer."""
-    return isinstance(record, (Answered, Ended, Repeated)) or (isinstance(record, Asked) and record.kind != "wait")
+    return isinstance(record, (Answered, Completed, Ended, Repeated)) or (
+        isinstance(record, Asked) and record.kind != "wait"
+    )
 
 
 class JournalFile:

@@ -660,6 +660,44 @@ def test_which_run_is_meant(place: Place) -> None:
     assert place.ran == ["p", "q", "p", "q"]
 
 
+# ---------------------------------------------------------------- beside a branch that computes
+
+
+@pytest.mark.parametrize(("how", "durable"), [((), True), (("--interrupted", "fail"), False)])
+def test_a51_a_command_that_has_ended_beside_a_computing_branch_is_not_run_again(
+    place: Place, how: tuple[str, ...], durable: bool
+) -> None:
+    """The run is killed as soon as the journal has the answer, which the program does not have yet."""
+    if durable:
+        place.write("prose.toml", 'journal = "durable"\n')
+    killer = "for i in $(seq 500); do grep -q complete[d] .prose/runs/*/journal.jsonl && break; sleep 0.01; done; "
+    text = f"""
+        block compute():
+          let n = 0
+          repeat 60000:
+            n = n + 1
+          return n
+        parallel (on-fail: "ignore"):
+          left = exec "echo left >> ran; echo one"
+          right = exec "test -f right || {{ {killer}touch right; kill -9 $PPID; sleep 600; }}"
+          sum = do compute()
+        output all = "{{left}}{{sum}}"
+        """
+    place.write("p.prose", text)
+    assert place.killed("run", "p.prose").status == -signal.SIGKILL
+    (run,) = place.runs()
+    lines = (run / "journal.jsonl").read_text().splitlines()
+    assert ['"k":"completed"' in line for line in lines].count(True) == 1
+    assert not any('"k":"answered","key":"c1/1/b0/x0"' in line for line in lines)  # the program has not had it
+    assert [asked.key for asked in read(run / "journal.jsonl").under_way() if asked.kind == "command"] == ["c1/1/b1/x0"]
+    seen = place.prose("run", "--resume", *how)
+    assert (seen.status, seen.out) == (0, "all: one60000\n"), seen.err
+    assert seen.remarks[0] == "Resuming run RUN of p.prose: 1 answer is known."
+    assert place.ran == ["left"]
+    again = place.prose("run", "--resume", run.name)  # replays what the resumed run has written
+    assert (again.status, again.out) == (0, seen.out)
+
+
 # ---------------------------------------------------------------- journals that cannot be used
 
 
