@@ -18,6 +18,7 @@ from prose_kernel.cli import files
 from prose_kernel.cli.gates import places_here
 from prose_kernel.cli.runs_rebuild import rebuild
 from prose_kernel.cli.runs_repair import repair
+from prose_kernel.cli.runs_resume import resume
 from prose_kernel.errors import UsageError
 from prose_kernel.views.document import Table, counted
 from prose_kernel.views.plain_text import plain_text
@@ -42,7 +43,9 @@ _STEPS: Final = 200
 @_state_dir
 @click.pass_context
 def runs(context: click.Context, form: str, state_dir: str | None) -> None:
-    """List the runs that are kept here; show, compare, rebuild, repair or remove them. RUN is an id, or its beginning.
+    """List the runs that are kept here; show, compare, resume, rebuild, repair or remove them.
+
+    RUN is an id, or its beginning.
 
     \b
     running      some process runs it now
@@ -168,6 +171,7 @@ def rm(
 
 runs.add_command(rebuild)
 runs.add_command(repair)
+runs.add_command(resume)
 
 
 def _agreed(chosen: list[KeptRun]) -> bool:

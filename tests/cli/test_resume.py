@@ -698,6 +698,45 @@ def test_a51_a_command_that_has_ended_beside_a_computing_branch_is_not_run_again
     assert (again.status, again.out) == (0, seen.out)
 
 
+# ---------------------------------------------------------------- several runs
+
+
+def test_a52_all_killed_runs_are_resumed(place: Place) -> None:
+    place.write("failed.prose", 'exec "echo failed >> ran; false"\n')
+    for name in ("one", "two", "three"):
+        place.write(
+            f"{name}.prose", f'let a = exec "echo first-{name} >> ran"\noutput b = exec "{DIES[6:-1].format(name)}"\n'
+        )
+        assert place.killed("run", f"{name}.prose").status == -signal.SIGKILL
+    assert place.prose("run", "failed.prose").status == 1
+    named = {read(run / "journal.jsonl").head.program: run.name for run in place.runs()}
+    one, two = named["one.prose"], named["two.prose"]
+    journal = place.path / ".prose/runs" / two / "journal.jsonl"
+    _edit(3, lambda line: line.replace(b"answered", b"ANSWERED"))(journal)
+    seen = place.prose("runs", "resume", "--all")
+    assert (seen.status, sorted(seen.out.splitlines())) == (2, ["b: one", "b: three"])
+    assert [line for line in seen.remarks if "line 4" in line] == [
+        "Error: line 4 of the journal of run RUN is damaged, or was changed"
+    ]
+    assert place.ran[:4] == ["first-one", "first-two", "first-three", "failed"]
+    assert sorted(place.ran[4:]) == ["one", "three"]
+    assert place.prose("runs", "repair", two, "--yes").status == 0
+    assert place.prose("runs", "resume", two, two[:-1]).out == "b: two\n"
+    assert place.prose("runs", "resume", "--all").out == "no run here was killed\n"
+    assert place.prose("runs", "resume", one).out == "b: one\n"  # it is complete: its outputs once more
+    assert place.prose("runs", "resume").status == 2
+    assert place.prose("runs", "resume", one, "--all").status == 2
+
+
+def test_a52_a_run_that_fails_again_does_not_keep_the_others(place: Place) -> None:
+    for name in ("one", "two"):
+        fails = "; false" if name == "one" else ""
+        place.write(f"{name}.prose", f'output b = exec "{DIES[6:-1].format(name)}{fails}"\n')
+        assert place.killed("run", f"{name}.prose").status == -signal.SIGKILL
+    seen = place.prose("runs", "resume", "--all")
+    assert (seen.status, seen.out) == (1, "b: two\n")
+
+
 # ---------------------------------------------------------------- journals that cannot be used
 
 
