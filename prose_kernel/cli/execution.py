@@ -40,7 +40,7 @@ class Request:
     """A request to run a program: its inputs, decisions made in advance, and the settings in force.
 
     `origin` is set for a program that is fetched, `trust` is what was agreed to about such programs. `who_answers` are
-    the options that a resumed run does not remember.
+    the options that a resumed run does not remember. `run_id` is the id of a new run, "" for any.
     """
 
     name: str
@@ -55,6 +55,7 @@ class Request:
     gate_files: bool = False
     who_answers: tuple[str, ...] = ()
     resumption: Resumption | None = None
+    run_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,7 @@ class ProgramRun:
             origin=given.origin,
             trust=given.trust,
             language=self.language,
+            run_id=given.run_id,
         )
         settings = given.settings
         if not (self.screen.shares_terminal("stdout") and self.screen.shares_terminal("stderr")):

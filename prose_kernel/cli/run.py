@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +40,12 @@ if TYPE_CHECKING:
 @click.option("--stored", is_flag=True, help="With --resume: the program's text as it was when the run began.")
 @click.option("--changed", is_flag=True, help="With --resume: a branch of the run with the program's text as it is.")
 @click.option("--yes-rerun", is_flag=True, help="With --changed: don't ask before commands and sessions are repeated.")
+@click.option(
+    "--id",
+    "key",
+    metavar="KEY",
+    help="At most one run for this key: repeated, the command resumes that run, or prints its outputs again.",
+)
 @click.option("--input", "inputs", metavar="NAME=VALUE", multiple=True, help="The value of an input. Repeatable.")
 @click.option("--state-dir", metavar="DIR", help="The directory for runs.  [default: .prose]")
 @click.option(
@@ -114,6 +122,8 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
 
     given = run_options.RunOptions(**options)
     if given.resume is not None:
+        if given.key is not None:
+            raise UsageError("--id and --resume exclude each other")
         if given.stored and given.changed:
             raise UsageError("--stored and --changed exclude each other")
         if given.yes_rerun and not given.changed:
@@ -176,8 +186,32 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
         raise UsageError("--gate-files needs --gates=wait")
     if request.settings.gates.mode == "wait" and kept.keys() == {"state"} and request.settings.state == "in-context":
         raise UsageError("--gates wait needs a run on disk; remove --in-context")
+    if given.key is None:
+        return _run(request, cells, language)
+    return _run_once(request, cells, language, given.key, ctx.params)
+
+
+def _run(request: Request, cells: list[Cell], language: Language) -> int:
     screen = Screen(sys.stdout, sys.stderr, products_to_stderr=request.json)
     return _report(request, run_of(request, screen, language).execute(cells), screen)
+
+
+def _run_once(request: Request, cells: list[Cell], language: Language, key: str, options: Mapping[str, Any]) -> int:
+    """Begin the run of a key, or resume it."""
+    from prose_kernel.cli import resuming, run_key
+    from prose_kernel.runtime.clock import SystemClock
+    from prose_kernel.storage.layout import new_run_id
+
+    with run_key.claimed(key, request.settings, request.cwd) as claim:
+        if claim.run is not None:
+            claim.check_program(request.name, request.cwd)
+            target = None if request.origin else request.name
+            return _resume(resuming.resume(target, resuming.Wanted(claim.run.id), options, request.cwd))
+        request = replace(request, run_id=new_run_id(SystemClock()))
+        screen = Screen(sys.stdout, sys.stderr, products_to_stderr=request.json)
+        program = run_of(request, screen, language)
+        claim.begin(program.workspace.context)
+        return _report(request, program.execute(cells), screen)
 
 
 def _resume(resumed: Resumed) -> int:

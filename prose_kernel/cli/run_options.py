@@ -47,6 +47,7 @@ class RunOptions:
     otel: bool = False
     log: str | None = None
     usage: bool = False
+    key: str | None = None
 
 
 ANSWERING: Final = ("provider", "script", "judge", "cassette", "cassette_mode", "cassette_stale", "remote", "budget")

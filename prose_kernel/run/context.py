@@ -38,7 +38,8 @@ class Start:
     the package: its sessions work in `cwd`. `notebook_path` is the notebook's own, where it is known. `origin` is the
     registry name or URL of a program that is fetched; `trust` what was agreed to beforehand about programs from
     elsewhere. `language` is that of a text which does not name one; without it, that of the program file. `at` precedes
-    all paths of the run, and `recordings` and `ways` to model servers are those that it shares with others.
+    all paths of the run, and `recordings` and `ways` to model servers are those that it shares with others. `run_id` is
+    the id of its first run, "" for a new one.
     """
 
     cwd: Path
@@ -55,6 +56,7 @@ class Start:
     at: str = ""
     recordings: SharedCassettes | None = None
     ways: SharedWays | None = None
+    run_id: str = ""
 
 
 class Given:

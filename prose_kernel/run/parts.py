@@ -64,7 +64,9 @@ def _run_id(context: RunContext) -> str:
     """The id of the run that is resumed, or of a new one."""
     from prose_kernel.storage.layout import new_run_id
 
-    return context.resumption.head.run if context.resumption is not None else new_run_id(context.clock)
+    if context.resumption is not None:
+        return context.resumption.head.run
+    return context.start.run_id or new_run_id(context.clock)
 
 
 class DatabaseUnavailable(Exception):

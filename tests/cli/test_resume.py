@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -696,6 +697,65 @@ def test_a51_a_command_that_has_ended_beside_a_computing_branch_is_not_run_again
     assert place.ran == ["left"]
     again = place.prose("run", "--resume", run.name)  # replays what the resumed run has written
     assert (again.status, again.out) == (0, seen.out)
+
+
+# ---------------------------------------------------------------- one run for a key
+
+
+def test_a52_a_key_has_one_run(place: Place) -> None:
+    place.write(
+        "p.prose", f'let a = exec "echo a >> ran; echo one"\nlet b = {DIES.format("b")}\noutput c = "{{a}}{{b}}"\n'
+    )
+    command = ("run", "p.prose", "--id", "order 17")
+    assert place.killed(*command).status == -signal.SIGKILL
+    assert place.prose(*command).out == "c: oneb\n"
+    again = place.prose(*command)
+    assert (again.status, again.out) == (0, "c: oneb\n")
+    assert place.ran == ["a", "b"]
+    (run,) = place.runs()
+    assert place.prose("run", "p.prose", "--id", "order 18").out == "c: oneb\n"
+    assert place.ran == ["a", "b", "a", "b"]
+    assert len(place.runs()) == 2
+    assert place.prose("runs", "rm", run.name, "--yes").status == 0
+    assert place.prose(*command).out == "c: oneb\n"  # a removed run is no run
+    assert place.ran == ["a", "b"] * 3
+
+
+def test_a52_a_key_of_another_program_is_refused(place: Place) -> None:
+    place.write("p.prose", 'output a = exec "echo one"\n')
+    place.write("q.prose", 'output a = exec "echo two"\n')
+    assert place.prose("run", "p.prose", "--id", "k").status == 0
+    seen = place.prose("run", "q.prose", "--id", "k")
+    assert (seen.status, seen.out) == (2, "")
+    assert seen.remarks[0] == "Error: --id k: run RUN of p.prose has this key"
+    place.write("p.prose", 'output a = exec "echo three"\n')
+    assert place.prose("run", "p.prose", "--id", "k").out == "a: one\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--id", ""), "a key has 1 to 500 printable characters"),
+        (("--id", "a\nb"), "a key has 1 to 500 printable characters"),
+        (("--id", "k", "--in-context"), "--id needs a run that keeps a journal"),
+        (("--id", "k", "--resume"), "--id and --resume exclude each other"),
+    ],
+)
+def test_a52_a_key_that_cannot_be_used(place: Place, options: tuple[str, ...], says: str) -> None:
+    place.write("p.prose", 'exec "touch ran"\n')
+    seen = place.prose("run", "p.prose", *options)
+    assert (seen.status, says in seen.err, (place.path / "ran").exists()) == (2, True, False)
+
+
+def test_a52_a_key_in_use_is_refused(place: Place) -> None:
+    """The program runs itself, with its own key."""
+    command = shlex.join([*PROSE, "run", "p.prose", "--id", "k"])
+    place.write("again.sh", f"{command} 2> refused; echo $?\n")
+    place.write("p.prose", 'output status = exec "sh again.sh"\n')
+    seen = place.prose("run", "p.prose", "--id", "k")
+    assert (seen.status, seen.out) == (0, "status: 2\n")
+    refused = (place.path / "refused").read_text()
+    assert refused.startswith("Error: --id k: another process runs the run with this key")
 
 
 # ---------------------------------------------------------------- several runs
