@@ -193,6 +193,7 @@ class Language:
     programs: OpenPrograms
     inputs: Callable[[Any], tuple[str, ...]]
     gates: Callable[[Any], frozenset[str]]
+    may_run_commands: Callable[[Any], bool]
     judged_texts: Callable[[Any], Iterable[JudgedText]]
     spending: Callable[[Any], Spending] = _spends_nothing
     kind_of: Callable[[Value], str]
@@ -293,6 +294,7 @@ OPENPROSE: Final = Language(
     programs=_later("programs.openprose_imports:LocalPrograms"),
     inputs=_inputs,
     gates=_later("machine.openprose.program_text:gate_names"),
+    may_run_commands=_later("machine.openprose.program_text:may_run_commands"),
     kind_of=_later("runtime.values:kind_of"),
     text_of=_later("runtime.values:full_text"),
     inserted=_later("runtime.values:inserted_text"),
@@ -339,6 +341,7 @@ VVM: Final = Language(
     programs=_modules,
     inputs=lambda program: (),
     gates=lambda program: frozenset(),
+    may_run_commands=lambda program: False,
     kind_of=_later("machine.vvm.rendering:kind_of"),
     text_of=_later("machine.vvm.rendering:text_of"),
     inserted=_later("machine.vvm.rendering:text_of"),

@@ -338,7 +338,8 @@ class Workspace:
         self._running, self.begun = language, True
         if self._resuming is not None:
             await self._resuming.wait_for_orphans(self.context)
-        if self.context.remote is None and self.settings.on_other_machines:
+        remote = self.settings.on_other_machines and language.may_run_commands(compiled.program)
+        if remote and self.context.remote is None:
             self._change(remote=await parts.remote_commands(self.context))
         with run.text(compiled, inputs, language), watched:
             return await machine.run(compiled.program, compiled.source, inputs=inputs, cell=self.start.notebook)

@@ -25,7 +25,7 @@ from waiting import PATIENCE, eventually, processes, until
 
 from prose_kernel.cli import doctor
 from prose_kernel.cli.main import main
-from prose_kernel.errors import ExecError
+from prose_kernel.errors import ExecError, UsageError
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.processes.process_table import carries_prefix, members
 from prose_kernel.run import settings
@@ -115,6 +115,23 @@ def test_the_outputs_are_those_of_a_local_run_byte_for_byte(tmp_path: Path, two:
     here, there = seen
     for one, other in zip(here, there, strict=True):
         assert one == other
+
+
+async def test_a58_a_text_without_commands_needs_no_scheduler(tmp_path: Path) -> None:
+    chosen = settings.load(tmp_path, remote="tcp://127.0.0.1:1")
+    workspace = Workspace(chosen, Start(tmp_path, notebook=True), asker=Person())
+    try:
+        await workspace.execute('block twice(x):\n  return "{x}{x}"\nlet a = do twice("b")')
+        assert workspace.bindings()["a"].info.value == "bb"
+        assert workspace.remote is None
+        for text in ('block later():\n  exec "touch started"', 'use "./m.prose" as m'):
+            (tmp_path / "m.prose").write_text('exec "touch started"\n')
+            with pytest.raises(UsageError) as caught:
+                await workspace.execute(text)
+            assert "tcp://127.0.0.1:1 cannot be reached" in str(caught.value)
+    finally:
+        await workspace.close()
+    assert not (tmp_path / "started").exists()
 
 
 def test_nothing_can_be_connected_is_found_before_the_start(

@@ -110,6 +110,11 @@ def gate_names(program: tree.Program) -> frozenset[str]:
     return frozenset(node.name.id for node in walk(program) if isinstance(node, tree.Gate))
 
 
+def may_run_commands(program: tree.Program) -> bool:
+    """Whether the program, or one that it imports, may run `exec`."""
+    return any(isinstance(node, (tree.Exec, tree.Use)) for node in walk(program))
+
+
 def judged_texts(program: tree.Program) -> list[JudgedText]:
     """Each marker that is judged, in source order. An input's marker is a question to the person, so it is left out."""
     criteria = {id(node.criteria) for node in walk(program) if isinstance(node, tree.Choice)}
