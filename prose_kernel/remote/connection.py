@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import pkgutil
 import secrets
 import sys
 import threading
@@ -318,6 +319,7 @@ class Connection:
 
     async def _introduced(self, address: str) -> tuple[Facts, _Actor]:
         """Start a runner there and look whether it can be used. Raises `Refused`."""
+        await self._require_package(address)
         terms = self._terms
         key = f"prose-runner-{secrets.token_hex(8)}"
         future = self._client.submit(
@@ -356,6 +358,18 @@ class Connection:
             await asyncio.to_thread(proof.unlink, missing_ok=True)
         _compare(facts, secret)
         return facts, actor
+
+    async def _require_package(self, address: str) -> None:
+        """Raise `Refused` if the worker can't import prose_kernel: it would not answer when a runner is sent to it."""
+        looked_for = self._client.run(
+            pkgutil.resolve_name, "prose_kernel._version:__version__", workers=[address], on_error="return"
+        )
+        try:
+            found = (await within(looked_for, _ACTOR))[address]
+        except Exception as failed:
+            raise Refused(f"it does not answer: {_one_line(failed)}", again=True) from None
+        if isinstance(found, BaseException):
+            raise _refusal(found)
 
     async def _reachable(self, address: str) -> bool:
         parts = urlsplit(address)
@@ -438,7 +452,7 @@ def _compare(facts: Facts, secret: str) -> None:
 def _refusal(problem: BaseException) -> Refused:
     text = _one_line(problem)
     if isinstance(problem, ModuleNotFoundError) or "No module named" in text:
-        return Refused("prose_kernel is not installed there, or is another version")
+        return Refused("prose_kernel is not installed there")
     return Refused(f"our runner cannot be started: {text}")
 
 

@@ -2,7 +2,7 @@
 
 This process imports Dask once and forks: first a scheduler, then a worker for each line that it reads, which is an
 object: `nthreads`, and what is odd about it (`version`: of prose_kernel; `directory`: "missing" or "other"; `variable`: a
-name that it sets). It prints the scheduler's address and pid, then the pid of each worker. The end of its input ends everything.
+name that it sets; `package`: "missing"). It prints the scheduler's address and pid, then the pid of each worker. The end of its input ends everything.
 """
 
 from __future__ import annotations
@@ -109,11 +109,23 @@ async def _work(address: str, security: Any, nthreads: int, write: int) -> None:
         await made.finished()
 
 
+class _Missing:
+    """Finds no prose_kernel, as on a machine where it is not installed."""
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name.partition(".")[0] == "prose_kernel":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
 def _make_odd(odd: dict[str, str]) -> None:
     if "version" in odd:
         from prose_kernel.remote import runner
 
         runner.__version__ = odd["version"]
+    if odd.get("package") == "missing":
+        for name in [name for name in sys.modules if name.partition(".")[0] == "prose_kernel"]:
+            del sys.modules[name]
+        sys.meta_path.insert(0, _Missing())
     if "variable" in odd:
         os.environ[odd["variable"]] = "of the worker"
     if "directory" in odd:

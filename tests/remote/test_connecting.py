@@ -107,6 +107,11 @@ def test_workers_of_another_version_or_without_the_directory_are_refused_with_th
     assert list(tmp_path.glob(f"{PROOF}*")) == []
 
 
+def test_a58_a_worker_without_the_package_is_refused_with_that_reason(connect: Connect, workers: Workers) -> None:
+    workers(package="missing")
+    assert refused(connect()) == "remote: none of 1 worker can be used: prose_kernel is not installed there"
+
+
 def test_a_worker_that_comes_later_is_used(connect: Connect, workers: Workers, tmp_path: Path) -> None:
     workers(1, nthreads=1)
     commands = connect()
