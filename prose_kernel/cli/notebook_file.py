@@ -143,6 +143,7 @@ class NotebookCells(Cells):
             notebook_path=str(notebook),
             trust=given.trust,
             language=run.language,
+            run_id=given.run_id,
         )
         chosen = given.settings
         self.overrides = chosen.by_name()
@@ -155,6 +156,7 @@ class NotebookCells(Cells):
     def workspace(self) -> Workspace:
         if self._workspace is None:
             self._workspace = self._told_by.plugged(self.settings, self._start)
+            self.provenance.listen(self._workspace)
         return self._workspace
 
     async def restore(self, how: Resumption, decisions: Mapping[str, bool] | None = None) -> None:

@@ -193,7 +193,7 @@ class Language:
     programs: OpenPrograms
     inputs: Callable[[Any], tuple[str, ...]]
     gates: Callable[[Any], frozenset[str]]
-    may_run_commands: Callable[[Any], bool]
+    may_run_commands: Callable[[Any], bool] = lambda program: True
     judged_texts: Callable[[Any], Iterable[JudgedText]]
     spending: Callable[[Any], Spending] = _spends_nothing
     kind_of: Callable[[Value], str]

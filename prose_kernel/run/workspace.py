@@ -462,7 +462,8 @@ class Workspace:
     def _forget(self) -> None:
         """The run is over; the next one is new."""
         self.current = self._resuming = None
-        self._change(resumption=None, given=Given(self.start))
+        start = replace(self.context.start, run_id="")
+        self._change(resumption=None, start=start, given=Given(start))
         self.begun = False
         self.imports.replayed()
         self._listeners.forget()

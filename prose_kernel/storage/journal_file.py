@@ -131,7 +131,7 @@ class JournalRead:
         run = self.path.parent.name
         return UsageError(
             f"line {number + 1} of the journal of run {run} is damaged, or was changed",
-            hint=f"prose runs repair {run} lets the run go on before it",
+            hint=f"prose runs repair {run} lets the run continue before it",
         )
 
     def answers(self, before: int | None = None) -> int:

@@ -402,13 +402,14 @@ IDENTITY = "echo $PROSE_RUN $PROSE_AT $PROSE_ATTEMPT"
 
 
 def test_a53_a_command_knows_its_request_and_how_often_it_was_made(place: Place) -> None:
+    answered = "until grep -q 'answered.,.key.:.c1/2/b0/x0' .prose/runs/*/journal.jsonl; do sleep 0.02; done; "
     place.write(
         "p.prose",
         f"""
         let first = exec "{IDENTITY}"
         parallel:
           let other = exec "{IDENTITY}"
-          let twice = exec "{IDENTITY} >> tries; test $(wc -l < tries) -gt 2 || {{ kill -9 $PPID; sleep 600; }}"
+          let twice = exec "{IDENTITY} >> tries; {answered}test $(wc -l < tries) -gt 2 || {{ kill -9 $PPID; sleep 600; }}"
             env: {{ NAME: "x" }}
         output all = "{{first}}{{other}}"
         """,
@@ -721,6 +722,25 @@ def test_a52_a_key_has_one_run(place: Place) -> None:
     assert place.ran == ["a", "b"] * 3
 
 
+def test_a52_a_key_has_one_run_of_a_notebook(place: Place) -> None:
+    _notebook(
+        place.path / "n.ipynb", 'let a = exec "echo a >> ran; echo one"', f"let b = {DIES.format('b')}", "output c = b"
+    )
+    assert place.killed("run", "n.ipynb", "--id", "k").status == -signal.SIGKILL
+    for _ in range(2):
+        seen = place.prose("run", "n.ipynb", "--id", "k")
+        assert (seen.status, seen.out.splitlines()[-1]) == (0, "c: b"), seen.err
+    assert place.ran == ["a", "b"]
+    assert len(place.runs()) == 1
+
+
+def test_a52_a_reset_begins_another_run_than_that_of_the_key(place: Place) -> None:
+    _notebook(place.path / "n.ipynb", 'exec "echo a >> ran"', "%reset", 'exec "echo b >> ran"')
+    assert place.prose("run", "n.ipynb", "--id", "k").status == 0
+    assert place.ran == ["a", "b"]
+    assert len(place.runs()) == 2
+
+
 def test_a52_a_key_of_another_program_is_refused(place: Place) -> None:
     place.write("p.prose", 'output a = exec "echo one"\n')
     place.write("q.prose", 'output a = exec "echo two"\n')
@@ -878,7 +898,7 @@ def test_a56_a_repaired_journal_goes_on_before_its_damage(place: Place) -> None:
     assert (run / "journal.jsonl").read_bytes() == whole
 
     assert place.prose("run", "--resume", run.name).remarks[-1] == (
-        "hint: prose runs repair RUN lets the run go on before it"
+        "hint: prose runs repair RUN lets the run continue before it"
     )
     repaired = place.prose("runs", "repair", run.name, "--yes")
     assert (repaired.status, RUN.sub("RUN", repaired.out)) == (
