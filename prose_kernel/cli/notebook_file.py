@@ -152,12 +152,8 @@ class NotebookCells(Cells):
             self.overrides["script"] = str(given.cwd / chosen.script)
         self._output = TextOutput(run.screen)
 
-    @property
-    def workspace(self) -> Workspace:
-        if self._workspace is None:
-            self._workspace = self._told_by.plugged(self.settings, self._start)
-            self.provenance.listen(self._workspace)
-        return self._workspace
+    def _new_workspace(self) -> Workspace:
+        return self._told_by.plugged(self.settings, self._start)
 
     async def restore(self, how: Resumption, decisions: Mapping[str, bool] | None = None) -> None:
         raise UsageError(

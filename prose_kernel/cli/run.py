@@ -19,6 +19,7 @@ from prose_kernel.errors import ProseError, RunError, UsageError
 if TYPE_CHECKING:
     from prose_kernel.cli.execution import Cell, Ended, ProgramRun, Request
     from prose_kernel.cli.resuming import Resumed
+    from prose_kernel.cli.run_key import RunKey
     from prose_kernel.run.languages import Language
 
 
@@ -191,9 +192,12 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
     return _run_once(request, cells, language, given.key, ctx.params)
 
 
-def _run(request: Request, cells: list[Cell], language: Language) -> int:
+def _run(request: Request, cells: list[Cell], language: Language, key: RunKey | None = None) -> int:
     screen = Screen(sys.stdout, sys.stderr, products_to_stderr=request.json)
-    return _report(request, run_of(request, screen, language).execute(cells), screen)
+    program = run_of(request, screen, language)
+    if key is not None:
+        key.begin(program.workspace.context)
+    return _report(request, program.execute(cells), screen)
 
 
 def _run_once(request: Request, cells: list[Cell], language: Language, key: str, options: Mapping[str, Any]) -> int:
@@ -207,11 +211,7 @@ def _run_once(request: Request, cells: list[Cell], language: Language, key: str,
             claim.check_program(request.name, request.cwd)
             target = None if request.origin else request.name
             return _resume(resuming.resume(target, resuming.Wanted(claim.run.id), options, request.cwd))
-        request = replace(request, run_id=new_run_id(SystemClock()))
-        screen = Screen(sys.stdout, sys.stderr, products_to_stderr=request.json)
-        program = run_of(request, screen, language)
-        claim.begin(program.workspace.context)
-        return _report(request, program.execute(cells), screen)
+        return _run(replace(request, run_id=new_run_id(SystemClock())), cells, language, claim)
 
 
 def _resume(resumed: Resumed) -> int:

@@ -52,9 +52,11 @@ class RunKey:
         if settings.journal == "off" or in_memory or context.leaves_nothing:
             hint = "leave out --in-context; for VVM add --state=filesystem"
             raise UsageError("--id needs a run that keeps a journal", hint=hint)
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, f"{start.run_id}\n".encode(), 0)
-        os.fsync(self._descriptor)
+        try:
+            os.pwrite(self._descriptor, f"{start.run_id}\n".encode(), 0)  # ids have one length: it replaces the last
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise _unusable(self.key, settings, error) from None
 
 
 @contextlib.contextmanager
@@ -70,8 +72,7 @@ def claimed(key: str, settings: Settings, cwd: Path) -> Iterator[RunKey]:
         path = directory / "keys" / hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
         descriptor = plain_files.descriptor(path, os.O_RDWR | os.O_CREAT, 0o600, make=True)
     except OSError as error:
-        reason = (error.strerror or "it cannot be written").lower()
-        raise UsageError(f"--id {key}: its file in {settings.state_dir}/keys cannot be used: {reason}") from None
+        raise _unusable(key, settings, error) from None
     try:
         try:
             plain_files.lock(descriptor)
@@ -79,8 +80,12 @@ def claimed(key: str, settings: Settings, cwd: Path) -> Iterator[RunKey]:
             hint = "wait until that one has ended"
             raise UsageError(f"--id {key}: another process runs the run with this key", hint=hint) from None
         run_id = os.read(descriptor, 64).decode("ascii", "replace").strip()
-        places = runs.places(cwd, settings.state_dir)
-        kept = [run for place in places for run in place.runs() if run.id == run_id and run.has_journal]
-        yield RunKey(key, descriptor, kept[0] if kept else None)
+        kept = runs.with_id(runs.places(cwd, settings.state_dir), run_id)
+        yield RunKey(key, descriptor, kept[0] if kept and kept[0].has_journal else None)
     finally:
         os.close(descriptor)
+
+
+def _unusable(key: str, settings: Settings, error: OSError) -> UsageError:
+    reason = (error.strerror or "it cannot be written").lower()
+    return UsageError(f"--id {key}: its file in {settings.state_dir}/keys cannot be used: {reason}")

@@ -6,7 +6,6 @@ import sys
 
 import click
 
-from prose_kernel.cli import report
 from prose_kernel.cli.gates import places_here
 from prose_kernel.cli.terminal import somebody_here
 from prose_kernel.errors import UsageError
@@ -26,8 +25,10 @@ def repair(context: click.Context, run: str, yes: bool, state_dir: str | None) -
 
     Exit status: 0, 2 no such run, it is running, nothing before the damage can be used, or a person declined.
     """
+    from prose_kernel.cli import report
     from prose_kernel.run.changed_text import answered_from
-    from prose_kernel.storage.journal_file import JournalFile, read
+    from prose_kernel.runtime.journal_records import Rewound
+    from prose_kernel.storage.journal_file import changing, read
     from prose_kernel.storage.runs import find
 
     found = find(places_here(state_dir or context.obj), run)
@@ -48,13 +49,7 @@ def repair(context: click.Context, run: str, yes: bool, state_dir: str | None) -
     click.echo("\n".join(lines), err=True)
     if not yes and not click.confirm("Repair it?", err=True):
         raise UsageError("nothing was changed")
-    file = JournalFile(journal.path)
-    try:
+    with changing(journal.path, f"the journal of run {found.id} cannot be repaired") as file:
         file.continue_from(journal)
-        file.cut(lost)
-    except OSError as error:
-        reason = (error.strerror or "it cannot be written").lower()
-        raise UsageError(f"the journal of run {found.id} cannot be repaired: {reason}") from None
-    finally:
-        file.close()
+        file.copy([Rewound(lost)])
     click.echo(f"repaired {found.id}: {counted(read(journal.path).answers(), 'answer')} before line {lost + 1}")

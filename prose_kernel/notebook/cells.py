@@ -143,13 +143,16 @@ class Cells:
     def workspace(self) -> Workspace:
         """The workspace, made at first use. Raises `UsageError` when a setting makes no sense."""
         if self._workspace is None:
-            from prose_kernel.run.workspace import Start, Workspace
-
-            start = Start(self.cwd, notebook_path=self.notebook_path, language=self.language)
-            self._workspace = Workspace(self.settings, start, asker=self.asker)
+            self._workspace = self._new_workspace()
             self._hook(self._workspace)
             self.provenance.listen(self._workspace)
         return self._workspace
+
+    def _new_workspace(self) -> Workspace:
+        from prose_kernel.run.workspace import Start, Workspace
+
+        start = Start(self.cwd, notebook_path=self.notebook_path, language=self.language)
+        return Workspace(self.settings, start, asker=self.asker)
 
     def _hook(self, workspace: Workspace) -> None:
         for hook in self._hooks:

@@ -50,8 +50,8 @@ class Imports:
             found = self._by_language[language.name] = self._open(language)
         return found
 
-    def replayed(self) -> None:
-        """The run has replayed its records: what is compiled from now on imports the files as they are."""
+    def end_replay(self) -> None:
+        """Import the files as they are from now on: the run has replayed its records."""
         self._replayed = True
         self._recorded.clear()
 

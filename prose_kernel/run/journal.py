@@ -28,7 +28,7 @@ from prose_kernel.runtime.journal_records import (
     Noted,
     Text,
 )
-from prose_kernel.storage.journal_file import NAME, JournalFile, JournalRead, read
+from prose_kernel.storage.journal_file import NAME, JournalFile, JournalRead, changing, read
 from prose_kernel.storage.layout import VVM
 
 if TYPE_CHECKING:
@@ -201,21 +201,16 @@ def branch(journal: JournalRead, before: int, run_id: str, started: datetime, te
     if text is not None:
         last = max(index for index, record in enumerate(records) if isinstance(record, Text))
         records[last] = structs.replace(cast("Text", records[last]), text=text)
-    file = JournalFile(directory.with_name(run_id) / NAME)
-    try:
+    path = directory.with_name(run_id) / NAME
+    with changing(path, f"no branch of run {head.run} can be begun") as file:
         of_vvm = directory.parent.parent.name == VVM
         answers = directory if of_vvm else Path(head.directory, VVM, "runs", head.run)
         for source in (directory / "attachments", answers / "bindings"):
             if source.is_dir():
                 shutil.copytree(source, source.parent.with_name(run_id) / source.name, dirs_exist_ok=True)
         file.copy([new, *records])
-    except OSError as error:
-        reason = (error.strerror or "it did not work").lower()
-        raise UsageError(f"no branch of run {head.run} can be begun: {reason}") from None
-    finally:
-        file.close()
     approved_here(run_id, branch_of=head.run)
-    return read(file.path)
+    return read(path)
 
 
 # ---------------------------------------------------------------- the journal of a workspace

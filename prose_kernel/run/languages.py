@@ -146,10 +146,10 @@ class Language:
 
     `report` is what `prose compile` prints for a program without errors, `refusal` what stands above the errors of
     another one; `contract` is a dataclass of what a program says about itself: what it takes and gives, its names.
-    `inputs` are the names that a program asks values for, `gates` those of its gates: what can be given
-    beforehand. `kind_of` and `text_of` are how a value is called and written for people, `inserted` how it is written
-    inside a text; `bind` is the statement that binds a Python value to a name, or a `UsageError` which begins with the
-    last argument.
+    `inputs` are the names that a program asks values for, `gates` those of its gates: what can be given beforehand.
+    `may_run_commands` tells whether a program can run commands of its own. `kind_of` and `text_of` are how a value
+    is called and written for people, `inserted` how it is written inside a text; `bind` is the statement that binds
+    a Python value to a name, or a `UsageError` which begins with the last argument.
     """
 
     name: str

@@ -338,8 +338,8 @@ class Workspace:
         self._running, self.begun = language, True
         if self._resuming is not None:
             await self._resuming.wait_for_orphans(self.context)
-        remote = self.settings.on_other_machines and language.may_run_commands(compiled.program)
-        if remote and self.context.remote is None:
+        connects = self.context.remote is None and self.settings.on_other_machines
+        if connects and language.may_run_commands(compiled.program):
             self._change(remote=await parts.remote_commands(self.context))
         with run.text(compiled, inputs, language), watched:
             return await machine.run(compiled.program, compiled.source, inputs=inputs, cell=self.start.notebook)
@@ -465,7 +465,7 @@ class Workspace:
         start = replace(self.context.start, run_id="")
         self._change(resumption=None, start=start, given=Given(start))
         self.begun = False
-        self.imports.replayed()
+        self.imports.end_replay()
         self._listeners.forget()
 
     # ------------------------------------------------------------ a run that is resumed
@@ -530,7 +530,7 @@ class Workspace:
     def _caught_up(self) -> None:
         """The run is where it was: from now on events are shown, and values are kept immediately."""
         self._listeners.mute(False)
-        self.imports.replayed()
+        self.imports.end_replay()
         if self.current is not None and self.current.kept is not None:
             self.current.kept.store.hold(False)
 

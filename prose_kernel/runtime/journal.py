@@ -303,7 +303,7 @@ class Journal:
     def _completed_answer(self, described: Described) -> Answered | None:
         """Return the answer to a request whose work had ended when the run was killed, and record it."""
         found = self._completed.pop(described.key, None)
-        if found is None or described.key == self._how.again:
+        if found is None:
             return None
         answered = Answered(found.key, found.value, found.error, aside=found.aside, t=found.t)
         self._write(answered)
@@ -485,7 +485,7 @@ class Journal:
         self._known, self._turns.stop_at = None, 0
         self._unwritten = True
         waiting = [one.asked for one in self._parked.values() if one.asked.kind != "wait"]
-        under_way = [asked for asked in waiting if asked.key not in self._completed or asked.key == self._how.again]
+        under_way = [asked for asked in waiting if asked.key not in self._completed]
         self._is_drained()
         if self._how.on_live is not None:
             self._how.on_live(under_way)
@@ -514,7 +514,7 @@ class Journal:
         while isinstance(self._coming, (Repeated, Completed)):
             if isinstance(self._coming, Repeated):
                 self._repeated[self._coming.key] += 1
-            else:
+            elif self._coming.key != self._how.again:
                 self._completed[self._coming.key] = self._coming
             self._number, self._coming = next(self._known, (0, None))
         if isinstance(self._coming, (Asked, Answered)):

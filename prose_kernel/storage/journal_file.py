@@ -476,7 +476,8 @@ class JournalFile:
 
     def copy(self, records: Iterable[Record]) -> None:
         """Write many records in one call. Raises `OSError`."""
-        self._open()
+        if self._descriptor is None:
+            self._open()
         coming = iter(records)
         while batch := list(islice(coming, _BATCH)):
             self._write(batch)
@@ -484,12 +485,6 @@ class JournalFile:
     def rewind(self, to: int) -> None:
         """Invalidate the record with this number and all later ones. Never raises."""
         self.append(Rewound(to))
-
-    def cut(self, to: int) -> None:
-        """The same, after `continue_from`, and on the disk when this returns. Raises `OSError`."""
-        assert self._descriptor is not None
-        self._write([Rewound(to)])
-        os.fdatasync(self._descriptor)
 
     def _write(self, records: list[Record]) -> None:
         if self._descriptor is None:
@@ -535,3 +530,15 @@ class JournalFile:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+@contextlib.contextmanager
+def changing(path: Path, failure: str) -> Iterator[JournalFile]:
+    """Change the journal of a run that isn't run meanwhile. `failure` begins the `UsageError` for an `OSError`."""
+    file = JournalFile(path)
+    try:
+        yield file
+    except OSError as error:
+        raise UsageError(f"{failure}: {(error.strerror or 'it did not work').lower()}") from None
+    finally:
+        file.close()

@@ -24,7 +24,7 @@ from prose_kernel.errors import StateError, UsageError
 from prose_kernel.runtime.journal_records import Head
 from prose_kernel.runtime.text import escaped
 from prose_kernel.storage import bindings, journal_file
-from prose_kernel.storage.journal_file import Glance, JournalFile, JournalRead
+from prose_kernel.storage.journal_file import Glance, JournalRead
 from prose_kernel.storage.layout import RUN_ID, VVM, runs_directory
 
 State = Literal["running", "done", "failed", "interrupted", "killed", "unreadable", "unknown"]
@@ -219,19 +219,13 @@ class Directories:
         if not directory.is_dir():
             return
         journal = directory / journal_file.NAME
-        lock = JournalFile(journal)
         gone = self.path / f"{_REMOVED}{run.id}-{uuid.uuid4().hex[:8]}"
-        try:
+        with journal_file.changing(journal, f"run {run.id} cannot be removed") as file:
             if run.journal is not None and run.journal.path == journal:
-                lock.continue_from(run.journal)
+                file.continue_from(run.journal)
             elif journal_file.is_written(journal):
                 raise UsageError(f"run {run.id} is being run by another process", hint="wait until that one has ended")
             directory.rename(gone)
-        except OSError as error:
-            reason = (error.strerror or "it did not work").lower()
-            raise UsageError(f"run {run.id} cannot be removed: {reason}") from None
-        finally:
-            lock.close()
         shutil.rmtree(gone, ignore_errors=True)
 
 
@@ -320,6 +314,14 @@ def check_directory(run_id: str, directory: Path, here: Sequence[Path], hint: st
         raise UsageError(f"run {run_id} was begun in another directory: {escaped(str(directory))}", hint=hint)
 
 
+def with_id(where: Sequence[RunPlace], wanted: str) -> list[KeptRun]:
+    """The run with this full id in each of the places that keep it, those with a journal first."""
+    if not RUN_ID.fullmatch(wanted):
+        return []
+    same = [run for place in where for run in place.runs() if run.id == wanted]
+    return sorted(same, key=lambda run: not run.has_journal)
+
+
 def find(where: Sequence[RunPlace], wanted: str) -> KeptRun:
     """The run with this id, or the only one whose id begins like that; or that of a directory (`a/b/RUN`).
 
@@ -332,10 +334,9 @@ def find(where: Sequence[RunPlace], wanted: str) -> KeptRun:
         if RUN_ID.fullmatch(path.name) and path.is_dir():
             return Directories(path.parent).run(path.name)
         raise UsageError(f"{wanted} is no directory of a run")
-    if RUN_ID.fullmatch(wanted):
-        same = [run for place in where for run in place.runs() if run.id == wanted]
-        if same:
-            return next((run for run in same if run.has_journal), same[0])
+    same = with_id(where, wanted)
+    if same:
+        return same[0]
     known = all_runs(where)
     fitting = [run for run in known if run.id.startswith(wanted)]
     if len(fitting) == 1:
