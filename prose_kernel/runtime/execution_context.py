@@ -114,6 +114,8 @@ class Host:
         self.names = SharedNames()
         self.journal: Journal | None = None
         self.preview: Any = None
+        self.renderer: Any = None
+        """Renders the targets of calls, in a language that has calls of contracts."""
         self.pipefail = False
         """Whether commands run with `pipefail` where the program does not say."""
         self.budget: Budget | None = None

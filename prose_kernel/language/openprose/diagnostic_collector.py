@@ -50,8 +50,7 @@ class Findings:
     def unindented_below(self, start: int, end: int) -> int | None:
         """The line of the next statement, if it stands directly below the header from `start` to `end` and begins in
         the same column as the header's line; None also when a comment fills the body."""
-        header, _ = self.source.line_column(start)
-        indent = self.source.line_text(header)
+        indent = self.source.text[self.source.text.rfind("\n", 0, start) + 1 : start]
         width = len(indent) - len(indent.lstrip(" \t"))
         below = _BELOW.match(self.source.text, end)
         if below is None or len(below[2]) != width or _ARM.match(below[3]):

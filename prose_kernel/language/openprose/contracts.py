@@ -1,0 +1,180 @@
+"""What a script of ProseScript is given from outside: its interface, and the targets that it may call
+(docs/reference/prose-md.md 3.1, 3.3, 3.5, 3.6).
+
+Three parts meet here. Whoever reads a contract file makes a `ScriptSource` for the fences of one section: the text,
+which keeps the lines and columns of the file, and the `Interface` of the node. `compile_source` checks it under the
+profile `prosescript`. `call NAME` is looked up by `CallTargets.find`, when a script is checked and again when it runs;
+the machine hands what was found to the `Renderer` of its host (`machine/openprose/calls.py`), which runs the target's
+script in a frame of its own (`run_script` there) or asks one session.
+
+The reader of contract files implements `CallTargets` and `Renderer`. It evaluates nothing: inputs come evaluated and
+with their defaults, and retry, depth, the results of 3.6 and E230 are the machine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from prose_kernel.language.source import Source
+
+if TYPE_CHECKING:
+    from prose_kernel.language.openprose.names import Variable
+    from prose_kernel.language.source import Span
+
+NodeKind = Literal["function", "responsibility", "gateway", "delegation", "cell"]
+"""What a script belongs to; `cell` is one of a notebook, or a text without a contract."""
+
+TargetKind = Literal["function", "responsibility", "helper", "instance"]
+"""What is called. `responsibility` is an inline one, which is called as a function with W321 (strict E315)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallInput:
+    """A declared input. One that is `optional` and not given has the value `default`, which is plain data."""
+
+    name: str
+    optional: bool = False
+    default: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallOutput:
+    """A declared output, in the order of declaration."""
+
+    name: str
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CallTarget:
+    """What a call leads to.
+
+    `name` is that of the target itself, whatever the call names it. `open` targets take any further inputs (3.5).
+    `through_slot`: E026 and E027 are judged when the call is reached; inputs that are not declared become context, or
+    are dropped where there is a script. `has_script`: it runs in a frame of its own, else one session renders it.
+    `unit` is for the renderer; the language never looks into it.
+    """
+
+    name: str
+    kind: TargetKind = "function"
+    inputs: tuple[CallInput, ...] = ()
+    outputs: tuple[CallOutput, ...] = ()
+    open: bool = False
+    has_script: bool = False
+    through_slot: bool = False
+    unit: Any = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CallProblem:
+    """Why nothing can be called: E313 to E316, E330, E215, with the words for people. With `code` E313 and no hint the
+    checker looks for a block, an agent or a near name (`near` are the names that could be called)."""
+
+    code: str
+    message: str
+    hint: str | None = None
+    near: tuple[str, ...] = ()
+
+
+class CallTargets(Protocol):
+    """Finds what one script may call (3.5). Answers are the same for the life of a run."""
+
+    def find(self, name: str, *, path: bool = False) -> CallTarget | CallProblem:
+        """The target of `call name`, or with `path` of `call "name"`."""
+        ...
+
+    def element(self, value: str) -> CallTarget | None:
+        """The target of an element of a list slot: `value` is the name of its function. None when it is none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """What a script starts with and what it has to give (3.3, 3.7).
+
+    `fixed` are immutable names: parameters, named needs, `event` (E137). `prior` are the names of the prior truth,
+    which any declaration hides silently. `variables` are those of a delegation: slots, `config`, its keys, the listed
+    inputs; in a delegation every further name that is read and never declared is an input too (`free_inputs`).
+    `outputs` are checked against what `return` gives; `errors` are the declared errors, `stages` the texts under the
+    `####` headings of the Execution, `targets` what it may call, None where calls cannot be checked.
+    """
+
+    kind: NodeKind = "cell"
+    name: str = ""
+    fixed: tuple[str, ...] = ()
+    prior: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    outputs: tuple[CallOutput, ...] = ()
+    errors: tuple[str, ...] = ()
+    stages: Mapping[str, str] = field(default_factory=dict)
+    targets: CallTargets | None = None
+
+    def known(self) -> dict[str, Variable]:
+        """The names that the script starts with, as the checker and the machine take names of before."""
+        from prose_kernel.language.openprose.names import Variable
+
+        kinds = {**dict.fromkeys(self.variables, "let"), **dict.fromkeys(self.prior, "let")}
+        kinds.update(dict.fromkeys(self.fixed, "input"))
+        return {name: Variable(kind) for name, kind in kinds.items()}  # type: ignore[arg-type]  # a literal
+
+
+@dataclass(frozen=True, eq=False)
+class ScriptSource(Source):
+    """A script as a source of its own, with the lines and columns of the file that it is a part of.
+
+    `text` holds the lines of its fences with the indentation of the openers taken off, and an empty line for each other
+    line of `file` up to the last fence: so lines count as in the file. `removed` is how many characters were taken off
+    each line. `file` is the whole text; diagnostics show its lines. Make one with `script_source`.
+    """
+
+    file: str = field(default="", repr=False)
+    removed: tuple[int, ...] = field(default=(), repr=False)
+    interface: Interface = field(default_factory=Interface, repr=False)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ScriptSource) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+    def _identity(self) -> tuple[object, ...]:
+        return self.text, self.name, self.file, self.interface.name
+
+    def line_column(self, offset: int) -> tuple[int, int]:
+        line, column = super().line_column(offset)
+        return line, column + (self.removed[line - 1] if line <= len(self.removed) else 0)
+
+    def line_text(self, line: int) -> str:
+        return self._whole.line_text(line)
+
+    @cached_property
+    def _whole(self) -> Source:
+        return Source(self.file)
+
+
+def script_source(
+    file: str, fences: Sequence[tuple[Span, int]], *, name: str, interface: Interface | None = None
+) -> ScriptSource:
+    """The fenced scripts of one section of `file` as one program (3.1).
+
+    A fence is the span of its lines in `file`, without the lines of the opener and the closer, and the indentation of
+    its opener in columns, which is taken off each line as far as the line has it.
+    """
+    lines: list[str] = []
+    removed: list[int] = []
+    at = 0
+    for span, indent in fences:
+        blank = file.count("\n", at, span.start)
+        lines += [""] * blank
+        removed += [0] * blank
+        body = file[span.start : span.end].removesuffix("\n")
+        for line in body.split("\n") if span.end > span.start else ():
+            off = min(indent, len(line) - len(line.lstrip(" ")))
+            lines.append(line[off:])
+            removed.append(off)
+        at = span.end
+    return ScriptSource("".join(f"{line}\n" for line in lines), name, None, file, tuple(removed),
+                        interface or Interface())  # fmt: skip
