@@ -54,7 +54,7 @@ lint: .make/lint
 # the machine may disturb them; then all others, side by side, those of the browser as one of the first modules.
 test: .make/test
 	@$(MAKE) --no-print-directory -j 4 -O lint tools agents older-lab
-	$(BIN)/prose test -n 2 examples # the gallery: docs/gallery.md
+	$(BIN)/prose test -n 2 examples # the gallery: docs/how-to/gallery.md
 	ls examples/*/*.eval.toml | CI=1 xargs -P 2 -n 1 $(BIN)/prose eval --fresh
 	$(BIN)/prose test -n 2 $(NOTEBOOKS)
 	$(BIN)/python -m pytest -q -m timing --reruns 2 $(TIMING) $(PYTEST_ARGS) || test $$? = 5 # 5: there is no such test
@@ -67,7 +67,7 @@ test-fast: .make/test
 fast: .make/test
 	HYPOTHESIS_PROFILE=fast $(BIN)/python -m pytest -q -m "not timing and not slow" -n $$(nproc) tests/language tests/machine tests/runtime $(PYTEST_ARGS)
 
-# Commands, tasks and the kernel with Linux's facilities switched off, as on other systems (docs/reliability.md): how they
+# Commands, tasks and the kernel with Linux's facilities switched off, as on other systems (docs/contributing/reliability.md): how they
 # start, end, are interrupted and swept, without what is slow (races that are provoked hundreds of times, gigabytes).
 # Everything that can run so: make posix POSIX="tests/processes --ignore tests/processes/exec_tool" POSIX_MARKS="not linux"
 POSIX_MARKS ?= not timing and not linux and not slow

@@ -1,4 +1,4 @@
-"""Six rooms can be taken away: without its directory, everything else imports and runs (docs/architecture.md)."""
+"""Six rooms can be taken away: without its directory, everything else imports and runs (docs/contributing/architecture.md)."""
 
 from __future__ import annotations
 

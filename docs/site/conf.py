@@ -25,47 +25,73 @@ EXAMPLES = sorted(
 )
 
 NAVIGATION = {
-    "Start": ["docs/in-the-notebook", "docs/people", "docs/openprose-or-vvm", "notebooks/tour", "notebooks/vvm_tour"],
-    "Course": sorted(f"notebooks/course/{path.stem}" for path in (ROOT / "notebooks" / "course").glob("*.ipynb")),
-    "Gallery": ["docs/gallery", *(f"examples/{name}" for name in EXAMPLES)],
-    "Look": ["docs/freshness", "docs/pictures", "docs/data-and-images", "docs/debugging", "docs/reports"],
-    "Learn and teach": ["docs/teaching"],
-    "Ask": ["docs/typed-answers"],
-    "Run": ["docs/cli", "docs/settings", "docs/providers", "docs/programs", "docs/permissions"],
-    "Tools": ["docs/tools", "docs/exec-tool", "docs/tasks"],
-    "Record and test": [
-        "docs/recordings",
-        "docs/testing-your-workflow",
-        "docs/evaluation",
-        "docs/judge-rules",
-        "docs/determinism",
+    "Tutorials": [
+        "docs/tutorials/in-the-notebook",
+        "notebooks/tour",
+        "notebooks/vvm_tour",
+        *sorted(f"notebooks/course/{path.stem}" for path in (ROOT / "notebooks" / "course").glob("*.ipynb")),
     ],
-    "Keep": ["docs/state", "docs/durability", "docs/what-survives", "docs/teams", "docs/many-machines"],
-    "Edit": ["docs/editors", "docs/highlighting"],
-    "Trust": [
-        "docs/budgets",
-        "docs/watching",
-        "docs/calibration",
-        "docs/what-leaves-your-machine",
-        "docs/threat-model",
-        "docs/reliability",
+    "How to: write and ask": [
+        "docs/how-to/gallery",
+        *(f"examples/{name}" for name in EXAMPLES),
+        "docs/how-to/providers",
+        "docs/how-to/typed-answers",
+        "docs/how-to/people",
+        "docs/how-to/data-and-images",
+        "docs/how-to/programs",
+        "docs/how-to/tools",
+        "docs/how-to/exec-tool",
+        "docs/how-to/tasks",
+        "docs/how-to/permissions",
+    ],
+    "How to: look and test": [
+        "docs/how-to/freshness",
+        "docs/how-to/pictures",
+        "docs/how-to/debugging",
+        "docs/how-to/reports",
+        "docs/how-to/recordings",
+        "docs/how-to/testing-your-workflow",
+        "docs/how-to/evaluation",
+        "docs/how-to/calibration",
+        "docs/how-to/teaching",
+    ],
+    "How to: operate": [
+        "docs/how-to/budgets",
+        "docs/how-to/watching",
+        "docs/how-to/durability",
+        "docs/how-to/state",
+        "docs/how-to/teams",
+        "docs/how-to/many-machines",
+        "docs/how-to/editors",
+        "docs/how-to/highlighting",
+    ],
+    "Explanation": [
+        "docs/explanation/openprose-or-vvm",
+        "docs/explanation/determinism",
+        "docs/explanation/what-survives",
+        "docs/explanation/what-leaves-your-machine",
+        "docs/explanation/threat-model",
     ],
     "Reference": [
+        "docs/index",
         "docs/reference/index",
         "docs/reference/openprose",
         "docs/reference/vvm",
+        "docs/reference/judge-rules",
         "docs/reference/exec-and-tasks",
         "docs/reference/sessions",
         "docs/reference/jupyter",
-    ],
-    "Develop": [
-        "CONTRIBUTING",
-        "docs/architecture",
-        "docs/dependencies",
-        "docs/benchmarks",
+        "docs/reference/cli",
+        "docs/reference/settings",
         "CHANGELOG",
+    ],
+    "Contributing": [
+        "CONTRIBUTING",
+        "docs/contributing/architecture",
+        "docs/contributing/dependencies",
+        "docs/contributing/benchmarks",
+        "docs/contributing/reliability",
         "SECURITY",
-        "docs/index",
     ],
 }  # fmt: skip
 
@@ -73,7 +99,7 @@ project = "prose_kernel"
 author = copyright = "The prose_kernel developers"
 extensions = ["myst_nb"]
 root_doc = "README"
-include_patterns = [f"{page}.*" for pages in NAVIGATION.values() for page in pages] + ["README.md", "docs/*.md"]
+include_patterns = [f"{page}.*" for pages in NAVIGATION.values() for page in pages] + ["README.md", "docs/**/*.md"]
 suppress_warnings = [
     "myst.header",  # cells may skip a level of headings
     "mystnb.unknown_mime_type",

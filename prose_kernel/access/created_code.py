@@ -1,4 +1,4 @@
-"""Protected files that programs of sessions create where there were none (amendment A35; docs/permissions.md).
+"""Protected files that programs of sessions create where there were none (amendment A35; docs/how-to/permissions.md).
 
 A file that is missing cannot be closed inside a directory that a program may write. So the protected files of those
 directories are listed before the program runs, and compared when it has ended. Meanwhile the list is a locked file in

@@ -6,7 +6,7 @@ process of its session was started with; a session or process group that the run
 run, or from a worker of its `--remote` on this machine. On Linux nothing that is left of a run while it lives gets out
 of its descent, because the run is a sub-reaper (`processes/orphans.py`). What a program of the user's starts on request
 of a command, or what outlives the run with a clean environment, is indistinguishable from the user's own terminal:
-docs/threat-model.md says so, and `--gates=ask` is the remedy. What a command detached is noted for that
+docs/explanation/threat-model.md says so, and `--gates=ask` is the remedy. What a command detached is noted for that
 (`runtime/detached.py`), in a file that it could remove.
 """
 

@@ -1,4 +1,4 @@
-"""Open files that others may have made: plain files only (amendment A36; docs/threat-model.md).
+"""Open files that others may have made: plain files only (amendment A36; docs/explanation/threat-model.md).
 
 A repository, an archive or a command can put a link, a pipe or a device where a recording, a program or a log is
 expected. Every such file is opened here. The last component of its path is never followed if it is a link, a pipe is

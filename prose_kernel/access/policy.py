@@ -26,7 +26,7 @@ Kind = Literal["read", "write", "execute", "network", "bash", "tools"]
 Answer = Literal["allow", "deny", "prompt"]
 
 KINDS: Final[tuple[Kind, ...]] = ("read", "write", "execute", "network", "bash")
-"""The kinds that every session has; `tools` concerns sessions that name your own tools (docs/tools.md)."""
+"""The kinds that every session has; `tools` concerns sessions that name your own tools (docs/how-to/tools.md)."""
 WORKSPACE: Final = "workspace"
 SHIPPED: Final[Mapping[Kind, Rule]] = {
     "read": WORKSPACE,

@@ -20,8 +20,8 @@ def check(name: str, strict: bool) -> int:
     """List the conditions of a program, and which of them rules can decide; nothing is run.
 
     A rule decides only when the value it names is of a fitting kind; otherwise a condition of any form goes on to
-    whoever else can answer: a recording, a model, a person. docs/judge-rules.md has the forms. Exit status: 0 rules
-    suffice, 1 errors, or a condition that needs a model or a person.
+    a recording, a model or a person. docs/reference/judge-rules.md has the forms. Exit status:
+    0 rules suffice, 1 errors, or a condition that needs a model or a person.
     """
     from prose_kernel.cli.compile import compile_file
     from prose_kernel.judging.chain import decidable_conditions

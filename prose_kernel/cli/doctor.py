@@ -122,7 +122,7 @@ def _postgres(current: Settings) -> Iterator[Finding]:
         if wanted:
             yield Finding("broken", "PostgreSQL", "state is postgres, and no URL is set", postgres.HINT)
         else:
-            yield Finding("ok", "PostgreSQL", "not used; docs/teams.md says how several people share runs")
+            yield Finding("ok", "PostgreSQL", "not used; docs/how-to/teams.md says how several people share runs")
         return
     yield _database("PostgreSQL", urls.url, urls.place, wanted)
     if urls.user_url is not None:
@@ -153,7 +153,7 @@ def watching(current: Settings) -> Finding:
     """Whether runs are watched from outside, and whether that can work. Nothing is sent."""
     told = ["OpenTelemetry"] * current.telemetry.otel + ["a log"] * bool(current.telemetry.log)
     if not told:
-        return Finding("ok", "telemetry", "off; docs/watching.md says how runs are watched")
+        return Finding("ok", "telemetry", "off; docs/how-to/watching.md says how runs are watched")
     if current.telemetry.log:
         file = Path.cwd() / current.telemetry.log
         if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):

@@ -49,7 +49,7 @@ def examine(settings: Settings, cwd: Path, seconds: float) -> Iterator[Finding]:
         found = asyncio.run(_all(options, where, seconds))
     except UsageError as problem:
         found = [Finding("broken", "ask", str(problem), problem.hint)]
-    yield from found or [Finding("note", "ask", "the settings name no model and no agent", "docs/providers.md")]
+    yield from found or [Finding("note", "ask", "the settings name no model and no agent", "docs/how-to/providers.md")]
 
 
 def _alone(options: SessionOptions) -> SessionOptions:

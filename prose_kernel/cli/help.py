@@ -19,7 +19,7 @@ Commands
   prose programs              programs from elsewhere that were agreed to; prose install TARGET adds one
   prose trust [FILE]          agree to code or settings that a session's program has created
   prose install, prose doctor the Jupyter kernel: register it, find out why it does not start
-  prose lsp                   serve an editor: findings, completion, names (docs/editors.md)
+  prose lsp                   serve an editor: findings, completion, names (docs/how-to/editors.md)
   prose update                bring an old .prose directory up to date
 
 OpenProse, in files that end with .prose (the other language, VVM: prose help vvm)

@@ -1,4 +1,4 @@
-"""`prose programs`, and `prose install TARGET`: programs from elsewhere, pinned in `prose.lock` (docs/programs.md)."""
+"""`prose programs`, `prose install TARGET`: programs from elsewhere and `prose.lock` (docs/how-to/programs.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`prose run --resume`: let a run go on that was killed, interrupted or has failed (docs/durability.md)."""
+"""`prose run --resume`: let a run go on that was killed, interrupted or has failed (docs/how-to/durability.md)."""
 
 from __future__ import annotations
 

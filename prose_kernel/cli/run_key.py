@@ -1,4 +1,4 @@
-"""`prose run --id KEY`: at most one run for each key (docs/durability.md, amendment A52).
+"""`prose run --id KEY`: at most one run for each key (docs/how-to/durability.md, amendment A52).
 
 A file in the state directory names the run of a key. Its lock is held while that run is begun or resumed, so of two
 processes with the same key one works and the other is refused.

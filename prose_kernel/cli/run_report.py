@@ -1,4 +1,4 @@
-"""`prose report`: all that happened in a run as one HTML page (docs/reports.md)."""
+"""`prose report`: all that happened in a run as one HTML page (docs/how-to/reports.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`prose runs`: list, show, compare and remove the runs that are kept here (docs/durability.md)."""
+"""`prose runs`: list, show, compare and remove the runs that are kept here (docs/how-to/durability.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`prose runs rebuild`: the rows of a run in its database, written again from its journal (docs/durability.md)."""
+"""`prose runs rebuild`: the rows of a run in its database, rewritten from its journal (docs/how-to/durability.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`prose runs resume`: continue several runs, or all that were killed (docs/durability.md, amendment A52)."""
+"""`prose runs resume`: continue several runs, or all that were killed (docs/how-to/durability.md, amendment A52)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`prose trust`: agree to files that programs of sessions have created under protected names (docs/permissions.md)."""
+"""`prose trust`: agree to files that sessions' programs created under protected names (docs/how-to/permissions.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The debugger of a kernel: `debug_request` on the control channel in, `debug_event` on IOPub out (docs/debugging.md).
+"""The debugger of a kernel: `debug_request` on the control channel in, `debug_event` out (docs/how-to/debugging.md).
 
 A request arrives on the control thread and is answered in the loop that runs the cells, where a program that is held
 waits; so nothing needs a lock. Loaded with the first request: a kernel starts without it.

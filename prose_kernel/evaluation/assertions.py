@@ -66,7 +66,7 @@ class Assertions:
                 raise spec.mistake(
                     ("assert", number, "rule"),
                     f"no rule reads `{one_line(one.rule, 80)}`",
-                    'docs/judge-rules.md has every form; in other words, ask the judge: judge = "..."',
+                    'docs/reference/judge-rules.md has every form; in other words, ask the judge: judge = "..."',
                 )
             if one.kind == "python" and one.python not in self._functions:
                 try:

@@ -1,4 +1,4 @@
-"""`%eval`: an evaluation in the notebook, as a table (docs/evaluation.md)."""
+"""`%eval`: an evaluation in the notebook, as a table (docs/how-to/evaluation.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The specification of an evaluation: the TOML file, read and checked (docs/evaluation.md)."""
+"""The specification of an evaluation: the TOML file, read and checked (docs/how-to/evaluation.md)."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Spec(Struct, frozen=True):
 
 def read(path: Path) -> Spec:
     """Return the evaluation in a file. Raises `UsageError` for all mistakes, each with line and column."""
-    file = toml_file.read(path, "docs/evaluation.md shows one", noun="key", columns=True)
+    file = toml_file.read(path, "docs/how-to/evaluation.md shows one", noun="key", columns=True)
     values = file.values(Spec, without=("path", "file", "assertions", "variants"), also=("assert", "variant"))
     with file.noting():
         _check_budget(file, values.get("budget", ""))

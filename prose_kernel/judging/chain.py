@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 LiveJudge = Callable[[], Judge | None]
 
-RULE = "write it as a rule (`score >= 85`, `docs is empty`, see docs/judge-rules.md)"
+RULE = "write it as a rule (`score >= 85`, `docs is empty`, see docs/reference/judge-rules.md)"
 ASK = "record it in an interactive run, or choose a judge (PROSE_JUDGE; in a notebook %judge)"
 FIX = f"{RULE}, {ASK}"
 

@@ -1,4 +1,4 @@
-"""The forms of a clause: which words about one binding have a test (docs/judge-rules.md)."""
+"""The forms of a clause: which words about one binding have a test (docs/reference/judge-rules.md)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Conditions that need no judgement: a closed, three-valued grammar over named bindings (sessions.md 3.2).
 
-`score >= 85`, `docs is empty`, `the build failed and not log contains "flaky"`. docs/judge-rules.md holds every form
-with examples. A rule answers True or False only where the words leave no doubt; everything else is Unknown (None), and
-the next judge is asked. Above all an unquoted word decides only when it is met: `status = "done"` does not make
-`status is finished` false.
+`score >= 85`, `docs is empty`, `the build failed and not log contains "flaky"`. Every form, with examples:
+docs/reference/judge-rules.md. A rule answers True or False only where the words leave no doubt; all else is Unknown
+(None), and the next judge is asked. Above all an unquoted word decides only when it is met: `status = "done"` does not
+make `status is finished` false.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a form of `rules` says of one value: yes, no, or Unknown (None). docs/judge-rules.md has examples of each."""
+"""What a form of `rules` says of one value: yes, no, or Unknown (None). Examples: docs/reference/judge-rules.md."""
 
 from __future__ import annotations
 

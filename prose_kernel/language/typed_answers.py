@@ -1,4 +1,4 @@
-"""JSON Schemas of typed answers: what one may be, and what a field of one is (docs/typed-answers.md).
+"""JSON Schemas of typed answers: what one may be, and what a field of one is (docs/how-to/typed-answers.md).
 
 A schema is the plain data of a JSON Schema whose root is an object.
 """

@@ -1,4 +1,4 @@
-"""`prose lsp`: the language server for editors, over standard input and output (docs/editors.md)."""
+"""`prose lsp`: the language server for editors, over standard input and output (docs/how-to/editors.md)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from prose_kernel.errors import UsageError
 @click.option("--stdio", is_flag=True, help="Use standard input and output, which is what it does anyway.")
 def lsp(strict: bool, vscode: Path | None, stdio: bool) -> int:
     """Serve an editor over standard input and output, in the Language Server Protocol: findings, completion, hover,
-    definitions, references, rename, formatting, fixes, for OpenProse and VVM. An editor starts it; docs/editors.md says
-    what to set. Needs the extra: pip install 'prose_kernel[lsp]'."""
+    definitions, references, rename, formatting, fixes, for OpenProse and VVM. An editor starts it:
+    docs/how-to/editors.md. Needs the extra: pip install 'prose_kernel[lsp]'."""
     if vscode is not None:
         from prose_kernel.lsp.editors import write_extension
 
@@ -39,6 +39,6 @@ def lsp(strict: bool, vscode: Path | None, stdio: bool) -> int:
             raise
         raise UsageError("the language server needs pygls", hint="pip install 'prose_kernel[lsp]'") from None
     if sys.stdin.isatty():
-        click.echo("prose lsp waits for an editor; docs/editors.md says how one starts it. Ctrl+C ends it.", err=True)
+        click.echo("prose lsp waits for an editor; docs/how-to/editors.md shows how. Ctrl+C ends it.", err=True)
     serve("strict" if strict else "default")
     return 0

@@ -1,4 +1,4 @@
-"""The images and PDFs that go with a session's message (docs/data-and-images.md).
+"""The images and PDFs that go with a session's message (docs/how-to/data-and-images.md).
 
 There are two ways to give one: a value of the context is or holds an image, or the program names a file (`file:` in a
 context, a ref in the input of an agent of VVM) whose name ends as that of an image. A file is read under the session's

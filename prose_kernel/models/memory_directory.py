@@ -1,5 +1,5 @@
 """A memory's directory: one session at a time uses it, and it can be put back until the journal has the answer
-(docs/durability.md).
+(docs/how-to/durability.md).
 
 A process may be killed while a session writes its memory, or later and before the answer is in the journal. The session
 then runs again, and must find the memory as it was. So `.undo` is written into the directory before anything is

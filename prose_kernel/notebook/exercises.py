@@ -1,4 +1,4 @@
-"""Files of exercises: what a teacher writes beside a notebook, `checks/NOTEBOOK.yaml` (docs/teaching.md).
+"""Files of exercises: what a teacher writes beside a notebook, `checks/NOTEBOOK.yaml` (docs/how-to/teaching.md).
 
 They are read when somebody asks for a check. A file that makes no sense is one `UsageError` that says where.
 """
@@ -142,9 +142,9 @@ def read(path: Path, default: Language) -> Exercises:
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as problem:
         mark = getattr(problem, "problem_mark", None)
         where = f" at line {mark.line + 1}" if mark is not None else ""
-        raise UsageError(f"{path.name} is no YAML{where}", hint="docs/teaching.md shows the format") from None
+        raise UsageError(f"{path.name} is no YAML{where}", hint="docs/how-to/teaching.md shows the format") from None
     except msgspec.ValidationError as problem:
-        raise UsageError(f"{path.name}: {problem}", hint="docs/teaching.md shows the format") from None
+        raise UsageError(f"{path.name}: {problem}", hint="docs/how-to/teaching.md shows the format") from None
     language = languages.of_magic(found.language) if found.language else default
     if language is None:
         raise UsageError(f"{path.name}: there is no language {found.language}")

@@ -1,4 +1,4 @@
-"""`prose.lock`: the text pinned for each URL, which a person has agreed to run (docs/programs.md).
+"""`prose.lock`: the text pinned for each URL, which a person has agreed to run (docs/how-to/programs.md).
 
 ::
 

@@ -1,4 +1,4 @@
-"""Files with the JSON Schema of typed answers (docs/typed-answers.md)."""
+"""Files with the JSON Schema of typed answers (docs/how-to/typed-answers.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The URL of a program: one spelling for each, and the kinds that are never fetched (docs/programs.md)."""
+"""The URL of a program: one spelling for each, and the kinds that are never fetched (docs/how-to/programs.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands on other machines, through Dask (docs/many-machines.md).
+"""Commands on other machines, through Dask (docs/how-to/many-machines.md).
 
 Each worker of a Dask cluster gets one actor, which owns a process engine; `RemoteCommands` is the machine's
 `Commands` port over all of them. Nothing is submitted as a task: Dask repeats a task whose worker is lost, and a

@@ -1,4 +1,4 @@
-"""The actor on a worker: runs the commands of one driver on a separate engine (docs/many-machines.md).
+"""The actor on a worker: runs the commands of one driver on a separate engine (docs/how-to/many-machines.md).
 
 It lives as long as its driver: when that is silent for longer than the lease, or lets go of it, every command is ended
 by the ladder. When the worker itself is killed, the engine's watchdog ends them.

@@ -1,4 +1,4 @@
-"""Which cells are stale: something that they used is not what it was when they ran (docs/freshness.md).
+"""Which cells are stale: something that they used is not what it was when they ran (docs/how-to/freshness.md).
 
 A cell uses the values that the cells above it have made. So `x` bound above and bound again below does not make the
 cells in between stale, and a notebook that has run from top to bottom is fresh.

@@ -1,4 +1,4 @@
-"""The journal of a workspace's run: begun with its first text, replayed when it is resumed (docs/durability.md)."""
+"""The journal of a workspace's run: begun with its first text, replayed when resumed (docs/how-to/durability.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rebuild the rows of a run in its database from the journal (`prose runs rebuild`, docs/durability.md).
+"""Rebuild the rows of a run in its database from the journal (`prose runs rebuild`, docs/how-to/durability.md).
 
 The run is replayed, so nothing is asked and no command runs. The store and the trace of a live run write the rows, in
 one transaction: a rebuild that fails leaves the rows as they were.

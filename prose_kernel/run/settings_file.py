@@ -1,6 +1,6 @@
 """Read `prose.toml`: the tables that `Settings` declares, and those with names of their own (`[providers.NAME]` ...).
 
-docs/prose.toml shows every key. Only `settings.py` and evaluations use this module.
+docs/reference/prose.toml shows every key. Only `settings.py` and evaluations use this module.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Named = TypeVar("Named", bound=Struct)
 def read_settings(path: Path, kind: type[Struct], problems: list[UsageError]) -> dict[str, Any]:
     """Return the right settings of a file, as `written` does; errors are added to `problems`, with their line."""
     try:
-        file = read(path, "docs/settings.md shows every setting", problems=problems, removed=_REMOVED)
+        file = read(path, "docs/reference/settings.md shows every setting", problems=problems, removed=_REMOVED)
         return written(file, kind)
     except UsageError as problem:
         problems.append(problem)

@@ -1,4 +1,4 @@
-"""Notes that the implementations of ports keep with an answer (docs/durability.md).
+"""Notes that the implementations of ports keep with an answer (docs/how-to/durability.md).
 
 Memories, recordings and token counts need to know whether the program received an answer, and need their own facts
 again when the run is resumed. So each open request has an `Aside`. Its notes are written to the journal with the

@@ -1,6 +1,6 @@
 """Budgets: what sessions and judgements may consume in a run, a block, an agent's sessions, or one session.
 
-A budget has limits of money, tokens, time and sessions (docs/budgets.md). All that are active where a request is made
+A budget has limits of money, tokens, time and sessions (docs/how-to/budgets.md). All that are active at a request
 count what it consumes, also when it fails or is cancelled. A request under a spent budget is refused (E221), and one
 that runs is ended when its money, tokens or time are spent meanwhile. Sessions are counted when they get their place
 (`placed`); before each request to a model a branch reserves what that is likely to consume (`reserve`), and waits while

@@ -1,7 +1,7 @@
 """Processes that commands have detached, and that may outlive their run: none of them decides a gate of a later run.
 
 Each is a line `PID TICKS` (its number and its start, which name it for one boot) in a private file of this user's. That
-is a help and no wall: whatever has the user's rights can remove it (docs/threat-model.md). Linux only.
+is a help and no wall: whatever has the user's rights can remove it (docs/explanation/threat-model.md). Linux only.
 """
 
 from __future__ import annotations

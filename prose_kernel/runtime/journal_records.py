@@ -1,4 +1,4 @@
-"""The records of a journal, in the order in which they are written (docs/durability.md).
+"""The records of a journal, in the order in which they are written (docs/how-to/durability.md).
 
 Each record is one JSON object on one line; `k` is its type. A key is the path of a request, followed by the number of
 the attempt if there is more than one. `t` is the time of a record in milliseconds since 1970 (0: unknown). Only reports

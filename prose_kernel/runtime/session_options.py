@@ -131,7 +131,7 @@ class AgentCommand(Struct, frozen=True):
 
 
 class McpServer(Struct, frozen=True):
-    """A server of tools that speaks the Model Context Protocol: one table `[mcp.NAME]` (docs/tools.md).
+    """A server of tools that speaks the Model Context Protocol: one table `[mcp.NAME]` (docs/how-to/tools.md).
 
     Either it is started (`command`) or reached (`url`).
     """

@@ -1,4 +1,4 @@
-"""Requests to models and calls of tools, for those who watch a run from outside (docs/watching.md).
+"""Requests to models and calls of tools, for those who watch a run from outside (docs/how-to/watching.md).
 
 The rooms that ask models and call tools tell of each operation when it begins and when it ends. Who watches is found
 through the context of the running task, like an aside: nothing has to carry it through the ports, and an operation that

@@ -1,4 +1,4 @@
-"""Typed answers while a program runs: how they are asked for in words, and whether one fits (docs/typed-answers.md)."""
+"""Typed answers while a program runs: request them in words, check that one fits (docs/how-to/typed-answers.md)."""
 
 from __future__ import annotations
 

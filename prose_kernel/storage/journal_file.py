@@ -1,4 +1,4 @@
-"""The file of a journal: `journal.jsonl` in the run's directory, private to the user (docs/durability.md).
+"""The file of a journal: `journal.jsonl` in the run's directory, private to the user (docs/how-to/durability.md).
 
 One record a line: a checksum, a space, the record as JSON. The checksum of a line covers all lines before it, so that a
 changed or missing line is found. A last line without its end is what a process was writing when it was killed; it is

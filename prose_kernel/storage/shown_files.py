@@ -1,4 +1,4 @@
-"""Files that people are shown: what kind each is, and as much of it as is shown (docs/data-and-images.md).
+"""Files that people are shown: what kind each is, and as much of it as is shown (docs/how-to/data-and-images.md).
 
 Links are followed, because the person or the program names the file. What is no file with an end (a directory, a pipe,
 a device) is refused before it is opened, so nothing waits. Tables are read once from beginning to end, row by row.

@@ -1,1 +1,1 @@
-"""Watching runs from outside: spans for OpenTelemetry, and the same as a log in JSON lines (docs/watching.md)."""
+"""Watching runs from outside: spans for OpenTelemetry, and as a log in JSON lines (docs/how-to/watching.md)."""

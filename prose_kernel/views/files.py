@@ -1,4 +1,4 @@
-"""Files and images as displays (docs/data-and-images.md).
+"""Files and images as displays (docs/how-to/data-and-images.md).
 
 What came from outside is shown, and does nothing: SVG is cleaned and shown as an image, HTML stands in a frame without
 scripts, without an origin and without a network, Markdown keeps only its formatting. What is broken is one line that

@@ -1,4 +1,4 @@
-"""The report of a run: one HTML page with all that happened in it (docs/reports.md).
+"""The report of a run: one HTML page with all that happened in it (docs/how-to/reports.md).
 
 It is made of the run's journal alone, which is replayed without asking or running anything (`run/replay.py`); so it is
 the same for every backend, and for runs that are done, have failed, were killed or still run. Two reports of runs that
@@ -467,7 +467,7 @@ async def report_of(run: KeptRun, settings: Settings, redact: Callable[[str], st
 
 
 def secrets_out(settings: Settings, cwd: Path) -> Callable[[str], str]:
-    """What takes secrets out of a text, as recordings do (docs/what-leaves-your-machine.md)."""
+    """What takes secrets out of a text, as recordings do (docs/explanation/what-leaves-your-machine.md)."""
     from prose_kernel.cassettes.redaction import Redaction
     from prose_kernel.run.settings import surroundings
 

@@ -1,4 +1,4 @@
-"""What happened, entry by entry: the middle of a report (docs/reports.md).
+"""What happened, entry by entry: the middle of a report (docs/how-to/reports.md).
 
 An entry is one line that opens: a command with its output, a session with its prompt and answer, a decision. Texts of
 others are shortened, so that a page stays a page however much a run has said.

@@ -474,7 +474,7 @@ def test_a39_nothing_in_a_gate_is_invisible() -> None:
 
 # ---------------------------------------------------------------- the page
 
-PAGE = Path(__file__).parents[2] / "docs" / "permissions.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "permissions.md"
 BLOCKS = re.findall(r"```permissions\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""The debugger in JupyterLab's own panels (docs/debugging.md)."""
+"""The debugger in JupyterLab's own panels (docs/how-to/debugging.md)."""
 
 from __future__ import annotations
 

@@ -24,8 +24,15 @@ PACKAGE = DOCS.parent / "prose_kernel"
 NOTE = "<!-- Written by `make generated`; change the source of it instead. -->"
 
 
+def page_path(name: str) -> Path:
+    """A page of docs/ by its name; `reference/sessions` where several have it."""
+    found = [path for path in DOCS.rglob(f"{name.rpartition('/')[2]}.md") if path.match(f"{name}.md")]
+    assert len(found) == 1, f"{name}.md: {len(found)} pages"
+    return found[0]
+
+
 def command_line() -> str:
-    """docs/cli.md: the help of every command."""
+    """docs/reference/cli.md: the help of every command."""
     parts = [f"# The command line\n\n{NOTE}\n\n{_help(cli, 'prose', None)}"]
     context = click.Context(cli, info_name="prose", **cli.context_settings)
     for name in cli.list_commands(context):
@@ -47,7 +54,7 @@ def _help(command: click.Command, name: str, parent: click.Context | None) -> st
 
 
 def settings() -> str:
-    """docs/settings.md: every setting with the text below its declaration, and a whole `prose.toml`."""
+    """docs/reference/settings.md: every setting with the text below its declaration, and a whole `prose.toml`."""
     meanings = {**_meanings("run/settings.py"), **_meanings("runtime/session_options.py")}
     rows = []
     for name, one in every().items():
@@ -58,7 +65,7 @@ def settings() -> str:
         rows.append(f"| `{name}` | {_key(one)} | {variable} | {default} | {text} |")
     heads = ["| Setting | In `prose.toml` | Variable | Default | Meaning |", "| --- | --- | --- | --- | --- |"]
     table = "\n".join([*heads, *rows])
-    example = (DOCS / "prose.toml").read_text(encoding="utf-8").rstrip()
+    example = (DOCS / "reference" / "prose.toml").read_text(encoding="utf-8").rstrip()
     return f"""# Settings
 
 {NOTE}
@@ -179,8 +186,8 @@ PARTS: dict[str, Callable[[str], str]] = {
     "properties": property_table,
 }
 PAGES: dict[str, Callable[[], str]] = {
-    "cli.md": command_line,
-    "settings.md": settings,
+    "reference/cli.md": command_line,
+    "reference/settings.md": settings,
     "reference/openprose.md": functools.partial(filled, "reference/openprose.md"),
     "reference/vvm.md": functools.partial(filled, "reference/vvm.md"),
 }

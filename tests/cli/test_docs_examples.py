@@ -12,7 +12,7 @@ from pathlib import Path
 import forked
 import nbformat
 import pytest
-from cli.generated import DOCS
+from cli.generated import DOCS, page_path
 from models.people import ScriptedPerson
 from msgspec import structs
 from nbformat.v4 import new_code_cell, new_notebook
@@ -28,11 +28,11 @@ from prose_kernel.run.workspace import Start, Workspace
 from prose_kernel.runtime.values import full_text
 
 PAGES = ("people", "providers", "recordings", "testing-your-workflow", "typed-answers", "what-leaves-your-machine")
-COMMAND_LINE = DOCS / "cli.md"
+COMMAND_LINE = DOCS / "reference" / "cli.md"
 
 
 def blocks(page: str, language: str) -> list[str]:
-    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    text = page_path(page).read_text(encoding="utf-8")
     text = re.sub(r"^````\w.*?^````$", "", text, flags=re.MULTILINE | re.DOTALL)  # whole files, fences and all
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
@@ -97,7 +97,10 @@ def test_a_program_has_no_errors(page: str, number: int) -> None:
 
 VVM = [
     (path.name, codes, text)
-    for path in [DOCS.parent / "README.md", *sorted(DOCS.glob("*.md"))]
+    for path in [
+        DOCS.parent / "README.md",
+        *sorted(page for page in DOCS.rglob("*.md") if "reference" not in page.parts),
+    ]
     for codes, text in re.findall(
         r"^```vvm( W\d+)?\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
     )
@@ -131,7 +134,7 @@ def commands(console: str) -> list[str]:
 
 def named_files(page: str) -> list[tuple[str, str]]:
     """The files that a page shows below their names."""
-    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    text = page_path(page).read_text(encoding="utf-8")
     found = re.findall(r"^`([\w.-]+)`:\n\n(`{3,})\w+[^\n]*\n(.*?)^\2$", text, re.MULTILINE | re.DOTALL)
     return [(name, content) for name, _, content in found]
 
@@ -166,7 +169,7 @@ def test_cells_of_both_languages_run_in_one_notebook(tmp_path: Path) -> None:
     page = "openprose-or-vvm"
     for name, content in named_files(page):
         (tmp_path / name).write_text(content)
-    text = (DOCS / f"{page}.md").read_text(encoding="utf-8").partition("\n## Together\n")[2]
+    text = page_path(page).read_text(encoding="utf-8").partition("\n## Together\n")[2]
     shown = re.findall(r"```(prose|vvm)\n(.*?)```", text, re.DOTALL)
     cells = [new_code_cell(f"%%{language}\n{cell}") for language, cell in shown]
     nbformat.write(new_notebook(cells=cells), tmp_path / "both.ipynb")

@@ -43,7 +43,8 @@ def test_an_example_is_whole(example: Path) -> None:
         assert any(cell.get("outputs") for cell in cells), "prose test --update saves what the notebook shows"
     else:
         assert "Exit status: 0" in (example / f"{program.name}.expected.md").read_text(encoding="utf-8")
-    assert f"(../examples/{example.name}/{program.name})" in (DOCS / "gallery.md").read_text(encoding="utf-8")
+    page = (DOCS / "how-to" / "gallery.md").read_text(encoding="utf-8")
+    assert f"(../../examples/{example.name}/{program.name})" in page
 
 
 @pytest.mark.parametrize("example", DIRECTORIES, ids=lambda path: path.name)

@@ -42,5 +42,5 @@ def test_the_page_shows_what_the_command_prints(tmp_path: Path, capsys: pytest.C
     (console,) = blocks("pictures", "console")
     assert printed(console.splitlines()[0].removeprefix("$ "), tmp_path) == console
     assert main(["graph", "--format", "markdown", "review.prose"]) == 0
-    found = re.search(r"^```mermaid\n.*?^```\n", (DOCS / "pictures.md").read_text("utf-8"), re.M | re.S)
+    found = re.search(r"^```mermaid\n.*?^```\n", (DOCS / "how-to" / "pictures.md").read_text("utf-8"), re.M | re.S)
     assert found is not None and found[0] == capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""What docs/evaluation.md shows is what happens."""
+"""What docs/how-to/evaluation.md shows is what happens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from prose_kernel.cli.main import main
 from prose_kernel.evaluation.assertions import PythonFunction
 from prose_kernel.evaluation.spec import read
 
-PAGE = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "evaluation.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str) -> list[str]:

@@ -77,7 +77,7 @@ async def test_nobody_can_decide_names_the_condition_why_and_the_fix() -> None:
         await chain.decide(asked("the draft\n  sings"))
     assert str(undecided.value) == "cannot decide **the draft sings**: no rule reads it"
     assert undecided.value.hint == FIX
-    assert "docs/judge-rules.md" in FIX
+    assert "docs/reference/judge-rules.md" in FIX
     with pytest.raises(Undecided, match=r"^cannot decide \*\*rating >= 85\*\*: there is no rating to go by$"):
         await chain.decide(asked("rating >= 85"))
     with pytest.raises(Undecided, match=r"^cannot decide the choice \*\*tone\*\*: no binding it names is one of "):

@@ -18,7 +18,7 @@ from prose_kernel.language.exit_codes import may_hide
 from prose_kernel.runtime.ports import CommandResult, Key
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value
 
-DOCS = Path(__file__).parents[2] / "docs" / "judge-rules.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "judge-rules.md"
 SAID = {"yes": True, "no": False, "open": None}
 
 

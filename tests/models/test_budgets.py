@@ -1,4 +1,4 @@
-"""Budgets of runs, blocks, agents and sessions (docs/budgets.md)."""
+"""Budgets of runs, blocks, agents and sessions (docs/how-to/budgets.md)."""
 
 from __future__ import annotations
 

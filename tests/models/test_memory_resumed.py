@@ -1,4 +1,4 @@
-"""Memories of agents when a run is killed and resumed: as if it had never been killed (docs/durability.md)."""
+"""Memories of agents when a run is killed and resumed: as if it had never been killed (docs/how-to/durability.md)."""
 
 from __future__ import annotations
 

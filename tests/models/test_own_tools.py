@@ -459,7 +459,7 @@ async def test_functions_are_tools_with_schemas_from_their_hints(functions: Benc
 
 
 async def test_the_function_of_the_page_works(tmp_path: Path, guard: Helpers) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "tools.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "tools.md").read_text()
     (tmp_path / "prose_tools.py").write_text(page.partition("```python\n")[2].partition("```")[0])
     bench = Bench(tmp_path, guard)
     assert await answer_of(await bench.of("word_count"), "word_count", {"text": "a\nb", "unit": "lines"}) == "2"

@@ -1,4 +1,4 @@
-"""Typed answers: the property `output:` (docs/typed-answers.md)."""
+"""Typed answers: the property `output:` (docs/how-to/typed-answers.md)."""
 
 from __future__ import annotations
 

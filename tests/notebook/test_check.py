@@ -18,7 +18,7 @@ from prose_kernel.notebook.cells import Cells
 from prose_kernel.run import languages
 from prose_kernel.views.bundle import bundle
 
-PAGE = (DOCS / "teaching.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "how-to" / "teaching.md").read_text(encoding="utf-8")
 VVM = """\
 language: vvm
 exercises:

@@ -1,4 +1,4 @@
-"""What docs/data-and-images.md shows is what happens."""
+"""What docs/how-to/data-and-images.md shows is what happens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sample_files import PDF, png
 
 from prose_kernel.notebook.cells import Cells
 
-PAGE = Path(__file__).parents[2] / "docs" / "data-and-images.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "data-and-images.md"
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 

@@ -411,7 +411,7 @@ async def test_the_history_of_values_is_bounded(book: Notebook, monkeypatch: pyt
 
 
 async def test_the_page_shows_what_the_magics_show(book: Notebook) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "freshness.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "freshness.md").read_text(encoding="utf-8")
     first, second = (text.strip() for text in page.split("```prose\n")[1:3] for text in [text.split("```")[0]])
     await book.run("a", first)
     await book.run("b", second)

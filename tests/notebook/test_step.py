@@ -102,7 +102,7 @@ async def test_functions_and_branches_of_vvm(tmp_path: Path) -> None:
 
 
 async def test_the_page_shows_what_is_shown(tmp_path: Path) -> None:
-    page = (DOCS / "teaching.md").read_text(encoding="utf-8")
+    page = (DOCS / "how-to" / "teaching.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d.*) \|$", page, re.MULTILINE)
     told = [[c.strip() for c in re.sub(r"\\?`", "", row).split("|") if c.strip()] for row in rows]
     assert [[c.replace("`", "") for c in row] for row in await shown(tmp_path, ON_THE_PAGE)] == told

@@ -184,7 +184,7 @@ async def test_only_listed_variables_travel(
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
-    """A certificate and its key, as docs/many-machines.md makes them."""
+    """A certificate and its key, as docs/how-to/many-machines.md makes them."""
     needs_module("cryptography")
     from distributed.security import Security
 

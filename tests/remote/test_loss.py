@@ -1,4 +1,4 @@
-"""Workers and drivers that vanish: nothing runs twice, nothing hangs, nothing is left (docs/many-machines.md)."""
+"""Workers and drivers that vanish: nothing runs twice, nothing hangs, nothing is left (docs/how-to/many-machines.md)."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def test_nothing_can_be_connected_is_found_before_the_start(
 
 
 def test_the_page_prints_what_it_says(tmp_path: Path) -> None:
-    """docs/many-machines.md, with a cluster of the run's own."""
+    """docs/how-to/many-machines.md, with a cluster of the run's own."""
     [program, *_] = blocks("many-machines", "prose")
     (tmp_path / "squares.prose").write_text(program)
     for console in blocks("many-machines", "console"):

@@ -283,7 +283,11 @@ MISTAKES = [
         "prose.toml line 2: cassette.redact: regular expressions (missing ), unterminated subpattern at position 0), not '('",
         None,
     ),
-    ("x ==", "prose.toml is not TOML: Invalid value (at line 1, column 4)", "docs/settings.md shows every setting"),
+    (
+        "x ==",
+        "prose.toml is not TOML: Invalid value (at line 1, column 4)",
+        "docs/reference/settings.md shows every setting",
+    ),
 ]
 
 
@@ -341,7 +345,7 @@ def test_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_documented_file_has_every_key(tmp_path: Path) -> None:
-    text = (DOCS / "prose.toml").read_text()
+    text = (DOCS / "reference" / "prose.toml").read_text()
     found = load(tmp_path, text)
     data = tomllib.loads(text)
     assert set(data) == {*Settings.__struct_fields__, "models"}

@@ -123,7 +123,7 @@ async def test_the_questions_of_the_documentation_have_answers(backend: Backend)
     await run.execute(PROGRAM.replace('"echo hi"', '"echo hi; exit 3"\n  on-fail: "continue"'), "p.prose")
     lines = run.opened.trace_text.splitlines()[2:]
     await run.close()
-    page = (Path(__file__).parents[2] / "docs" / "state.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "state.md").read_text()
     (block,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
     ((run_id, _),) = backend.rows_of_only_run()
     outputs, failures, log, codes = (backend.rows(text, run_id) for text in block.strip().split(";\n\n"))

@@ -1,4 +1,4 @@
-"""Nothing that a run starts decides its gates (docs/reference/openprose.md 5.10, amendments A6, A8, A10; docs/threat-model.md)."""
+"""Nothing that a run starts decides its gates (docs/reference/openprose.md 5.10, amendments A6, A8, A10; docs/explanation/threat-model.md)."""
 
 from __future__ import annotations
 

@@ -220,8 +220,8 @@ def role(url: str, name: str) -> None:
 
 
 def documented(beginning: str) -> str:
-    """A block of SQL of docs/teams.md, by its first line."""
-    page = (Path(__file__).parents[2] / "docs" / "teams.md").read_text()
+    """A block of SQL of docs/how-to/teams.md, by its first line."""
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "teams.md").read_text()
     blocks: list[str] = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
     (found,) = [block for block in blocks if block.startswith(f"-- {beginning}")]
     return found
@@ -229,7 +229,7 @@ def documented(beginning: str) -> str:
 
 @dataclass
 class Roles:
-    """The database of docs/teams.md, made as the page says."""
+    """The database of docs/how-to/teams.md, made as the page says."""
 
     server: PostgresServer
 

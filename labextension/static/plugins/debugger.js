@@ -1,5 +1,5 @@
 /* Two commands that JupyterLab's debugger has no buttons for: run to a line, and go back to the state
- * before the statement that ran last. The kernel is asked through its debugger (docs/debugging.md). */
+ * before the statement that ran last. The kernel is asked through its debugger (docs/how-to/debugging.md). */
 export default async ({ NAME, shared }) => {
   const notebooks = await shared('@jupyterlab/notebook');
   const debuggers = await shared('@jupyterlab/debugger');

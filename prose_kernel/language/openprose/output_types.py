@@ -1,4 +1,4 @@
-"""The property `output:`: fields and their types, as the JSON Schema that they mean (docs/typed-answers.md)."""
+"""The property `output:`: fields and their types, as the JSON Schema that they mean (docs/how-to/typed-answers.md)."""
 
 from __future__ import annotations
 

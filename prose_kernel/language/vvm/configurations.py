@@ -21,7 +21,7 @@ CONFIGURATION_KEYS: Final = ("model", "prompt", "skills", "permissions", "memory
 """The keys of an agent configuration that have a meaning in the language; any other is passed to the host (W020)."""
 
 OUTPUT: Final = "output"
-"""A key for the host that is looked into all the same: what the answers are (docs/typed-answers.md)."""
+"""A key for the host that is looked into all the same: what the answers are (docs/how-to/typed-answers.md)."""
 
 PERMISSION_LISTS: Final = ("read", "write", "execute")
 PERMISSION_MODES: Final = ("bash", "network")

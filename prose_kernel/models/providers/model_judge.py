@@ -58,8 +58,8 @@ _PAID = plain(Usage(cost=0.0))  # the first of those that were asked together ha
 class ModelJudge:
     """The `Judge` port, answered by a model. Raises `Undecided` when its answers make no sense, or none comes.
 
-    A reply that makes no sense is corrected once, in the same conversation (docs/typed-answers.md); a server that is
-    busy or out of reach is tried two more times, each time with its fallbacks.
+    A reply that makes no sense is corrected once, in the same conversation (docs/how-to/typed-answers.md); a
+    server that is busy or out of reach is tried two more times, each time with its fallbacks.
     """
 
     def __init__(

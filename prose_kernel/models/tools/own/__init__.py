@@ -1,1 +1,1 @@
-"""Tools that a team brings: MCP servers of prose.toml, and Python functions of prose_tools.py (docs/tools.md)."""
+"""Tools that a team brings: MCP servers of prose.toml, Python functions of prose_tools.py (docs/how-to/tools.md)."""
