@@ -44,6 +44,6 @@ def documentation(code: str, base: str | None) -> str:
     if found is None:
         return ""
     try:
-        return reference.link(page, key, base) or f"{(reference.directory() / f'{page}.md').as_uri()}#{found.anchor}"
+        return reference.link(page, key, base) or f"{found.path.as_uri()}#{found.anchor}"
     except UsageError:
         return ""

@@ -138,7 +138,7 @@ def _described(one: Diagnostic) -> types.CodeDescription | None:
     heading = reference.heading(one.page, one.code)
     if heading is None:
         return None
-    return types.CodeDescription(f"{uri_of(reference.directory() / f'{one.page}.md')}#{heading.anchor}")
+    return types.CodeDescription(f"{uri_of(heading.path)}#{heading.anchor}")
 
 
 # ---------------------------------------------------------------- completion and hover

@@ -30,10 +30,16 @@ class Heading:
     """A numbered section, or the section of a diagnostic code, in a page. `start` and `end` are offsets in its text."""
 
     page: str
+    file: str  # the part of the page, without `.md`: `openprose/errors`; `vvm` for a page in one file
     key: str
     title: str
     start: int
     end: int
+
+    @property
+    def path(self) -> Path:
+        """The file that holds it."""
+        return directory() / f"{self.file}.md"
 
     @property
     def anchor(self) -> str:
@@ -57,30 +63,48 @@ def pages() -> tuple[str, ...]:
 
 
 @cache
+def parts(page: str) -> tuple[tuple[str, str], ...]:
+    """The files of a page and their texts: its own, then those in the directory of its name, as it links to them.
+
+    Sections may go across files, so the files' own titles are left out, except the first.
+    """
+    first = _markdown(page)
+    others = dict.fromkeys(re.findall(rf"\]\(({page}/[\w-]+)\.md\)", first))
+    return ((page, first), *((file, _markdown(file).partition("\n")[2].lstrip()) for file in others))
+
+
+def _markdown(file: str) -> str:
+    return (directory() / f"{file}.md").read_text(encoding="utf-8").rstrip() + "\n\n"
+
+
+@cache
 def text(page: str) -> str:
-    """The Markdown of a page."""
-    return (directory() / f"{page}.md").read_text(encoding="utf-8")
+    """The Markdown of a page, with all of its parts."""
+    return "".join(part for _, part in parts(page))
 
 
 @cache
 def headings(page: str) -> tuple[Heading, ...]:
     """The numbered headings and the headings of codes in a page, in their order."""
-    found: list[tuple[int, int, str, str]] = []  # level, start, key, title
+    found: list[tuple[int, int, str, str, str]] = []  # level, start, file, key, title
     at, fence = 0, ""
-    for line in text(page).splitlines(keepends=True):
-        if mark := _FENCE.match(line):
-            fence = mark[1] if not fence else "" if mark[1].startswith(fence) else fence
-        elif not fence and line.startswith("#"):
-            match = _HEADING.fullmatch(line.rstrip())
-            level = len(line) - len(line.lstrip("#"))
-            found.append((level, at, (match[2] or match[3]) if match else "", match[4] if match else ""))
-        at += len(line)
+    for file, part in parts(page):
+        for line in part.splitlines(keepends=True):
+            if mark := _FENCE.match(line):
+                fence = mark[1] if not fence else "" if mark[1].startswith(fence) else fence
+            elif not fence and line.startswith("#"):
+                match = _HEADING.fullmatch(line.rstrip())
+                level = len(line) - len(line.lstrip("#"))
+                found.append((level, at, file, (match[2] or match[3]) if match else "", match[4] if match else ""))
+            at += len(line)
     ends = [
         next((start for level, start, *_ in found[index + 1 :] if level <= own), at)
         for index, (own, *_) in enumerate(found)
     ]
     return tuple(
-        Heading(page, key, title, start, end) for (_, start, key, title), end in zip(found, ends, strict=True) if key
+        Heading(page, file, key, title, start, end)
+        for (_, start, file, key, title), end in zip(found, ends, strict=True)
+        if key
     )
 
 
@@ -107,7 +131,8 @@ def link(page: str, key: str, base: str | None) -> str:
     found = heading(page, key)
     if not base or found is None:
         return ""
-    place = base.replace("{page}", page) if "{page}" in base else f"{base.rstrip('/')}/docs/reference/{page}.html"
+    file = found.file
+    place = base.replace("{page}", file) if "{page}" in base else f"{base.rstrip('/')}/docs/reference/{file}.html"
     return f"{place}#{found.anchor}"
 
 

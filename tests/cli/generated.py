@@ -114,7 +114,9 @@ _PART = re.compile(r"(<!-- generated: ([\w -]+) -->\n).*?(<!-- end -->)", re.DOT
 def filled(page: str) -> str:
     """A page of docs/ with its generated parts, which stand between `<!-- generated: NAME -->` and `<!-- end -->`."""
     text = (DOCS / page).read_text(encoding="utf-8")
-    return _PART.sub(lambda match: f"{match[1]}{_part(match[2], Path(page).stem)}\n{match[3]}", text)
+    return _PART.sub(
+        lambda match: f"{match[1]}{_part(match[2], Path(page).parts[1].removesuffix('.md'))}\n{match[3]}", text
+    )
 
 
 def _part(name: str, page: str) -> str:
@@ -132,7 +134,8 @@ def codes(page: str) -> str:
             last = "R" if page == "vvm" else "E2"
             at_run = "*Found while" in entry or "Reported while" in entry or heading.key.startswith(last)
             when = "while it runs" if at_run else "before, strict" if "\n*Strict.*" in entry else "before"
-            rows.append(f"| [{heading.key}](#{heading.anchor}) | {severity} | {when} | {heading.title} |")
+            file = f"{heading.path.name}" if heading.file != page else ""
+            rows.append(f"| [{heading.key}]({file}#{heading.anchor}) | {severity} | {when} | {heading.title} |")
     return "\n".join(rows)
 
 
@@ -185,11 +188,17 @@ PARTS: dict[str, Callable[[str], str]] = {
     "keywords": keyword_table,
     "properties": property_table,
 }
+PARTLY = (
+    *(
+        f"reference/openprose/{part}.md"
+        for part in ("lexical-structure", "grammar", "sessions-and-agents", "diagnostics")
+    ),
+    "reference/vvm.md",
+)
 PAGES: dict[str, Callable[[], str]] = {
     "reference/cli.md": command_line,
     "reference/settings.md": settings,
-    "reference/openprose.md": functools.partial(filled, "reference/openprose.md"),
-    "reference/vvm.md": functools.partial(filled, "reference/vvm.md"),
+    **{page: functools.partial(filled, page) for page in PARTLY},
 }
 
 

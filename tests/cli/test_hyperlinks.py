@@ -44,7 +44,7 @@ def test_a_code_leads_to_the_site_or_to_the_page_of_this_installation() -> None:
         "https://x.test/docs/reference/vvm.html#e001-"
     )
     address, _, anchor = hyperlinks.documentation("E004", None).partition("#")
-    assert Path(address.removeprefix("file://")).name == "openprose.md" and anchor == "e004-unexpected-token"
+    assert Path(address.removeprefix("file://")).name == "errors.md" and anchor == "e004-unexpected-token"
     assert hyperlinks.documentation("E999", "https://x.test") == ""
 
 

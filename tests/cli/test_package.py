@@ -48,6 +48,7 @@ def test_the_wheel_holds_kernelspec_grammar_examples_and_licence(wheel: Path) ->
         ".data/data/share/jupyter/labextensions/prose-kernel/package.json",
         ".data/data/share/jupyter/labextensions/prose-kernel/install.json",
         "prose_kernel/docs/reference/openprose.md",
+        "prose_kernel/docs/reference/openprose/execution.md",
         "prose_kernel/examples/01-hello.prose",
         "prose_kernel/examples/lib/measure.prose",
         "prose_kernel/examples/notebooks/tour.ipynb",

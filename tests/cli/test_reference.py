@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from cli.generated import DOCS, PACKAGE
+from cli.generated import PACKAGE
 from click.testing import CliRunner
 from machine.fakes import World
 from models.people import ScriptedPerson
@@ -69,7 +69,7 @@ def test_every_code_of_the_package_has_an_entry(language: str) -> None:
     """What any program can run into (a session that failed, a disk that is full) is on the page of OpenProse."""
     at_run = {key for key in entries("openprose") if key.startswith("E2")}
     missing = sorted(codes_of(language, own=True) - at_run - set(entries(language)))
-    assert missing == [], f"docs/reference/{language}.md needs an entry `#### CODE: title` for {', '.join(missing)}"
+    assert missing == [], f"docs/reference/{language} needs an entry `#### CODE: title` for {', '.join(missing)}"
     assert sorted(codes_of(language) - set().union(*map(entries, LANGUAGES))) == []
 
 
@@ -138,7 +138,7 @@ def example(language: Language, match: re.Match[str], page: str) -> Example:
 
 def examples(language: Language) -> list[Example]:
     """The programs of the page of a language, which are fenced with its magic."""
-    page = (DOCS / "reference" / f"{language.name}.md").read_text(encoding="utf-8")
+    page = reference.text(language.name)
     found = re.finditer(rf"^```{language.magic}\b([^\n]*)\n(.*?)^```$", page, re.M | re.S)
     return [example(language, match, page) for match in found]
 

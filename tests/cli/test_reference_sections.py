@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from cli.generated import DOCS, PACKAGE
 
-REFERENCE = DOCS / "reference"
+from prose_kernel.run import reference
+
 PAGES = ("openprose", "vvm", "exec-and-tasks", "jupyter", "sessions")
 DOCUMENTS = [DOCS.parent / "README.md", DOCS.parent / "SECURITY.md", *sorted(DOCS.rglob("*.md"))]
 
@@ -25,32 +26,31 @@ def without_fences(page: Path) -> str:
     return _FENCE.sub("", page.read_text(encoding="utf-8"))
 
 
-def sections(page: str) -> set[str]:
-    """The numbers of the headings of a page; empty where there is no such page."""
-    path = REFERENCE / f"{page}.md"
-    return {number for number, _ in _HEADING.findall(without_fences(path))} if path.is_file() else set()
+def numbers(page: str) -> list[str]:
+    """The numbers of the headings of a page, in the order of its parts."""
+    return [number for number, _ in _HEADING.findall(_FENCE.sub("", reference.text(page)))]
 
 
 def citations(page: str) -> Iterator[tuple[str, str]]:
     """Each section of a page that is cited, and the file that cites it."""
     for path in [*sorted(PACKAGE.rglob("*.py")), *DOCUMENTS]:
-        for cited, numbers in _CITATION.findall(path.read_text(encoding="utf-8")):
+        for cited, cited_numbers in _CITATION.findall(path.read_text(encoding="utf-8")):
             if cited == page:
-                yield from ((number, path.name) for number in re.findall(_NUMBER, numbers))
+                yield from ((number, path.name) for number in re.findall(_NUMBER, cited_numbers))
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_section_that_is_cited_exists(page: str) -> None:
     cited = list(citations(page))
-    known = sections(page)
+    known = numbers(page)
     assert cited
     assert sorted({f"{page}.md {number}, in {file}" for number, file in cited if number not in known}) == []
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_numbers_of_a_page_are_each_given_once_and_in_order(page: str) -> None:
-    numbers = [number for number, _ in _HEADING.findall(without_fences(REFERENCE / f"{page}.md"))]
-    assert numbers == sorted(set(numbers), key=lambda number: [int(part) for part in number.split(".")])
+    found = numbers(page)
+    assert found == sorted(set(found), key=lambda number: [int(part) for part in number.split(".")])
 
 
 def anchor(title: str) -> str:
@@ -64,11 +64,12 @@ def anchors(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_place_of_a_page_that_is_linked_to_exists(page: str) -> None:
-    target = REFERENCE / f"{page}.md"
+    targets = [DOCS / "reference" / f"{file}.md" for file, _ in reference.parts(page)]
     wrong = [
         f"#{place}, in {document.name}"
         for document in DOCUMENTS
         for path, place in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", document.read_text(encoding="utf-8"))
+        for target in targets
         if (document.parent / path if path else document).resolve() == target and place not in anchors(target)
     ]
     assert wrong == []

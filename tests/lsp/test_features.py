@@ -34,7 +34,7 @@ def test_a_finding_has_its_code_its_place_its_hint_and_a_link_into_the_reference
     assert one.range == types.Range(types.Position(1, 18), types.Position(1, 23))
     assert [hint.message for hint in one.related_information or ()] == ["hint: did you mean `colour`?"]
     href = one.code_description.href if one.code_description else ""
-    assert href.endswith("/reference/openprose.md#e131-undefined-variable")
+    assert href.endswith("/reference/openprose/errors.md#e131-undefined-variable")
     page, _, anchor = href.removeprefix("file://").partition("#")
     assert f"e131: {anchor.partition('-')[2].replace('-', ' ')}" in Path(page).read_text(encoding="utf-8").casefold()
 

@@ -148,8 +148,8 @@ async def test_what_is_unknown_gets_the_nearest_word(cells: Cells) -> None:
 @pytest.mark.parametrize(
     ("base", "link"),
     [
-        ("https://x.test/p/", "https://x.test/p/docs/reference/openprose.html#e004-unexpected-token"),
-        ("https://x.test/{page}.md", "https://x.test/openprose.md#e004-unexpected-token"),
+        ("https://x.test/p/", "https://x.test/p/docs/reference/openprose/errors.html#e004-unexpected-token"),
+        ("https://x.test/{page}.md", "https://x.test/openprose/errors.md#e004-unexpected-token"),
     ],
 )
 async def test_an_error_code_leads_to_the_documentation(

@@ -56,6 +56,21 @@ const section = (text, code) => {
   return plain.replace(/\[([^\]\n]+)\]\((?!https?:)[^)\n]*\)/g, '$1'); // links from page to page lead nowhere here
 };
 
+/* The section of a code: in the page, or in one of the parts to which the page links (`openprose/errors.md`). */
+const entry = async (name, code) => {
+  const read = async (file) => {
+    const answer = await fetch(new URL(`../reference/${file}`, import.meta.url), { cache: 'no-cache' });
+    return answer.ok ? answer.text() : '';
+  };
+  const page = await read(`${name}.md`);
+  const parts = [...page.matchAll(/\]\(([\w-]+\/[\w-]+\.md)\)/g)].map((match) => match[1]);
+  for (const part of parts.filter((one) => one.startsWith(`${name}/`))) {
+    const found = section(await read(part), code);
+    if (found) return found;
+  }
+  return section(page, code);
+};
+
 export default async ({ NAME, shared }) => {
   const [rendering, apputils, notebook] = await Promise.all(
     ['@jupyterlab/rendermime', '@jupyterlab/apputils', '@jupyterlab/notebook'].map(shared),
@@ -73,8 +88,7 @@ export default async ({ NAME, shared }) => {
           const panel = notebooks && notebooks.find((one) => one.node.contains(node));
           const spoken = panel && panel.model && panel.model.defaultKernelLanguage;
           const name = page || (spoken === 'vvm' ? 'vvm' : 'openprose');
-          const answer = await fetch(new URL(`../reference/${name}.md`, import.meta.url), { cache: 'no-cache' });
-          const found = answer.ok && section(await answer.text(), code);
+          const found = await entry(name, code);
           const text = found || `\`%explain ${page ? `${page} ` : ''}${code}\` prints what the reference says.`;
           if (tab) tab.dispose();
           const content = registry.createRenderer('text/markdown');
