@@ -286,7 +286,8 @@ class Narrator:
             self._answered.add((event.place.branches, event.bound_to))
 
     def _retried(self, event: e.Retried) -> None:
-        self._order.say(event.place.branches, _Note(f"retry {event.attempt} of {event.maximum}"))
+        why = f": {event.why}" if event.why else ""
+        self._order.say(event.place.branches, _Note(f"retry {event.attempt} of {event.maximum}{why}"))
 
     # -------------------------------------------------- values
 

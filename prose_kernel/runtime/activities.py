@@ -33,7 +33,8 @@ Branches = tuple[BranchStep, ...]
 @dataclass(slots=True, eq=False)
 class Activity:
     """`place` is that of the event that opened it; `begin` and `end` are times of the listener's clock. `attempts`
-    counts those of a session and the passes of a loop, `inner` are the open activities whose parent it is."""
+    counts those of a session or command and the passes of a loop; `inner` are the open activities whose parent it
+    is."""
 
     kind: Kind
     key: Key
@@ -82,6 +83,9 @@ class Activities(Generic[A]):
         kind = type(event)
         if isinstance(event, ev.LoopPass | ev.LoopLeft):
             self._loop(event)
+        elif kind is ev.Retried:
+            if (found := self.of(event)) is not None and found.kind == "command":  # a session has an event of its own
+                found.attempts += 1
         elif kind is ev.Failed:
             self._close_questions(event.place.branches)
         else:

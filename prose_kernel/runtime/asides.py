@@ -28,8 +28,8 @@ _asked: ContextVar[Aside | None] = ContextVar("prose_kernel_aside", default=None
 
 class Aside:
     """The notes of one open request. `key` is its key in the journal, `journal` the path of the journal's file, `run`
-    the id of the run. `attempt` is 1, and larger if the request was made before, and had no answer when the run was
-    killed."""
+    the id of the run. `attempt` is 1, and larger if the request was made before: it had no answer when the run was
+    killed, or is a command that failed and is retried."""
 
     __slots__ = ("_after", "attempt", "journal", "key", "notes", "run")
 

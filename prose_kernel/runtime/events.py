@@ -138,7 +138,8 @@ class CommandOutput(Event, frozen=True):
 
 
 class CommandFinished(Event, frozen=True):
-    """`raised` tells that the outcome became an error of the program (`on-fail: throw`)."""
+    """The last attempt of a command has ended; `Retried` tells of earlier ones. `raised` tells that the outcome became
+    an error of the program (`on-fail: throw`)."""
 
     spawn: int
     request: CommandRequest
@@ -190,12 +191,14 @@ class SessionFinished(Event, frozen=True):
 
 
 class Retried(Event, frozen=True):
-    """Retry `attempt` of `maximum` is about to start, after `delay` seconds."""
+    """Retry `attempt` of `maximum` is about to start, after `delay` seconds. `why` is the failure of a command, which
+    has no other event for it."""
 
     spawn: int
     attempt: int
     maximum: int
     delay: float
+    why: str = ""
 
 
 class ParallelStarted(Event, frozen=True):

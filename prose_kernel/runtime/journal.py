@@ -242,7 +242,7 @@ class Journal:
         wait = Suspension(ask(), turns.ends)
         if repeated:
             self._repeat(key)
-        aside = Aside(key, self._place, self._run, 1 + self._repeated[key])
+        aside = self._aside(described)
         try:
             try:
                 with asides.asking(aside):
@@ -280,6 +280,13 @@ class Journal:
             self._approved.add(approved(described, raw, self._run_ids))
         self._write_answer(Answered(key, raw, at_once=at_once), aside, kept=True)
         return value if kept is not None else value_then
+
+    def _aside(self, described: Described) -> Aside:
+        """Return the notes of a request. All attempts of a command have one place, and are counted together."""
+        place, _, retries = described.key.partition("#") if described.kind == "command" else (described.key, "", "")
+        earlier = (f"{place}#{retry}" if retry else place for retry in range(int(retries or 0)))
+        attempt = sum(1 + self._repeated[key] for key in (*earlier, described.key))
+        return Aside(place, self._place, self._run, attempt)
 
     def _complete(
         self,

@@ -84,9 +84,8 @@ def describe(request: Request, also: Sequence[str] = ()) -> Described:
         case CommandRequest():
             limits = (request.cwd, request.timeout, request.max_output, request.track)
             piped = ("pipefail",) if request.pipefail else ()  # absent from journals of earlier versions
-            return Described(
-                request.at, "command", request.command, (*limits, request.stdin, dict(request.env), *piped)
-            )
+            parts = (*limits, request.stdin, dict(request.env), *piped)
+            return Described(_numbered(request.at, request.attempt), "command", request.command, parts)
         case SessionRequest():
             context = None if request.context is None else [(c.name, c.text, c.missing) for c in request.context]
             given = request.given.text if request.given is not None else None

@@ -38,6 +38,7 @@ class CommandRequest(Struct, frozen=True):
     `track` asks for the shell's final directory (`cwd_after`); it is off for an explicit `cwd:`. Of each stream the
     first `max_output` characters are kept. `stdin` is the text of standard input, or an image (None: empty), `env`
     holds further environment variables. With `pipefail` a pipe ends with the code of its last command that failed.
+    `attempt` counts the retries before this one.
     """
 
     command: str
@@ -49,11 +50,12 @@ class CommandRequest(Struct, frozen=True):
     env: Mapping[str, str] = struct_field(default_factory=dict)
     at: str = ""
     pipefail: bool = False
+    attempt: int = 0
 
 
 Outcome = Literal["exited", "signaled", "timed_out", "interrupted", "cancelled", "spawn_failed", "lost"]
-"""`lost`: the command ran on another machine, which cannot be reached any more. What it did is not known; it is never
-run again for that."""
+"""`lost`: the command ran on another machine, which cannot be reached any more. What it did is not known; only the
+program can have it run again (`retry`)."""
 
 
 class CommandResult(Struct, frozen=True, omit_defaults=True):

@@ -6,7 +6,6 @@ How it ended is returned, not raised: whether a failure is an error or a value i
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -22,10 +21,11 @@ from prose_kernel.errors import (
     SessionError,
     SessionTimeout,
 )
-from prose_kernel.runtime.budgets import Budget, pause
-from prose_kernel.runtime.events import Retried, SessionFinished, SessionProgressed, SessionStarted
+from prose_kernel.runtime.budgets import Budget
+from prose_kernel.runtime.events import SessionFinished, SessionProgressed, SessionStarted
 from prose_kernel.runtime.execution_context import ExecutionContext, Node
-from prose_kernel.runtime.ports import Key, SessionProgress, SessionRequest, SessionResult, Target, Wait
+from prose_kernel.runtime.ports import Key, SessionProgress, SessionRequest, SessionResult, Target
+from prose_kernel.runtime.retries import Attempted, Retries, before_retry
 from prose_kernel.runtime.typed_answers import WrongAnswer, taken
 from prose_kernel.runtime.values import Value
 
@@ -34,12 +34,8 @@ T = TypeVar("T")
 TIME_IS_UP: Final = "timeout"
 """The message that a session is cancelled with when it has run into its `timeout`."""
 
-SECOND: Final = 1.0
-LONGEST: Final = 60.0
 LONGEST_ASKED: Final = 300.0
 """Seconds that a server's `Retry-After` is honoured for, at most."""
-
-JITTER: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,25 +52,6 @@ class Failure:
 
     error: RunError
     cause: ProviderError | None = None
-
-
-def delay(backoff: str, retry: int) -> float:
-    """Seconds before a retry, counted from 1: none, always the same (`linear`, `fixed`, or a number of seconds as
-    text), or doubled up to a minute (openprose.md 3.13)."""
-    if backoff in ("linear", "fixed"):
-        return SECOND
-    if backoff[:1].isdecimal():
-        return float(backoff)
-    return float(min(2 ** min(retry - 1, 10), LONGEST)) if backoff == "exponential" else 0.0
-
-
-def jittered(seconds: float, at: str, attempt: int) -> float:
-    """A wait made up to a quarter longer, so that branches which failed together do not come back together.
-
-    How much is drawn from the execution path: the same in every run of a program, and different for each branch.
-    """
-    drawn = random.Random(f"{at}#{attempt}").random()  # noqa: S311 - nothing secret hangs on it
-    return seconds * (1 + JITTER * drawn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +168,9 @@ class SessionAttempts:
             if final:
                 return Failure(error, cause)
             attempt += 1
-            await self._pause(attempt, replayed, asked_wait)
+            what = Attempted(self.node, self.number, self.request.at)
+            retries = Retries(self.allowed.retries, self.allowed.backoff)
+            await before_retry(s, what, retries, attempt, least=asked_wait, replayed=replayed)
 
     def refused(self, failure: Failure) -> Failure:
         """The session failed before a provider was asked: report it like any other."""
@@ -199,17 +178,6 @@ class SessionAttempts:
             self.s.emit(SessionStarted(self.s.place(self.node), self.number, self.request, self.bound_to))
         self._finished(self.request, error=failure.error)
         return failure
-
-    async def _pause(self, attempt: int, replayed: bool, asked: float) -> None:
-        """Wait before a retry, at least as long as a busy server asked for; after a failure that was only replayed
-        nobody needs the time."""
-        s, seconds = self.s, max(delay(self.allowed.backoff, attempt), asked)
-        if s.host.listeners:
-            s.emit(Retried(s.place(self.node), self.number, attempt, self.allowed.retries, seconds))
-        if seconds > 0 and not replayed:
-            seconds = jittered(seconds, self.request.at, attempt)
-            wait = Wait("retry", f"{self.request.at}/w{attempt}", seconds)
-            await s.ask(wait, type(None), lambda: pause(s.host.ports.clock, seconds))
 
     async def _attempt(self, request: SessionRequest) -> SessionResult:
         s = self.s

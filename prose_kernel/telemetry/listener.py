@@ -95,6 +95,8 @@ class Spans(Outline):
         if span is None:
             return
         span.attributes |= {"process.exit.code": result.exit_code, "prose.outcome": result.outcome}
+        if event.request.attempt:
+            span.attributes["prose.attempts"] = event.request.attempt + 1
         if result.worker:
             span.attributes["server.address"] = result.worker
         if result.kind is not None:

@@ -35,6 +35,7 @@ from prose_kernel.runtime.events import (
     Judged,
     ParallelJoined,
     ParallelStarted,
+    Retried,
     SessionFinished,
     SessionProgressed,
     SessionStarted,
@@ -415,6 +416,10 @@ class CellView:
             self._show(event, card)
         return None
 
+    def _retried(self, event: Retried) -> None:
+        if event.why:  # a session shows its failed attempts itself
+            self._note(event, f"retry {event.attempt} of {event.maximum}: {event.why}")
+
     def _unusual(self, event: CommandFinished) -> None:
         """A command whose output belongs to a value is over: what the value does not tell gets a card, unless the name
         that takes the value has one."""
@@ -516,6 +521,7 @@ class CellView:
         CommandStarted: _command_started,
         CommandOutput: _command_output,
         CommandFinished: _command_finished,
+        Retried: _retried,
         FileShown: _file_shown,
         Failed: _failed,
         SessionStarted: _session_started,

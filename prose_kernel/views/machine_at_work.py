@@ -204,7 +204,7 @@ class MachineAtWork:
         LoopPass: _pass,
         OptionChosen: lambda self, event: f"takes {event.label}",
         ProgramCalled: lambda self, event: f"calls {event.alias}",
-        Retried: lambda self, event: f"attempt {event.attempt + 1}",
+        Retried: lambda self, event: f"attempt {event.attempt + 1}" + (f": {event.why}" if event.why else ""),
         SessionFinished: _session,
         Warned: lambda self, event: f"warning {event.code}",
     }

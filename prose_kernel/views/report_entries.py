@@ -199,6 +199,7 @@ class Entries:
         facts = [("environment", ", ".join(f"{name}={value}" for name, value in request.env.items()))]
         if request.cwd != self.directory:
             facts.append(("directory", _relative(request.cwd, self.directory)))
+        facts += _failed_attempts(entry)
         if request.stdin is not None:
             parts.append(self.pre("standard input", request.stdin))
         if result is not None:
@@ -259,7 +260,7 @@ class Entries:
         if isinstance(result, SessionResult):
             facts.append(("answered by", ORIGINS.get(result.origin, result.origin)))
         facts += [("skills", ", ".join(request.skills))]
-        facts += [(f"attempt {number}", f"failed: {why}") for number, why in enumerate(entry.attempts, 1)]
+        facts += _failed_attempts(entry)
         parts = [self.facts(facts), self.pre("prompt", entry.words)]
         if request.given is not None:
             parts.append(self.pre("input", request.given.text))
@@ -374,6 +375,10 @@ class Entries:
 def _part(text: str) -> Html:
     """The title of a part of an entry, or a line about it."""
     return tag("div", text, class_="part")
+
+
+def _failed_attempts(entry: Entry) -> list[tuple[str, str]]:
+    return [(f"attempt {number}", f"failed: {why}") for number, why in enumerate(entry.attempts, 1)]
 
 
 def judged_by(by: str) -> str:

@@ -11,12 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
+from msgspec import structs
+
 from prose_kernel.errors import ResumeMismatch, RunError
 from prose_kernel.language.source import Source, Span
 from prose_kernel.run.languages import Language
 from prose_kernel.run.replay import Took
 from prose_kernel.runtime import events as ev
-from prose_kernel.runtime.ports import ShownFile
+from prose_kernel.runtime.ports import CommandRequest, SessionRequest, ShownFile
 from prose_kernel.runtime.values import Value, full_text
 from prose_kernel.views.cards import branch_state
 from prose_kernel.views.document import counted
@@ -165,8 +167,6 @@ class RunStory:
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(self, event)
-        elif type(event) is ev.Retried:
-            self._now = self._latest
         if type(event) in RunRecord.kinds:
             self.record(event)
 
@@ -243,13 +243,14 @@ class RunStory:
         self._open[event.spawn] = entry
 
     def _command_finished(self, event: ev.CommandFinished) -> None:
-        took = self._clock(event.request.at, begins=False)
+        took = self._clock(_attempt(event.request), begins=False)
         entry = self._open.pop(event.spawn, None)
         if entry is None:
             return
         result = entry.answered = event.result
         self._commands[event.spawn] = entry
-        entry.took = took if took is not None else result.duration or None
+        took = took if took is not None else result.duration or None
+        entry.took = entry.took + (took or 0.0) if entry.took is not None else took
         entry.state = "done" if result.kind is None else "failed"
         self._has_failed(entry)
         if entry.state == "failed" and not event.raised:
@@ -259,13 +260,21 @@ class RunStory:
         if event.bound_to:
             self._filled[event.bound_to] = entry
 
+    def _retried(self, event: ev.Retried) -> None:
+        entry = self._open.get(event.spawn)
+        if entry is not None and entry.kind == "command":
+            request = structs.replace(entry.asked, attempt=event.attempt - 1)
+            entry.attempts.append(event.why)
+            entry.took = (entry.took or 0.0) + (self._clock(_attempt(request), begins=False) or 0.0)
+        self._now = self._latest
+
     def _file_shown(self, event: ev.FileShown) -> None:
         if (entry := self._commands.get(event.spawn)) is not None:
             entry.file = event.file
 
     def _session_started(self, event: ev.SessionStarted) -> None:
         request = event.request
-        self._clock(f"{request.at}#{request.attempt}" if request.attempt else request.at, begins=True)
+        self._clock(_attempt(request), begins=True)
         if event.spawn in self._open:
             return
         entry = self._add("session", request.task, event.place, request=True)
@@ -274,7 +283,7 @@ class RunStory:
 
     def _session_finished(self, event: ev.SessionFinished) -> None:
         request = event.request
-        took = self._clock(f"{request.at}#{request.attempt}" if request.attempt else request.at, begins=False)
+        took = self._clock(_attempt(request), begins=False)
         entry = self._open.get(event.spawn)
         if entry is None:
             return
@@ -487,6 +496,7 @@ class RunStory:
     _handlers: ClassVar[Mapping[type[ev.Event], Callable[[Any, Any], None]]] = {
         ev.CommandStarted: _command_started,
         ev.CommandFinished: _command_finished,
+        ev.Retried: _retried,
         ev.FileShown: _file_shown,
         ev.SessionStarted: _session_started,
         ev.SessionFinished: _session_finished,
@@ -513,6 +523,11 @@ class RunStory:
         ev.ProgramCalled: _program_called,
         ev.ProgramReturned: _program_returned,
     }
+
+
+def _attempt(request: CommandRequest | SessionRequest) -> str:
+    """Return the key of a request in the journal."""
+    return f"{request.at}#{request.attempt}" if request.attempt else request.at
 
 
 def _close_pass(line: list[_Level], loop: int) -> None:

@@ -428,6 +428,25 @@ def test_a53_a_command_knows_its_request_and_how_often_it_was_made(place: Place)
     assert len(begun) == 2 and look_through(journal).times["c1/2/b1/x0"].asked == begun[-1] > begun[0], "in a report"
 
 
+def test_a58_retries_of_a_command_are_in_the_journal_and_counted(place: Place) -> None:
+    """The second attempt is killed, and repeated by the resumed run; the first is not."""
+    place.write(
+        "p.prose",
+        f"""
+        exec "{IDENTITY} >> tries; n=$(wc -l < tries); test $n -ne 2 || {{ kill -9 $PPID; sleep 600; }}; test $n -gt 3"
+          retry: 5
+        output all = exec "cat tries"
+        """,
+    )
+    assert place.killed("run", "p.prose").status == -signal.SIGKILL
+    seen = place.prose("run", "--resume")
+    (run,) = [one.name for one in place.runs()]
+    assert (seen.status, seen.out) == (0, "all:\n" + "".join(f"{run} c1/1/x0 {n}\n" for n in "1234")), seen.err
+    assert place.prose("run", "--resume", run).out == seen.out, "nothing runs again"
+    times = look_through(read(place.runs()[0] / "journal.jsonl")).times
+    assert [key for key in times if key.startswith("c1/1/x0")] == ["c1/1/x0", "c1/1/x0#1", "c1/1/x0#2"]
+
+
 @pytest.mark.parametrize("name", asides.IDENTITY)
 def test_a53_a_program_does_not_set_its_identity(place: Place, name: str) -> None:
     place.write("p.prose", f'exec "true"\n  env: {{ {name}: "mine" }}\n')

@@ -250,3 +250,26 @@ def test_a49_agents_and_variables_of_earlier_cells_have_names_of_their_own() -> 
     known = Known(agents={"a": KnownAgent()})
     assert [d.code for d in compile_source(Source(variable), known=known, cell=True).diagnostics] == ["E133"]
     assert compile_source(Source(agent), known=known, cell=True).ok
+
+
+@pytest.mark.parametrize(
+    ("lines", "codes"),
+    [
+        ("retry: 3\nbackoff: exponential", []),
+        ('retry: "lost"\nbackoff: 2.5', []),
+        ("retry: 0", [("E181", 2, 10)]),
+        ("retry: often", [("E182", 2, 10)]),
+        ("retry: 1.5", [("E182", 2, 10)]),
+        ("retry: 11", [("W182", 2, 10)]),
+        ("retry: 1\nbackoff: random", [("E183", 3, 12)]),
+        ("backoff: linear", [("W183", 2, 3)]),
+    ],
+)
+def test_a58_retry_of_a_command(lines: str, codes: list[tuple[str, int, int]]) -> None:
+    text = 'exec "ls"\n' + "".join(f"  {line}\n" for line in lines.split("\n"))
+    assert found(text) == codes
+    assert {code for code, _, _ in found(text, "strict")} == {"W005"}
+
+
+def test_a58_a_session_is_never_lost() -> None:
+    assert found('session "x"\n  retry: lost\n') == [("E182", 2, 10)]

@@ -31,6 +31,7 @@ from prose_kernel.runtime.ports import (
     LoadedProgram,
     LoadRequest,
     OnOutput,
+    Outcome,
     Pick,
     Ports,
     Question,
@@ -95,6 +96,11 @@ class Reply:
     retryable: bool = True
 
 
+_OUTCOMES: dict[str, Outcome] = {
+    "timeout": "timed_out", "spawn": "spawn_failed", "cwd": "spawn_failed", "lost": "lost",
+}  # fmt: skip
+
+
 class FakeCommands:
     """Answers by the command's text; an unknown command prints itself."""
 
@@ -126,7 +132,7 @@ class FakeCommands:
         kind = reply.kind or ("exit" if reply.code else None)
         code = {"timeout": 124, "spawn": 127, "cwd": 127}.get(kind or "", reply.code)
         return CommandResult(
-            "timed_out" if kind == "timeout" else "spawn_failed" if kind in ("spawn", "cwd") else "exited",
+            _OUTCOMES.get(kind or "", "exited"),
             code,
             reply.stdout[: request.max_output],
             reply.stderr,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from machine.fakes import Reply, World, lines, value_of
 
-from prose_kernel.runtime.events import CommandFinished, CommandOutput, CommandStarted
+from prose_kernel.runtime.events import CommandFinished, CommandOutput, CommandStarted, Retried
 from prose_kernel.runtime.values import ExecText
 
 OUTCOMES = {
@@ -170,3 +170,59 @@ async def test_the_trace_of_bare_commands_is_on_disk_when_the_cell_ends() -> Non
     assert w.store.flushes == 1
     await w.fail('exec "fails"\n', cell=True)
     assert w.store.flushes == 2
+
+
+# ---------------------------------------------------------------- retry (3.13)
+
+LOST = Reply("half\n", kind="lost", code=255)
+FAILED = Reply("no\n", code=1)
+
+
+@pytest.mark.parametrize(
+    ("backoff", "delays"),
+    [("none", []), ("linear", [1.0, 1.0]), ("exponential", [1.0, 2.0]), ("2.5", [2.5, 2.5])],
+)
+async def test_a58_a_failed_command_is_repeated(backoff: str, delays: list[float]) -> None:
+    w = World(commands_say={"x": [Reply(kind="timeout"), LOST, Reply("yes\n", cwd="/tmp")]})
+    await w.run(lines('let r = exec "x"', "  retry: 3", f"  backoff: {backoff}", 'exec "y"'))
+    assert (w.value("r"), [r.attempt for r in w.commands.requests]) == ("yes", [0, 1, 2, 0])
+    assert [r.cwd for r in w.commands.requests] == [*[w.commands.requests[0].cwd] * 3, "/tmp"]
+    assert len(w.clock.slept) == len(delays)
+    assert all(least <= slept < 1.25 * least for slept, least in zip(w.clock.slept, delays, strict=True))
+    assert [(e.attempt, e.maximum, bool(e.why)) for e in w.of(Retried)] == [(1, 3, True), (2, 3, True)]
+    assert [(e.spawn, e.result.kind) for e in w.of(CommandFinished)] == [(1, None), (2, None)]
+    assert len(w.of(CommandStarted)) == 2
+
+
+async def test_a58_on_fail_is_about_the_last_attempt() -> None:
+    w = World(commands_say={"x": [FAILED, Reply("no\n", code=2)]})
+    error = await w.fail(lines('exec "x"', "  retry: 1"))
+    assert (error.code, error.details["exit_code"]) == ("E203", 2)
+    w = World(commands_say={"x": [FAILED, Reply("second\n", code=2)]})
+    await w.run(lines('let r = exec "x"', "  retry: 1", "  on-fail: continue"))
+    value = w.machine.bindings()["r"].value
+    assert isinstance(value, ExecText) and (value.result.exit_code, value.result.stdout) == (2, "second\n")
+    assert len(w.commands.requests) == 2
+
+
+async def test_a58_retry_lost_repeats_only_lost_commands() -> None:
+    w = World(commands_say={"x": [LOST, FAILED, Reply("yes\n")]})
+    assert (await w.fail(lines('exec "x"', "  retry: lost"))).details["kind"] == "exit"
+    assert len(w.commands.requests) == 2
+    w = World(commands_say={"x": [LOST] * 9})
+    assert (await w.fail(lines('exec "x"', "  retry: lost"))).details["kind"] == "lost"
+    assert len(w.commands.requests) == 4
+
+
+@pytest.mark.parametrize("reply", [Reply(kind="spawn"), Reply(kind="cwd")])
+async def test_a58_a_command_that_cannot_start_is_not_repeated(reply: Reply) -> None:
+    w = World(commands_say={"x": [reply, Reply("yes\n")]})
+    assert (await w.fail(lines('exec "x"', "  retry: 5"))).code == "E205"
+    assert len(w.commands.requests) == 1
+
+
+async def test_a58_the_strict_profile_ignores_retry() -> None:
+    w = World(commands_say={"x": [FAILED, Reply("yes\n")]})
+    with pytest.raises(Exception, match="exit code 1"):
+        await w.run(lines('exec "x"', "  retry: 5"), profile="strict")
+    assert len(w.commands.requests) == 1

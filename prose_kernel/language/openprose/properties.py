@@ -49,9 +49,14 @@ ALLOWED: dict[Owner, tuple[str, ...]] = {
         *("model", "prompt", "context", "permissions"),
         *("retry", "backoff", "timeout", "budget", "output", "tools"),
     ),
-    "exec": ("timeout", "on-fail", "cwd", "stdin", "env", "max-output", "format", "display", "pipefail"),
+    "exec": (
+        *("timeout", "on-fail", "cwd", "stdin", "env", "max-output", "format", "display", "pipefail"),
+        *("retry", "backoff"),
+    ),
     "gate": ("prompt", "allow", "timeout", "on_reject"),
 }
+LOST = "lost"
+"""The word for `retry` of an `exec` that is repeated only when its worker is lost (3.13)."""
 FORMATS = ("json", "jsonl", "csv", "lines")
 LONGEST_OUTPUT = 100_000_000
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -94,9 +99,12 @@ class PropertyChecker:
                 self._unknown(item, owner)
             elif name == "permissions" or not is_hole(item.value):
                 self._values[name](self, item, owner)
-        if "backoff" in seen and "retry" not in seen and owner == "session":
+        if "backoff" in seen and "retry" not in seen and self._is_retried(owner):
             backoff = next(p for p in properties if p.name.id == "backoff")
             self._report("W183", backoff.name, "`backoff` has no effect without `retry`", "add `retry: 3`")
+
+    def _is_retried(self, owner: Owner) -> bool:
+        return owner == "session" or (owner == "exec" and not self.survey.strict)
 
     def _report(self, code: str, node: Node, message: str, hint: str | None = None) -> None:
         self.survey.report(code, node.span, message, hint)
@@ -109,7 +117,7 @@ class PropertyChecker:
 
     def _unknown_hint(self, name: str, owner: Owner) -> str | None:
         if owner == "exec" and name in ("retry", "backoff"):
-            return "exec is not retried; use `loop (max: 3)` with `try`"
+            return "the strict profile has no `retry` for exec; use `loop (max: 3)` with `try`"
         if owner == "session" and name in ("skills", "persist"):
             return f"`{name}` belongs to the agent"
         if owner == "agent" and name == "timeout":
@@ -206,8 +214,11 @@ class PropertyChecker:
             self._agent_retry(item)
             return
         value = item.value
+        if owner == "exec" and _word(value) == LOST:
+            return
         if not isinstance(value, Number) or isinstance(value.value, float):
-            self._report("E182", value, "`retry` must be a whole number", "write `retry: 3`")
+            also = ", or `retry: lost`" if owner == "exec" else ""
+            self._report("E182", value, "`retry` must be a whole number", f"write `retry: 3`{also}")
         elif value.value < 1:
             self._report("E181", value, "`retry` must be at least 1", "leave it out for a single attempt")
         elif value.value > _MOST_RETRIES:

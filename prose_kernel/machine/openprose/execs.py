@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Mapping
+from functools import partial
 from typing import Final, Literal, cast
+
+from msgspec import structs
 
 from prose_kernel.errors import ExecError, RunError
 from prose_kernel.language.numbers import parse_duration
 from prose_kernel.language.openprose import tree
+from prose_kernel.language.openprose.properties import LOST
 from prose_kernel.language.shortening import clipped
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode
 from prose_kernel.machine.openprose.code import expression
@@ -30,11 +34,15 @@ from prose_kernel.runtime.ports import (
     ShowRequest,
     Stream,
 )
+from prose_kernel.runtime.retries import Attempted, Retries, before_retry
 from prose_kernel.runtime.values import ExecText, Value
 
 OnFail = Literal["throw", "continue", "ignore"]
 
 DEFAULT_TIMEOUT: Final = "2m"
+LOST_RETRIES: Final = 3
+"""Retries that `retry: lost` allows. A command that ends its worker each time would otherwise end them all."""
+
 _BLOCKS: Final = (tree.Permissions, tree.ContextBlock, tree.OnReject)
 _CODES: Final = {"timeout": "E204", "spawn": "E205", "cwd": "E205"}
 
@@ -78,8 +86,7 @@ class ExecCode(SpawnCode):
         written, form = node.command.raw, word(found.get("format"))
         if s.host.listeners:
             s.emit(CommandStarted(s.place(node), spawn, request, written, bound_to, self.used, form))
-        display = _display(s, spawn, node)
-        result = await s.ask(request, CommandResult, lambda: s.host.ports.commands.run(request, display), limited=True)
+        request, result = await self._attempts(s, spawn, request, found, limit)
         moved = self._move(s, request, result)
         raised = result.kind is not None and on_fail == "throw"
         s.recent.note(f"exec {_short(written)}: exit code {result.exit_code}")
@@ -95,6 +102,26 @@ class ExecCode(SpawnCode):
             await self._show(s, spawn, request.cwd, shown)
         bare = result.kind is not None and on_fail == "ignore"
         return ExecText(result.stdout, result, bare, form)
+
+    async def _attempts(
+        self, s: ProgramContext, spawn: int, request: CommandRequest, found: Mapping[str, object], limit: str
+    ) -> tuple[CommandRequest, CommandResult]:
+        """Run the command until it succeeds or `retry` allows no further attempt; return the last request and its
+        result."""
+        retry, backoff = found.get("retry"), found.get("backoff")
+        only_lost = word(retry) == LOST
+        most = LOST_RETRIES if only_lost else int(retry.value) if isinstance(retry, tree.Number) else 0
+        retries = Retries(most, backoff_word(backoff))
+        display = _display(s, spawn, self.node)
+        while True:
+            current = request
+            running = partial(s.host.ports.commands.run, current, display)
+            result = await s.ask(current, CommandResult, running, limited=True)
+            if request.attempt >= retries.maximum or not _may_be_repeated(result, only_lost=only_lost):
+                return request, result
+            request = structs.replace(request, attempt=request.attempt + 1)
+            what = Attempted(self.node, spawn, request.at)
+            await before_retry(s, what, retries, request.attempt, why=_message(current, result, limit))
 
     async def _show(self, s: ProgramContext, spawn: int, directory: str, path: tree.Text) -> None:
         """Show the file of `display`, which the command has made, as it is now."""
@@ -157,6 +184,18 @@ class ExecCode(SpawnCode):
         return after
 
 
+def backoff_word(value: object) -> str:
+    """Return the value of `backoff` as `Retries` takes it."""
+    return str(value.value) if isinstance(value, tree.Number) else word(value) or "none"
+
+
+def _may_be_repeated(result: CommandResult, *, only_lost: bool) -> bool:
+    """Whether `retry` repeats a command that ended so: it ran and failed, and was not ended by the person."""
+    if only_lost or result.kind == "lost":
+        return result.kind == "lost"
+    return result.kind in ("exit", "signal", "timeout") and result.outcome not in ("interrupted", "cancelled")
+
+
 def _display(s: ProgramContext, spawn: int, node: tree.Exec) -> OnOutput | None:
     if not s.host.listeners:
         return None
@@ -191,8 +230,7 @@ def _message(request: CommandRequest, result: CommandResult, limit: str) -> str:
         reason = " ".join((result.spawn_error or result.stderr).replace(f": {request.cwd}", "").split())
         return f"exec could not start: {reason}" if reason else "exec could not start"
     if result.kind == "lost":
-        what = "worker" if result.worker else "process"
-        return f"exec was lost with the {what} that ran it; it may have run in part, and is not run again"
+        return f"exec was lost with the {'worker' if result.worker else 'process'} that ran it; it may have run in part"
     if result.kind == "signal" and result.signal is not None:
         return f"exec was ended by {result.signal} (exit code {result.exit_code})"
     return f"exec failed with exit code {result.exit_code}"

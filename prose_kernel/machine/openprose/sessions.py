@@ -19,7 +19,7 @@ from prose_kernel.language.source import Source
 from prose_kernel.language.typed_answers import Schema
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode
 from prose_kernel.machine.openprose.code import expression
-from prose_kernel.machine.openprose.execs import word
+from prose_kernel.machine.openprose.execs import backoff_word, word
 from prose_kernel.machine.openprose.frames import Spawned
 from prose_kernel.machine.openprose.interpolation import cut_notes, kept_silently, render
 from prose_kernel.machine.openprose.program_context import AgentEntry, ProgramContext
@@ -103,10 +103,10 @@ async def prepared(
 
 
 def _allowed(own: Properties) -> Allowed:
-    retry, backoff = own.get("retry"), own.get("backoff")
+    retry = own.get("retry")
     return Allowed(
         int(retry.value) if isinstance(retry, tree.Number) else 0,
-        str(backoff.value) if isinstance(backoff, tree.Number) else word(backoff) or "none",
+        backoff_word(own.get("backoff")),
         word(own["timeout"]) if "timeout" in own else "",
     )
 

@@ -19,7 +19,7 @@ from prose_kernel.models.usage import consumed, plain
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.content import MATERIAL, cut, data_or_text, fence_of, material
 from prose_kernel.runtime.ports import Clock, Finding, JudgeRequest, Pick, Usage, Verdict, reported
-from prose_kernel.runtime.session_attempts import jittered
+from prose_kernel.runtime.retries import jittered
 from prose_kernel.runtime.structured_text import json_in
 from prose_kernel.runtime.text import one_line
 from prose_kernel.runtime.typed_answers import WrongAnswer, asked_for, taken

@@ -217,7 +217,8 @@ def _told(event: ev.Event) -> tuple[str, str, dict[str, object]]:
         case ev.Failed():
             return "failed", "failed", {"error": event.error.message}
         case ev.Retried():
-            return "retry", "retry", {"attempt": event.attempt, "max": event.maximum}
+            why = {"reason": event.why} if event.why else {}
+            return "retry", "retry", {"attempt": event.attempt, "max": event.maximum, **why}
         case ev.LoopPass():
             return "loop", "iteration", {"iteration": event.index + 1, "max": event.maximum}
         case ev.LoopLeft():
