@@ -7,7 +7,7 @@ knows is a `LanguageValue`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -212,6 +212,25 @@ def plain(value: Value) -> object:
             return str(value)
         case _:
             return value
+
+
+class PlainValues(Mapping[str, object]):
+    """A mapping of names to values, read as plain JSON data (`plain`) when a name is looked up."""
+
+    def __init__(self, values: Mapping[str, Value]) -> None:
+        self._values = values
+
+    def __getitem__(self, name: str) -> object:
+        return plain(self._values[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"<values: {', '.join(self) or 'none'}>"
 
 
 def verbatim(value: Value) -> object:
