@@ -391,7 +391,7 @@ class _Execution:
             warnings = tuple(compiled.diagnostics)
             declared, gates = tuple(meant.inputs(compiled.program)), tuple(meant.gates(compiled.program))
             program = Program(name, meant.name, declared, gates, warnings, compiled)
-        refuse_unknown_inputs(start.supplied, program.compiled, meant)
+        refuse_unknown_inputs(inputs or (), program.compiled, meant)
         return cls(workspace, program)
 
     @property

@@ -203,7 +203,8 @@ class SessionServices:
             dry = judging.JudgeChain(rules, None, self.script, dry_run=True, criteria=criteria)
             return CountedJudge(dry, self.usage)
         batch = self.means.options.judge.batch
-        replay, recorded = self.choice.kind == "replay", self.choice.recorded
+        replay = self.choice.kind == "replay"
+        recorded = self.choice.recorded and self.judges.recorded
         nobody = recorded and not replay and self.judges.kind == "nobody" and self.means.options.cassette.mode is None
 
         def rules_and_script(others: Judge) -> Judge:
