@@ -39,7 +39,7 @@ from prose_kernel.runtime import forms
 from prose_kernel.runtime.forms import Form
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.services import Asker
-from prose_kernel.runtime.values import plain
+from prose_kernel.runtime.values import verbatim
 from prose_kernel.views.display import Display, Output, Problem
 from prose_kernel.views.problems import simple
 from prose_kernel.views.safety import terminal
@@ -57,11 +57,10 @@ _LISTED = 20
 class Bindings(Mapping[str, object]):
     """The bindings of the Prose run as Python values: `prose["plan"]`.
 
-    Text, output of commands (as the program inserts it) and answers of sessions are `str`; numbers, booleans, `None`,
-    lists and dicts are what they are in Python; typed answers and output in a declared format are data.
-    `prose.frame("rows")` is an array of objects as a DataFrame. Reading a name that is not bound raises `KeyError`,
-    which lists the names there are. Assigning binds a value in the run, as `let` does. The mapping always shows the
-    current state of the run.
+    Text, output of commands and answers of sessions are `str`; numbers, booleans, `None`, lists and dicts are what they
+    are in Python; typed answers and output in a declared format are data. `prose.frame("rows")` is an array of objects
+    as a DataFrame. Reading a name that is not bound raises `KeyError`, which lists the names there are. Assigning binds
+    a value in the run, as `let` does. The mapping always shows the current state of the run.
     """
 
     def __init__(self, cells: Cells, bind: Callable[[str, object], None]) -> None:
@@ -73,7 +72,7 @@ class Bindings(Mapping[str, object]):
         values = self._cells.values()
         if name not in values:
             raise NotBound(name, tuple(values))
-        return plain(values[name])
+        return verbatim(values[name])
 
     def __setitem__(self, name: str, value: object) -> None:
         self._bind(name, value)

@@ -1,4 +1,4 @@
-"""The Python API: run programs, feed cells, watch events (docs/reference/python.md).
+"""The Python API: run programs, feed cells, watch events.
 
 `run` and `Session` are for code without an event loop, and may be called from any thread, also while a loop is running
 there: they use a loop in a thread of their own. `arun`, `AsyncSession` and `stream` run in the caller's loop.
@@ -30,7 +30,7 @@ from prose_kernel.runtime.events import Event
 from prose_kernel.runtime.json_text import json_text
 from prose_kernel.runtime.ports import Overrides, Store
 from prose_kernel.runtime.services import Asker
-from prose_kernel.runtime.values import PlainValues, Value, plain
+from prose_kernel.runtime.values import DataView, Value, verbatim
 
 if TYPE_CHECKING:
     from prose_kernel.run.languages import Compiled, Language
@@ -78,10 +78,10 @@ class Usage:
 class Result:
     """How a program or a cell has ended.
 
-    `value` is that of its last statement, `outputs` and `bindings` are values by name, as JSON data: texts as the
-    program inserts them, so output of commands is without its trailing newlines. `error` is set when the status is
-    `failed`: its `code`, `message`, `hint` and `location` (`line`, `column`, `text`) say what happened where. `run_id`
-    and `directory` are None for a run in memory.
+    `value` is that of its last statement, `outputs` and `bindings` are values by name, as JSON data; texts are those of
+    the program, so output of commands ends with its newline. `error` is set when the status is `failed`: its `code`,
+    `message`, `hint` and `location` (`line`, `column`, `text`) say what happened where. `run_id` and `directory` are
+    None for a run in memory.
     """
 
     status: Status
@@ -400,7 +400,7 @@ class _Execution:
         return self._program
 
     def bindings(self) -> Mapping[str, object]:
-        return PlainValues({name: named.info.value for name, named in self.workspace.bindings().items()})
+        return DataView({name: named.info.value for name, named in self.workspace.bindings().items()})
 
     async def whole(self) -> Result:
         """Run the program, and end the run."""
@@ -435,11 +435,11 @@ class _Execution:
         except ProseError as problem:
             status, failure = "failed", problem
         run = self.workspace.current
-        outputs = {name: plain(output) for name, (output, _) in self.workspace.outputs().items()}
+        outputs = {name: verbatim(output) for name, (output, _) in self.workspace.outputs().items()}
         usage = _usage(run.started_services) if run is not None else Usage()
         where = run.directory if run is not None else None
         run_id = run.id if run is not None else None
-        return Result(status, plain(value), outputs, self.bindings(), failure, usage, run_id, where)
+        return Result(status, verbatim(value), outputs, self.bindings(), failure, usage, run_id, where)
 
     async def _finished(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of the work, which is interrupted, not cancelled, when the caller is cancelled: its commands end,

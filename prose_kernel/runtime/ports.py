@@ -812,7 +812,7 @@ class Clock(Protocol):
 
 
 class Overrides(Struct, frozen=True):
-    """Ports that Python code supplies for a run, in place of those that its settings choose (docs/reference/python.md).
+    """Ports that Python code supplies for a run, in place of those that its settings choose.
 
     `judge` decides what no rule decides. A run with a `store` of its own is kept there alone: it has no directory and
     no journal.

@@ -214,25 +214,6 @@ def plain(value: Value) -> object:
             return value
 
 
-class PlainValues(Mapping[str, object]):
-    """A mapping of names to values, read as plain JSON data (`plain`) when a name is looked up."""
-
-    def __init__(self, values: Mapping[str, Value]) -> None:
-        self._values = values
-
-    def __getitem__(self, name: str) -> object:
-        return plain(self._values[name])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __repr__(self) -> str:
-        return f"<values: {', '.join(self) or 'none'}>"
-
-
 def verbatim(value: Value) -> object:
     """The value as plain JSON data, every text as it is kept: exec text with its trailing newlines (5.4)."""
     match value:
@@ -242,3 +223,22 @@ def verbatim(value: Value) -> object:
             return data_of(value)
         case _:
             return plain(value)
+
+
+class DataView(Mapping[str, object]):
+    """A mapping of names to values, read as JSON data (`verbatim`) when a name is looked up."""
+
+    def __init__(self, values: Mapping[str, Value]) -> None:
+        self._values = values
+
+    def __getitem__(self, name: str) -> object:
+        return verbatim(self._values[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"<values: {', '.join(self) or 'none'}>"

@@ -1,4 +1,4 @@
-"""The Python API (docs/reference/python.md)."""
+"""The Python API."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_outputs_bindings_and_usage() -> None:
     result = api.run(program, {"who": "Ann"}, provider=echo)
     assert result.status == "completed"
     assert result.outputs == {"both": "7<Greet Ann>"}
-    assert result.bindings == {"who": "Ann", "line": "7", "answer": "<Greet Ann>", "both": "7<Greet Ann>"}
+    assert result.bindings == {"who": "Ann", "line": "7\n", "answer": "<Greet Ann>", "both": "7<Greet Ann>"}
     assert (result.usage.sessions, result.usage.requests, result.usage.cost) == (1, 0, 0)
     assert result.directory is not None
     assert result.directory.name == result.run_id
@@ -288,7 +288,7 @@ async def test_events_while_the_program_runs() -> None:
     assert [event.result.stdout for event in events if isinstance(event, CommandFinished)] == ["1\n", "2\n"]
     assert isinstance(events[-1], RunEnded)
     assert running.result is not None
-    assert running.result.bindings == {"b": "2"}
+    assert running.result.bindings == {"b": "2\n"}
 
 
 async def test_leaving_the_stream_ends_the_program() -> None:

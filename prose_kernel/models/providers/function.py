@@ -1,4 +1,4 @@
-"""Sessions answered by a Python function (docs/reference/python.md)."""
+"""Sessions answered by a Python function."""
 
 from __future__ import annotations
 
