@@ -285,10 +285,14 @@ def listed(requests: Sequence[Asked]) -> list[str]:
 
 def under_way(lost: Sequence[Asked], how: Resumption) -> list[str]:
     """What is said of what was under way, when a run has caught up."""
+    from prose_kernel.storage.run_history import made_under_way
+
     lost = [asked for asked in lost if how.cause is None or asked.key != how.cause.key]
+    made = made_under_way(how.journal) if any(asked.kind == "session" for asked in lost) else {}
+    after = {key: f" ({steps})" for key, steps in made.items()}
     again = [asked for asked in lost if how.under_way == "rerun" or asked.kind not in ("command", "session")]
     failed = [asked for asked in lost if asked not in again]
     return [
-        *(f"Was under way and is asked again: {told(asked)}" for asked in again),
-        *(f"Was under way and fails now: {told(asked)}" for asked in failed),
+        *(f"Was under way and is asked again: {told(asked)}{after.get(asked.key, '')}" for asked in again),
+        *(f"Was under way and fails now: {told(asked)}{after.get(asked.key, '')}" for asked in failed),
     ]

@@ -344,7 +344,8 @@ def _of_cell(cell: RunCell, lost: Iterable[str]) -> Iterator[str]:
 
 def _of_step(step: Step) -> str:
     answer = f" → {clip(step.answer, 60)}" if step.answer.strip() else ""
-    return f"  {step.mark} {step.at}  {step.kind} {clip(step.said, 80)}{answer}"
+    made = f" ({clip(str(step.made), 120)})" if step.made.calls or step.made.doing else ""
+    return f"  {step.mark} {step.at}  {step.kind} {clip(step.said, 80)}{answer}{made}"
 
 
 def _shown(path: Path) -> str:

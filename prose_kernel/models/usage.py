@@ -85,13 +85,16 @@ class UsageTotals:
     @contextlib.contextmanager
     def listening(self, at: str = "") -> Iterator[None]:
         """What is `consumed` inside the block, in this task and those it starts, is counted here; those who watch the
-        run see it under the path `at`."""
+        run see it under the path `at`. Counted is also what earlier processes consumed for the same request in vain."""
         token = _listener.set(self.consumed)
         tracing.belongs_to(at)
         try:
             yield
         finally:
             _listener.reset(token)
+            steps = asides.steps()
+            for _, provider, model, usage, _ in steps.unused() if steps is not None else ():
+                self.consumed(str(provider), str(model), reported(usage) or Usage())
 
     def session(self, result: SessionResult) -> None:
         """Count a session's result."""

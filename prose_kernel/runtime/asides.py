@@ -6,7 +6,8 @@ answer, and returned when the answer is replayed. Callbacks added with `after` r
 undo record, for example, can be removed then.
 
 The current `Aside` is in a context variable, so ports don't pass it as an argument. Commands, `Exec` and tasks also get
-its identity, as environment variables (docs/reference/exec-and-tasks.md 2.10).
+its identity, as environment variables (docs/reference/exec-and-tasks.md 2.10). Its `steps` are the requests to models
+and the calls of tools that belong to the request (`runtime/steps.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from prose_kernel.runtime.steps import OpenStep, Steps
 
 IDENTITY: Final = ("PROSE_RUN", "PROSE_AT", "PROSE_ATTEMPT")
 """The environment variables that tell a command which request it works for."""
@@ -24,6 +28,7 @@ cell: ContextVar[str] = ContextVar("prose_kernel_cell", default="")
 answer (docs/reference/sessions.md 4.2)."""
 
 _asked: ContextVar[Aside | None] = ContextVar("prose_kernel_aside", default=None)
+_step: ContextVar[OpenStep | None] = ContextVar("prose_kernel_step", default=None)
 
 
 class Aside:
@@ -31,10 +36,11 @@ class Aside:
     the id of the run. `attempt` is 1, and larger if the request was made before: it had no answer when the run was
     killed, or is a command that failed and is retried."""
 
-    __slots__ = ("_after", "attempt", "journal", "key", "notes", "run")
+    __slots__ = ("_after", "attempt", "journal", "key", "notes", "run", "steps")
 
-    def __init__(self, key: str, journal: str, run: str = "", attempt: int = 1) -> None:
+    def __init__(self, key: str, journal: str, run: str = "", attempt: int = 1, steps: Steps | None = None) -> None:
         self.key = key
+        self.steps = steps
         self.journal = journal
         self.run = run
         self.attempt = attempt
@@ -57,18 +63,36 @@ def current() -> Aside | None:
     return _asked.get()
 
 
-def identity() -> dict[str, str]:
-    """Return the environment variables that identify the open request; empty without a journal."""
+def steps() -> Steps | None:
+    """Return the steps of the open request; None without a journal."""
     aside = _asked.get()
+    return aside.steps if aside is not None else None
+
+
+def identity() -> dict[str, str]:
+    """Return the environment variables that identify the open request, or its open step; empty without a journal."""
+    aside, step = _asked.get(), _step.get()
     if aside is None or not aside.run:
         return {}
-    return dict(zip(IDENTITY, (aside.run, aside.key, str(aside.attempt)), strict=True))
+    at, attempt = (step.at, step.attempt) if step is not None else (aside.key, aside.attempt)
+    return dict(zip(IDENTITY, (aside.run, at, str(attempt)), strict=True))
+
+
+@contextmanager
+def stepping(step: OpenStep) -> Iterator[None]:
+    """Set the step that commands belong to, for this task and all tasks that it starts inside the block."""
+    token = _step.set(step)
+    try:
+        yield
+    finally:
+        _step.reset(token)
 
 
 @contextmanager
 def asking(aside: Aside) -> Iterator[Aside]:
     """Set the `Aside` for this task and all tasks that it starts inside the block."""
     _asked.set(aside)
+    _step.set(None)
     try:
         yield aside
     finally:

@@ -40,10 +40,13 @@ from prose_kernel.runtime.journal_records import (
     Noted,
     Record,
     Repeated,
+    Step,
+    StepEnded,
     Text,
 )
 from prose_kernel.runtime.ports import Clock, CommandResult, Finding, GateDecision, GateRequest, SessionResult
 from prose_kernel.runtime.scheduler import Scheduler, Suspension, Turn
+from prose_kernel.runtime.steps import MODEL, Recorded, Steps, folded
 
 if TYPE_CHECKING:
     from prose_kernel.runtime.execution_context import ExecutionContext
@@ -145,6 +148,7 @@ class Journal:
         self._run = run_ids[0] if run_ids else ""
         self._repeated: Counter[str] = Counter()
         self._completed: dict[str, Completed] = {}
+        self._steps: dict[str, list[Step | StepEnded]] = {}
         self._run_ids = tuple(run_id.encode() for run_id in run_ids)
         self._known = known.records if known is not None else None
         self._coming: Record | None = None
@@ -217,7 +221,7 @@ class Journal:
                 return value
             failed = parked.known and self._how.under_way == "fail" and described.key != self._how.again
             if failed and (failure := _failure(kind)) is not None:
-                return self._given_up(described, failure)
+                return self._given_up(request, described, failure)
         repeated = parked is not None and parked.known and described.kind != "wait"
         return await self._live_answer(s, described, kind, ask, kept, at_once=parked is None, repeated=repeated)
 
@@ -242,7 +246,7 @@ class Journal:
         wait = Suspension(ask(), turns.ends)
         if repeated:
             self._repeat(key)
-        aside = self._aside(described)
+        aside = self._aside(described, self._steps_before(key) if repeated else ())
         try:
             try:
                 with asides.asking(aside):
@@ -281,12 +285,13 @@ class Journal:
         self._write_answer(Answered(key, raw, at_once=at_once), aside, kept=True)
         return value if kept is not None else value_then
 
-    def _aside(self, described: Described) -> Aside:
+    def _aside(self, described: Described, known: Sequence[Recorded]) -> Aside:
         """Return the notes of a request. All attempts of a command have one place, and are counted together."""
         place, _, retries = described.key.partition("#") if described.kind == "command" else (described.key, "", "")
         earlier = (f"{place}#{retry}" if retry else place for retry in range(int(retries or 0)))
         attempt = sum(1 + self._repeated[key] for key in (*earlier, described.key))
-        return Aside(place, self._place, self._run, attempt)
+        steps = Steps(described.key, self._aside_record, known, without=self._run_ids, now=self.now)
+        return Aside(place, self._place, self._run, attempt, steps)
 
     def _complete(
         self,
@@ -319,8 +324,21 @@ class Journal:
     def _repeat(self, key: str) -> None:
         """Record that a request is made again."""
         self._repeated[key] += 1
+        self._aside_record(Repeated(key, self.now()))
+
+    def _aside_record(self, record: Record) -> None:
+        """Write a record that a replay passes over."""
         if not self.abandoned:  # not with `_write`: it resets the position of computing programs, a replay does not
-            self._log.append(Repeated(key, self.now()))
+            self._log.append(record)
+
+    def _steps_before(self, key: str) -> list[Recorded]:
+        """Return the recorded steps of a request that is made again. If a request to a model made it fail, only that
+        one is repeated; after any other failure all steps are made again, with new numbers."""
+        found = folded(self._steps.pop(key, ()))
+        if key == self._how.again and found and (found[-1].step.kind != MODEL or found[-1].value != NOTHING):
+            for one in found:
+                one.step = structs.replace(one.step, digest="")
+        return found
 
     async def _write_up(self, s: ExecutionContext, key: str) -> None:
         self._unwritten = False
@@ -351,9 +369,13 @@ class Journal:
             raise _unconfirmed(described.gate)
         self._unconfirmed = True
 
-    def _given_up(self, described: Described, failure: T | Exception) -> T:
+    def _given_up(self, request: Request, described: Described, failure: T | Exception) -> T:
         if isinstance(failure, Exception):
-            self._write(Answered(described.key, error=codec.encode_error(failure), t=self.now()))
+            spent = [note for one in folded(self._steps.pop(described.key, ())) for note in one.notes()]
+            notes = codec.encode({"usage": spent}) if spent else NOTHING
+            answered = Answered(described.key, error=codec.encode_error(failure), aside=notes, t=self.now())
+            self._write(answered)
+            self._hand_back(request, answered)
             raise failure
         self._write(Answered(described.key, codec.encode(failure), t=self.now()))
         return failure
@@ -518,14 +540,17 @@ class Journal:
         """Go to the next record."""
         assert self._known is not None
         self._number, self._coming = next(self._known, (0, None))
-        while isinstance(self._coming, (Repeated, Completed)):
+        while isinstance(self._coming, (Repeated, Completed, Step, StepEnded)):
             if isinstance(self._coming, Repeated):
                 self._repeated[self._coming.key] += 1
+            elif isinstance(self._coming, (Step, StepEnded)):
+                self._steps.setdefault(self._coming.key, []).append(self._coming)
             elif self._coming.key != self._how.again:
                 self._completed[self._coming.key] = self._coming
             self._number, self._coming = next(self._known, (0, None))
         if isinstance(self._coming, (Asked, Answered)):
             self._completed.pop(self._coming.key, None)
+            self._steps.pop(self._coming.key, None)
         self._mark = self._turns.looks
         looks = getattr(self._coming, "looks", 0)
         self._turns.stop_at = self._mark + looks if looks else 0

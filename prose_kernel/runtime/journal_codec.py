@@ -71,11 +71,14 @@ class Described(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        if self.brief:
-            return self.brief
-        from prose_kernel.runtime.secret_patterns import hidden_of_process  # what counts is in the digest
+        return self.brief or shown(self.said)
 
-        return clipped(hidden_of_process()(self.said[: 8 * _SHOWN]), _SHOWN)
+
+def shown(said: str) -> str:
+    """The beginning of a text without secrets, for people."""
+    from prose_kernel.runtime.secret_patterns import hidden_of_process  # what counts is in the digest
+
+    return clipped(hidden_of_process()(said[: 8 * _SHOWN]), _SHOWN)
 
 
 def describe(request: Request, also: Sequence[str] = ()) -> Described:

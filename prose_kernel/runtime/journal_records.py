@@ -7,7 +7,7 @@ use it.
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from msgspec import Raw, Struct, field
 
@@ -118,6 +118,34 @@ class Repeated(Struct, frozen=True, tag="repeated", tag_field="k", omit_defaults
     t: int = 0
 
 
+class Step(Struct, frozen=True, tag="step", tag_field="k", omit_defaults=True):
+    """A step of a request begins (`runtime/steps.py`): a request to a model or a call of a tool. A replay passes over
+    it, and over its end.
+
+    `number` counts the steps of the request `key`; a step that is made again has the same number. `said` is its text
+    for people, `digest` a hash of what decides its answer, `by` the provider and the model.
+    """
+
+    key: str
+    number: int
+    kind: str
+    digest: str
+    said: str = ""
+    by: list[str] = field(default_factory=list)
+    t: int = 0
+
+
+class StepEnded(Struct, frozen=True, tag="step-ended", tag_field="k", omit_defaults=True):
+    """The end of a step: its answer, and what it has consumed (provider, model, usage). Without a `value` it failed, or
+    its answer is that of the request."""
+
+    key: str
+    number: int
+    value: Raw = NOTHING
+    usage: list[Any] = field(default_factory=list)
+    t: int = 0
+
+
 class Noted(Struct, frozen=True, tag="noted", tag_field="k", omit_defaults=True):
     """The result of a lookup outside the program that doesn't wait."""
 
@@ -155,4 +183,18 @@ class Rewound(Struct, frozen=True, tag="rewound", tag_field="k", omit_defaults=T
     to: int
 
 
-Record = Head | Text | Asked | Answered | Completed | Repeated | Noted | Interrupted | Ended | Finished | Rewound
+Record = (
+    Head
+    | Text
+    | Asked
+    | Answered
+    | Completed
+    | Repeated
+    | Step
+    | StepEnded
+    | Noted
+    | Interrupted
+    | Ended
+    | Finished
+    | Rewound
+)

@@ -41,8 +41,11 @@ from prose_kernel.runtime.journal_records import (
     Record,
     Repeated,
     Rewound,
+    Step,
+    StepEnded,
     Text,
 )
+from prose_kernel.runtime.steps import TOOL
 
 NAME: Final = "journal.jsonl"
 _PREFIX: Final = 9
@@ -59,6 +62,7 @@ _LOCK_ATTEMPTS: Final = 5
 _LOCK_PAUSE: Final = 0.01
 _ANSWER: Final = b'{"k":"answered"'
 _COMPLETED: Final = b'{"k":"completed"'
+_STEP_RECORD: Final = b'{"k":"step'
 _BEGIN: Final = re.compile(rb"[0-9a-f]{8} \{")
 _TRIED: Final = 100
 """Places of a strange line at which a record is looked for."""
@@ -158,6 +162,16 @@ class JournalRead:
                 case Ended():
                     waiting.clear()
         return list(waiting.values())
+
+    def steps_under_way(self) -> dict[str, list[Step | StepEnded]]:
+        """Return the records of the steps that requests without an answer have made, by the key of the request."""
+        found: dict[str, list[Step | StepEnded]] = {asked.key: [] for asked in self.under_way()}
+        for number, body in self._bodies(self.texts[-1].number) if found else ():
+            if body.startswith(_STEP_RECORD):
+                record = cast("Step | StepEnded", _record(self.path, body, number))
+                if record.key in found:
+                    found[record.key].append(record)
+        return {key: steps for key, steps in found.items() if steps}
 
     def _bodies(self, begin: int = 0, end: int | None = None) -> Iterator[tuple[int, bytes]]:
         parts = self._counting()
@@ -387,9 +401,15 @@ def _note(found: JournalRead, record: Record, number: int) -> None:
 
 def _is_synced(record: Record) -> bool:
     """Whether a durable journal syncs a record: a request, so that no work starts twice, and an answer."""
-    return isinstance(record, (Answered, Completed, Ended, Repeated)) or (
-        isinstance(record, Asked) and record.kind != "wait"
-    )
+    match record:
+        case Asked(kind=kind):
+            return kind != "wait"
+        case Step(kind=kind):
+            return kind == TOOL
+        case StepEnded(value=value):
+            return value != NOTHING
+        case _:
+            return isinstance(record, (Answered, Completed, Ended, Repeated))
 
 
 class JournalFile:

@@ -9,7 +9,9 @@ from typing import Final, Literal
 import msgspec
 
 from prose_kernel.runtime import journal_codec as codec
+from prose_kernel.runtime import journal_records as records
 from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Ended, Text
+from prose_kernel.runtime.steps import MODEL, TOOL
 from prose_kernel.storage.journal_file import JournalRead
 
 Mark = Literal["✓", "✗", "cancelled", "under way"]
@@ -19,14 +21,39 @@ _TELLING: Final = ("stdout", "text", "value", "answer", "label", "status")
 
 
 @dataclass(slots=True)
+class Made:
+    """What a session has done: requests to models that were sent, calls of tools that were answered, and the text of
+    the step that has no end ("": none)."""
+
+    requests: int = 0
+    calls: int = 0
+    doing: str = ""
+    _kind: str = ""
+
+    def add(self, record: records.Step | records.StepEnded) -> None:
+        if isinstance(record, records.Step):
+            self.requests += record.kind == MODEL
+            self._kind, self.doing = record.kind, record.said
+        else:
+            self.calls += self._kind == TOOL and record.value != NOTHING
+            self.doing = ""
+
+    def __str__(self) -> str:
+        counts = ((self.requests, "request"), (self.calls, "tool call"))
+        found = [f"{count:,} {what}{'s' if count != 1 else ''}" for count, what in counts if count]
+        return ", ".join([*found, f"under way: {self.doing}"] if self.doing else found)
+
+
+@dataclass(slots=True)
 class Step:
-    """One request: its place in the program, its text, and the answer as text."""
+    """One request: its place in the program, its text, the answer as text, and the steps of a session."""
 
     at: str
     kind: str
     said: str
     answer: str = ""
     mark: Mark = "under way"
+    made: Made = field(default_factory=Made)
 
 
 @dataclass(slots=True)
@@ -58,12 +85,24 @@ def cells_of(found: JournalRead) -> Iterator[RunCell]:
                 cell.steps.append(asked[record.key])
             case Answered() if (step := asked.get(record.key)) is not None:
                 _answer(step, record)
+            case records.Step() | records.StepEnded() if (step := asked.get(record.key)) is not None:
+                step.made.add(record)
             case Ended() if cell is not None:
                 cell.status, cell.message = record.status, record.message
             case _:
                 pass
     if cell is not None:
         yield cell
+
+
+def made_under_way(found: JournalRead) -> dict[str, Made]:
+    """Return what the sessions without an answer have done, by the key of the request."""
+    made: dict[str, Made] = {}
+    for key, steps in found.steps_under_way().items():
+        made[key] = Made()
+        for record in steps:
+            made[key].add(record)
+    return made
 
 
 def _answer(step: Step, record: Answered) -> None:

@@ -19,8 +19,9 @@ from prose_kernel.language.source import Source, Span
 from prose_kernel.models.usage import UsageTotals
 from prose_kernel.run import languages
 from prose_kernel.run.replay import Replay, ReplayListener, look_through, replay
+from prose_kernel.runtime.steps import folded
 from prose_kernel.storage.journal_file import JournalRead, TextRead
-from prose_kernel.storage.run_history import cells_of
+from prose_kernel.storage.run_history import cells_of, made_under_way
 from prose_kernel.views.cards import readable
 from prose_kernel.views.diagram import Mark, Part
 from prose_kernel.views.document import Code, Fields, Table, counted
@@ -83,6 +84,8 @@ async def run_report(found: JournalRead, state: str, settings: Settings, redact:
     known = look_through(found)
     story = RunStory(known.times, shown)
     told = await replay(found, known, settings, _StoryListener(story, usage))
+    for steps in found.steps_under_way().values() if state not in ("done", "failed") else ():
+        usage.again([note for one in folded(steps) for note in one.notes()])
     return _Report(found, state, story, told, usage, shown).page()
 
 
@@ -170,7 +173,9 @@ class _Report:
             parts.append(_note("The process of the run was killed; this is what it did until then."))
         waiting = self.found.under_way() if self.state not in ("done", "failed") else []
         if waiting:
-            said = "; ".join(clip(self.redact(f"{one.kind} {one.said}"), 100) for one in waiting[:20])
+            made = made_under_way(self.found)
+            texts = [f"{one.kind} {one.said}" + (f" ({made[one.key]})" if one.key in made else "") for one in waiting]
+            said = "; ".join(clip(self.redact(text), 100) for text in texts[:20])
             parts.append(_note(f"Under way then: {said}"))
         for number, one in enumerate(self.story.texts, 1):
             if one.error is not None:

@@ -112,6 +112,8 @@ class ServerLink:
         ways, begins, plain = self._ways.of(model, asked), len(said), said[0]
         left = list(ways)
         while True:
+            if (then := bounded.way_then) in left:  # before a kill
+                del left[: [*left].index(then)]
             output = left.pop(0)
             said[0] = worded(plain, asked.words if output == "words" else "")
             try:

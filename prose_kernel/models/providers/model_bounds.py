@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import math
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
-from msgspec import structs
+from msgspec import MsgspecError, Raw, Struct, structs
+from pydantic import ValidationError
 from pydantic_ai.exceptions import ModelConnectionError, ModelHTTPError
-from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.usage import RunUsage
@@ -20,10 +22,14 @@ from pydantic_ai.usage import RunUsage
 from prose_kernel.errors import BudgetSpent, ProviderTimeout
 from prose_kernel.models.providers import prices
 from prose_kernel.models.providers.model_calls import Conversation
-from prose_kernel.runtime import budgets, tracing
+from prose_kernel.models.usage import plain
+from prose_kernel.runtime import asides, budgets, tracing
+from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.budgets import Budget, Spent
+from prose_kernel.runtime.journal_records import NOTHING
 from prose_kernel.runtime.ports import Usage
 from prose_kernel.runtime.session_options import Price
+from prose_kernel.runtime.steps import MODEL, OpenStep
 
 _CHARACTERS = 4  # of an answer, to a token
 _FRAME = 48  # characters around the description of a tool
@@ -74,9 +80,16 @@ class Patience:
         return ProviderTimeout(said, retryable=False, hint=hint)
 
 
+class _Answer(Struct):
+    """A response in the journal, and the way in which it was asked for (`model_output.Way`)."""
+
+    way: str
+    response: Raw
+
+
 class Bounds(WrapperModel):
     """A model whose answers are as long as the budgets allow, and that is asked when its server is open and the budgets
-    have room beside other requests.
+    have room beside other requests. Each request is a step of the run's request (`runtime/steps.py`).
 
     `spent` is why no further request is made, `capped` the budget without which the last answer might have been longer.
     `used` is what earlier requests have consumed.
@@ -100,6 +113,47 @@ class Bounds(WrapperModel):
         self._earlier = RunUsage()
         self._under_way = False
         self._watched: tracing.Operation | None = None
+        self._steps = asides.steps()
+        self._step: OpenStep | None = None
+        self._by = provider, asked.model
+        self._identity = _identity(asked) if self._steps is not None else None
+
+    # ------------------------------------------------------------ steps
+
+    @property
+    def way_then(self) -> str:
+        """The way in which an earlier process of the run asked for the next recorded response; "": there is none."""
+        recorded = self._steps.coming(MODEL) if self._steps is not None else None
+        answer = _answer(recorded.value) if recorded is not None else None
+        return answer.way if answer is not None else ""
+
+    def recorded(self) -> ModelResponse | None:
+        """Return the response that an earlier process of the run received; None: make the request."""
+        value = self._steps.known(MODEL, self._identity) if self._steps is not None else None
+        answer = _answer(value) if value is not None else None
+        if answer is None:
+            return None
+        try:
+            response = ModelMessagesTypeAdapter.validate_json(bytes(answer.response))[0]
+        except (ValidationError, IndexError):  # of another version of the library
+            return None
+        return response if isinstance(response, ModelResponse) else None
+
+    def answered(self, response: ModelResponse, way: str, *, ends: bool) -> None:
+        """Record a response. One that `ends` the conversation is in the answer of the session."""
+        step, self._step = self._step, None
+        if step is None:
+            return
+        used = [self._by[0], response.model_name or self._by[1], plain(self._one(response.usage))]
+        value = NOTHING
+        if not ends:
+            with contextlib.suppress(RecursionError):
+                value = codec.encode(
+                    _Answer(way, Raw(ModelMessagesTypeAdapter.dump_json([response], exclude_none=True)))
+                )
+        step.ends(value, used)
+
+    # ------------------------------------------------------------ requests
 
     async def request(
         self,
@@ -149,6 +203,8 @@ class Bounds(WrapperModel):
                 raise
             settings = self._within(settings)
         self._under_way = True
+        if self._steps is not None:
+            self._step = self._steps.begin(MODEL, self._identity, " ".join(self._by), self._by)
         self._watched = tracing.request(self._vendor, self.model_name)
         return settings
 
@@ -158,6 +214,10 @@ class Bounds(WrapperModel):
         refused = isinstance(problem, ModelHTTPError) or (
             isinstance(problem, ModelConnectionError) and problem.phase in ("connect", "pool")
         )
+        if problem is not None and self._step is not None:
+            broken = structs.replace(self._one(self.stream.usage if self.stream else RunUsage()), counted=False)
+            self._step.ends(usage=() if refused and self.stream is None else [*self._by, plain(broken)])
+            self._step = None
         if (watched := self._watched) is not None:
             self._watched = None
             said = self._one(used) if used is not None else None
@@ -248,6 +308,20 @@ class Bounds(WrapperModel):
         stated = (settings or {}).get("max_tokens")
         self.capped = budget if tokens < (stated or ASSURED) else None
         return {**(settings or {}), "max_tokens": tokens} if self.capped is not None else settings
+
+
+def _identity(asked: Conversation) -> tuple[object, ...]:
+    """What a conversation begins with. The model is not part of it: another one may continue the conversation."""
+    files = [hashlib.sha256(one.data).hexdigest() for one in asked.attached]
+    tools = [tool.name for tool in asked.tools]
+    return asked.system, asked.context, asked.message, asked.words, tools, asked.output, files, asked.wrong
+
+
+def _answer(value: Raw) -> _Answer | None:
+    try:
+        return codec.decode(value, _Answer)
+    except MsgspecError:
+        return None
 
 
 def _json(schema: object) -> int:

@@ -13,9 +13,10 @@ from prose_kernel.models.providers import vendors
 from prose_kernel.models.providers.model_calls import AT_ONCE, Link, Reply, Way
 from prose_kernel.models.providers.throttle import AWAY, LONGEST, Throttle
 from prose_kernel.models.providers.vendors import Meant
-from prose_kernel.runtime import budgets
+from prose_kernel.runtime import asides, budgets
 from prose_kernel.runtime.ports import Clock
 from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Surroundings
+from prose_kernel.runtime.steps import MODEL
 
 Opens = Callable[[], Awaitable[None]]
 """Waits until the server may be called again; raises `ProviderError` where another one is asked instead."""
@@ -93,7 +94,8 @@ class ModelServers:
         asked, or the first that another model would not help against.
         """
         failed: list[str] = []
-        order = sorted(chain, key=self._readiness)  # stable: their own order where nothing is known
+        then = _asked_then()  # that one first, then their own order where nothing is known
+        order = sorted(chain, key=lambda one: ((one.name, one.model) != then, *self._readiness(one)))
         asked: ProviderError | None = None
         for at, meant in enumerate(order):
             way, throttle = self._way(meant)
@@ -164,3 +166,10 @@ class ModelServers:
         ways, self._ways = self._ways, {}
         if self._shared is None:
             await asyncio.gather(*(way.close() for way, _ in ways.values()))
+
+
+def _asked_then() -> tuple[str, ...] | None:
+    """Return the provider and the model that answered the last recorded step of this request; None: there is none."""
+    steps = asides.steps()
+    recorded = steps.coming(MODEL) if steps is not None else None
+    return tuple(recorded.step.by) if recorded is not None else None

@@ -7,7 +7,7 @@ pydantic-ai's `Agent` does this too, with much that a session has no use for, an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
@@ -20,18 +20,20 @@ from pydantic_ai.messages import (
     ModelRequestPart,
     ModelResponse,
     ModelResponseStreamEvent,
+    PartStartEvent,
     TextPart,
     ToolCallPart,
     ToolReturnPart,
     UserContent,
     UserPromptPart,
 )
-from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RunUsage
 
+from prose_kernel.models.providers.model_bounds import Bounds
 from prose_kernel.models.providers.model_calls import Conversation
 from prose_kernel.models.providers.model_output import ANSWER, Way
 from prose_kernel.models.tools.tool import ToolAnswer
@@ -78,7 +80,7 @@ def worded(first: ModelMessage, words: str) -> ModelMessage:
 
 
 async def talk(
-    model: Model[Any],
+    model: Bounds,
     asked: Conversation,
     said: list[ModelMessage],
     *,
@@ -106,14 +108,24 @@ async def talk(
         return stream.get()
 
     for _ in range(asked.rounds):
-        response = await request(said)
+        response = model.recorded()
+        if response is None:
+            response, made = await request(said), True
+        else:
+            made = False
+            await handlers.hear(_events(response))
         _count(used, response)
         said.append(response)
         calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
-        if not calls or (output == "tool" and any(part.tool_name == ANSWER for part in calls)):
+        done = not calls or (output == "tool" and any(part.tool_name == ANSWER for part in calls))
+        cut = not done and _is_cut(response, calls[-1])
+        if made:
+            model.answered(response, output, ends=done or cut)
+        if done:
             _refused(response)
             return response
-        _whole(response, calls[-1])
+        if cut:
+            raise IncompleteToolCall("cut off")
         answers = await _all(_answer(part, known, handlers.call) for part in calls)
         said.append(ModelRequest(parts=answers, instructions=instructions))
     raise UsageLimitExceeded(f"{asked.rounds} requests")
@@ -171,13 +183,21 @@ def _refused(response: ModelResponse) -> None:
         raise ContentFilterError("the model declined")
 
 
-def _whole(response: ModelResponse, last: ToolCallPart) -> None:
-    """Raise `IncompleteToolCall` if the token limit has cut off the arguments."""
-    if response.finish_reason == "length" and response.parts[-1] is last:
-        try:
-            last.args_as_dict(raise_if_invalid=True)
-        except (ValueError, AssertionError):
-            raise IncompleteToolCall("cut off") from None
+def _is_cut(response: ModelResponse, last: ToolCallPart) -> bool:
+    """Whether the token limit has cut off the arguments of the last call."""
+    if response.finish_reason != "length" or response.parts[-1] is not last:
+        return False
+    try:
+        last.args_as_dict(raise_if_invalid=True)
+    except (ValueError, AssertionError):
+        return True
+    return False
+
+
+async def _events(response: ModelResponse) -> AsyncIterator[ModelResponseStreamEvent]:
+    """A response that is complete as a stream."""
+    for index, part in enumerate(response.parts):
+        yield PartStartEvent(index=index, part=part)
 
 
 async def _answer(part: ToolCallPart, known: frozenset[str], call: Call) -> ModelRequestPart:

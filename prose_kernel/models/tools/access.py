@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -122,6 +122,11 @@ class Access:
     def changes(self, place: Place) -> None:
         """The session writes this file: what it reads there later is its own."""
         self._changed.add(place.path)
+
+    def restore(self, reads: Iterable[FileRead]) -> None:
+        """Add files that the session read in an earlier process of the run."""
+        root = os.path.realpath(self.cwd)
+        self._seen.update((os.path.join(root, one.path), one) for one in reads)  # noqa: PTH118
 
     @property
     def reads(self) -> tuple[FileRead, ...]:

@@ -16,7 +16,7 @@ from prose_kernel.access.grants import Reach
 from prose_kernel.access.safe_files import Place
 from prose_kernel.models.tools.access import Access
 from prose_kernel.models.tools.arguments import counted, flag, text
-from prose_kernel.models.tools.tool import Stop, ToolFailed, ToolSpec, in_thread
+from prose_kernel.models.tools.tool import Stop, ToolFailed, ToolRefused, ToolSpec, in_thread
 from prose_kernel.runtime.ports import FileWrite
 
 READ_LIMIT: Final = 256 * 1024
@@ -251,6 +251,22 @@ class Writes:
     @property
     def all(self) -> tuple[FileWrite, ...]:
         return tuple(self._files.values())
+
+    @property
+    def before(self) -> dict[str, str | None]:
+        """The text of each file before the first write, by its place."""
+        return {path: write.before for path, write in self._files.items()}
+
+    def restore(self, before: Mapping[str, str | None]) -> None:
+        """Add files that an earlier process of the run wrote: they hold now what it wrote last."""
+        for path, former in before.items():
+            place = Place(path, path)
+            try:
+                after = read_text(place)
+            except (ToolFailed, ToolRefused):
+                after = None
+            self._changes(place)
+            self._files[path] = FileWrite(self._shown(place), former, after)
 
 
 # ---------------------------------------------------------------- listing

@@ -9,6 +9,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
+from msgspec import MsgspecError, Raw, Struct
+
 from prose_kernel.access.policy import TOUCHES, PermissionDesk, Policy
 from prose_kernel.errors import ProviderError
 from prose_kernel.language.shortening import clipped
@@ -20,9 +22,11 @@ from prose_kernel.models.tools.fetch import FetchTool
 from prose_kernel.models.tools.files import EditTool, ListTool, ReadTool, Writes, WriteTool, read_text
 from prose_kernel.models.tools.search import SearchTool
 from prose_kernel.models.tools.tool import Tool, ToolAnswer, ToolFailed, ToolRefused, ToolSpec
-from prose_kernel.runtime import tracing
+from prose_kernel.runtime import asides, tracing
+from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.ports import FileRead, FileWrite, SessionProgress, SessionRequest, ToolUse
 from prose_kernel.runtime.session_options import Surroundings
+from prose_kernel.runtime.steps import TOOL
 from prose_kernel.runtime.text import one_line, printable
 
 OnProgress = Callable[[SessionProgress], None]
@@ -70,6 +74,23 @@ def idle_tools(policy: Policy, *, person: bool) -> frozenset[str]:
     if person:
         return frozenset()
     return frozenset(name for name in _OURS if any(policy.words(kind) == "prompt" for kind in TOUCHES[name]))
+
+
+class _Made(Struct, frozen=True):
+    """A call in the journal: the text for the model, its trace, the files that it read, and those that were written for
+    the first time, each with its text before."""
+
+    text: str
+    use: ToolUse
+    reads: tuple[FileRead, ...] = ()
+    written: dict[str, str | None] = {}
+
+
+def _made(value: Raw) -> _Made | None:
+    try:
+        return codec.decode(value, _Made)
+    except MsgspecError:
+        return None
 
 
 class SessionWorkbench:
@@ -171,20 +192,46 @@ class SessionWorkbench:
         arguments: Mapping[str, object],
         work: Callable[[str, Mapping[str, object]], Awaitable[ToolAnswer]],
     ) -> ToolAnswer:
-        """Wait for the turn of this call, run `work`, trace its answer and report it."""
+        """Wait for the turn of this call, run `work`, trace its answer and report it.
+
+        A call is a step of the run's request: one that an earlier process has answered is not made again.
+        """
         async with self._turn:
-            began = time.monotonic()
-            with tracing.tool(name) as watched:
-                answer = await work(name, arguments)
-            traced = getattr(self._tools.get(name), "traced", str)(answer.text)
-            detail = clipped(printable(self._access.neutral(traced)), DETAIL, tidy=True)
-            use = ToolUse(one_line(name, 200), self._summary(name, arguments), answer.outcome, detail)
+            began, steps = time.monotonic(), asides.steps()
+            value = steps.known(TOOL, (name, arguments)) if steps is not None else None
+            if value is not None and (made := _made(value)) is not None:
+                self._access.restore(made.reads)
+                self._writes.restore(made.written)
+                answer, use = ToolAnswer(made.text, made.use.outcome), made.use
+            elif steps is None:
+                answer, use = await self._made(name, arguments, work)
+            else:
+                step = steps.begin(TOOL, (name, arguments), f"{name} {self._summary(name, arguments)}".rstrip())
+                seen, written = len(self.reads), self._writes.before
+                with asides.stepping(step):
+                    answer, use = await self._made(name, arguments, work)
+                new = {path: text for path, text in self._writes.before.items() if path not in written}
+                step.ends(codec.encode(_Made(answer.text, use, self.reads[seen:], new)))
             self._trace.append(use)
-            if watched is not None:
-                watched.called(outcome=answer.outcome, arguments=use.summary, answer=detail)
             took = time.monotonic() - began
         self._on_progress(SessionProgress("tool", f"{use.tool} {use.summary}".rstrip(), use, took))
         return answer
+
+    async def _made(
+        self,
+        name: str,
+        arguments: Mapping[str, object],
+        work: Callable[[str, Mapping[str, object]], Awaitable[ToolAnswer]],
+    ) -> tuple[ToolAnswer, ToolUse]:
+        """Run `work`; return its answer, and the call as the trace shows it."""
+        with tracing.tool(name) as watched:
+            answer = await work(name, arguments)
+            traced = getattr(self._tools.get(name), "traced", str)(answer.text)
+            detail = clipped(printable(self._access.neutral(traced)), DETAIL, tidy=True)
+            use = ToolUse(one_line(name, 200), self._summary(name, arguments), answer.outcome, detail)
+            if watched is not None:
+                watched.called(outcome=answer.outcome, arguments=use.summary, answer=detail)
+        return answer, use
 
     async def _outcome(self, name: str, arguments: Mapping[str, object]) -> ToolAnswer:
         tool = self._tools.get(name)

@@ -1,0 +1,163 @@
+"""The steps of an open request: its requests to models and its calls of tools (docs/durability.md, amendment A54).
+
+A conversation with a model is a function of its beginning and of the answers that it got, as a program is. So the
+journal holds a record for each step when it begins, and one with its answer. If the process is killed, the resumed run
+holds the same conversation again: each step whose answer is known gets that answer, in order, and the first one without
+an answer is made again. An example: four requests and four calls of tools were answered, the fifth call was running.
+The resumed session makes that call, with the same `PROSE_AT`, and then its fifth request to the model.
+
+A step is recognized by a digest of what decides its answer: its own text and all answers before it. When the
+conversation differs from the recorded one, the rest of the records doesn't apply, and the steps get new numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec import Raw
+
+from prose_kernel.runtime.journal_codec import dumps, shown
+from prose_kernel.runtime.journal_records import NOTHING, Record, Step, StepEnded
+
+MODEL: Final = "model"
+TOOL: Final = "tool"
+
+
+@dataclass(slots=True)
+class Recorded:
+    """The records of one step. `begun` counts how often it was begun."""
+
+    step: Step
+    begun: int = 1
+    ended: StepEnded | None = None
+
+    @property
+    def value(self) -> Raw:
+        return self.ended.value if self.ended is not None else NOTHING
+
+    def notes(self, *, used: bool = False) -> Iterator[list[object]]:
+        """What it has consumed, as notes of an answer hold it (`models/usage.py`). `used`: a result counts its answer.
+
+        Of a request without an end it is only known that it was sent.
+        """
+        lost = self.begun - (self.ended is not None)
+        if lost and self.step.by:
+            yield ["", *self.step.by, {"requests": lost, "counted": False}, False]
+        if self.ended is not None and self.ended.usage and not used:
+            yield ["", *self.ended.usage, False]
+
+
+def folded(records: Iterable[Step | StepEnded]) -> list[Recorded]:
+    """Return the steps of one request, in order, from their records."""
+    found: dict[int, Recorded] = {}
+    for record in records:
+        known = found.get(record.number)
+        if isinstance(record, Step):
+            if known is None:
+                found[record.number] = Recorded(record)
+            else:
+                known.begun, known.ended = known.begun + 1, None
+        elif known is not None:
+            known.ended = record
+    return list(found.values())
+
+
+class Steps:
+    """The steps of the request `key`. `known` are those of earlier processes; `now` gives records their time.
+
+    `without` are the ids of the run and of those that it branched from: they differ in a branch.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        write: Callable[[Record], None],
+        known: Iterable[Recorded] = (),
+        *,
+        without: Sequence[bytes] = (),
+        now: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self._key = key
+        self._write = write
+        self._coming = deque(known)
+        self._last = max((one.step.number for one in self._coming), default=0)
+        self._without = without
+        self._now = now
+        self._notes: list[list[object]] = []
+        self._again: Recorded | None = None
+        self._chain = ""
+
+    def coming(self, kind: str) -> Recorded | None:
+        """Return the next step of this kind that has an answer."""
+        return next((one for one in self._coming if one.step.kind == kind and one.value != NOTHING), None)
+
+    def known(self, kind: str, identity: object) -> Raw | None:
+        """Return the recorded answer of the next step; None if the step has to be made (`begin`)."""
+        digest, self._again = self._digest(kind, identity), None
+        while self._coming:
+            one = self._coming.popleft()
+            same = one.step.digest == digest
+            used = same and one.value != NOTHING
+            self._notes += one.notes(used=used)
+            if used:
+                self._follows(digest, one.value)
+                return one.value
+            if same and not self._coming:  # else it failed, and another one followed it
+                self._again = one
+        return None
+
+    def begin(self, kind: str, identity: object, said: str = "", by: Sequence[str] = ()) -> OpenStep:
+        """Record that a step begins. `said` is its text for people, `by` the provider and the model."""
+        again, self._again = self._again, None
+        if again is not None:
+            number, attempt = again.step.number, again.begun + 1
+        else:
+            number, attempt = self._last + 1, 1
+            self._last = number
+        digest = self._digest(kind, identity)
+        self._write(Step(self._key, number, kind, digest, shown(said), list(by), self._now()))
+
+        def end(value: Raw, usage: Sequence[object]) -> None:
+            self._write(StepEnded(self._key, number, value, list(usage), self._now()))
+            self._follows(digest, value)
+
+        return OpenStep(f"{self._key}/{kind[0]}{number}", attempt, end)
+
+    def unused(self) -> list[list[object]]:
+        """Return the consumption of recorded steps that no result counts, once; call it when the request ends."""
+        found = [*self._notes, *(note for one in self._coming for note in one.notes())]
+        self._notes, self._coming = [], deque()
+        return found
+
+    def _follows(self, digest: str, value: Raw) -> None:
+        """Later steps depend on this answer."""
+        if value != NOTHING:
+            self._chain = hashlib.blake2b(f"{self._chain} {digest} ".encode() + bytes(value), digest_size=8).hexdigest()
+
+    def _digest(self, kind: str, identity: object) -> str:
+        data = dumps((kind, identity))
+        for run_id in self._without:
+            data = data.replace(run_id, b"*")
+        return hashlib.blake2b(self._chain.encode() + data, digest_size=8).hexdigest()
+
+
+class OpenStep:
+    """A step that is made now. `at` is its place in the run, `attempt` counts from 1."""
+
+    __slots__ = ("_end", "_is_over", "at", "attempt")
+
+    def __init__(self, at: str, attempt: int, end: Callable[[Raw, Sequence[object]], None]) -> None:
+        self.at = at
+        self.attempt = attempt
+        self._end = end
+        self._is_over = False
+
+    def ends(self, value: Raw = NOTHING, usage: Sequence[object] = ()) -> None:
+        """Record the end of the step, once. Without a `value` a resumed run makes it again."""
+        if not self._is_over:
+            self._is_over = True
+            self._end(value, usage)

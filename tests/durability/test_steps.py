@@ -1,0 +1,283 @@
+"""Amendment A54: inside a session each request to a model and each call of a tool survives a kill."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from killing import how_to_resume, in_a_child, journal_in
+from models.people import ScriptedPerson
+from msgspec import structs
+from stubs.model_server import ANSWER, StubServer
+
+from prose_kernel.cli.report import under_way
+from prose_kernel.errors import RunError
+from prose_kernel.models.providers import model_adapter
+from prose_kernel.models.usage import Line
+from prose_kernel.run.journal import resumption
+from prose_kernel.run.settings import Settings
+from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runtime.journal_records import Answered, Record, Step, StepEnded
+from prose_kernel.runtime.session_options import ModelOptions, ModelServer, Price
+from prose_kernel.runtime.values import verbatim
+from prose_kernel.storage.journal_file import read
+from prose_kernel.storage.run_history import cells_of, made_under_way
+from prose_kernel.views.report import run_report
+
+FUNCTIONS = '''
+from pathlib import Path
+
+def mark(word: str) -> str:
+    """Write a word down."""
+    with Path("ran").open("a") as file:
+        file.write(f"{word}\\n")
+    return f"marked {word}"
+'''
+PROGRAM = """
+agent worker:
+  tools: ["mark"]
+  permissions:
+    read: allow
+    write: allow
+    bash: allow
+    tools: allow
+let said = session: worker
+  prompt: "Work"
+output said = said
+"""
+RAN = "echo {} $PROSE_AT $PROSE_ATTEMPT >> ran"
+CALLS: list[tuple[str, dict[str, Any]]] = [
+    ("read", {"path": "notes.txt"}),
+    ("write", {"path": "made.txt", "content": "one two"}),
+    ("edit", {"path": "made.txt", "old": "two", "new": "three"}),
+    ("exec_command", {"cmd": RAN.format("first")}),
+    ("mark", {"word": "second"}),
+    ("exec_command", {"cmd": RAN.format("third")}),
+]
+"""The steps 2, 4, 6, 8, 10 and 12 of the session; the requests to the model are 1, 3, ... 13."""
+TURNS = [{"calls": [{"name": name, "arguments": arguments}]} for name, arguments in CALLS]
+
+
+@pytest.fixture(scope="module")
+def stub() -> Iterator[StubServer]:
+    assert model_adapter  # loaded before the processes are forked
+    with StubServer() as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def _here(stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    stub.reset()
+    (tmp_path / "prose_tools.py").write_text(FUNCTIONS)
+    (tmp_path / "notes.txt").write_text("remember the milk")
+
+
+def server(stub: StubServer, model: str, **more: Any) -> ModelServer:
+    priced = {"it": ModelOptions(price=Price(input=1.0, output=2.0))}
+    return ModelServer("openai", stub.openai_url, key="", model="it", aliases={"it": model}, options=priced, **more)
+
+
+def work(stub: StubServer, text: str = PROGRAM, **more: Any) -> Callable[[], Awaitable[dict[str, Any]]]:
+    """A new run of the program, or the one that is here, resumed; returns its outputs and its consumption."""
+    servers = more.pop("providers", {"stub": server(stub, stub.script("works", *TURNS, "Read: {results}."))})
+    how = more.pop("how", how_to_resume)
+
+    async def go() -> dict[str, Any]:
+        settings = Settings().changed(
+            **{"provider": "stub", "providers": servers, "cassette_mode": "off", "autodetect": False, **more}
+        )
+        here = Workspace(
+            settings,
+            Start(Path.cwd(), "p.prose", notebook=False),
+            asker=ScriptedPerson(available=False),
+            resumption=how(Path.cwd()),
+        )
+        try:
+            await here.execute(text, "p.prose")
+            await here.end(None)
+            outputs = {name: verbatim(value) for name, (value, _) in here.outputs().items()}
+        except RunError as failed:
+            await here.end(failed)
+            outputs = {"failed": failed.message}
+        finally:
+            total = here.opened.services.usage.total
+            await here.close()
+        return {"outputs": outputs, "usage": total}
+
+    return go
+
+
+def begins(number: int) -> Callable[[Record], bool]:
+    return lambda record: isinstance(record, Step) and record.number == number
+
+
+def ends(number: int) -> Callable[[Record], bool]:
+    return lambda record: isinstance(record, StepEnded) and record.number == number
+
+
+def ran(place: Path) -> list[str]:
+    return (place / "ran").read_text().splitlines()
+
+
+ONCE = ["first c1/1/s0/t8 1", "second", "third c1/1/s0/t12 1"]
+
+
+@pytest.mark.parametrize("number", [3, 7, 10, 13])
+async def test_a_killed_session_continues_after_its_last_answer(stub: StubServer, tmp_path: Path, number: int) -> None:
+    """No request and no call whose answer is recorded is made again; the tokens of all requests are counted."""
+    assert in_a_child(tmp_path, work(stub), before=begins(number)) is None
+    assert stub.stats.requests == number // 2
+    if number > 6:
+        (tmp_path / "made.txt").write_text("changed by hand")
+    ended = await work(stub)()
+    assert "marked second" in ended["outputs"]["said"] and "remember the milk" in ended["outputs"]["said"]
+    assert ran(tmp_path) == ONCE
+    assert (tmp_path / "made.txt").read_text() == ("changed by hand" if number > 6 else "one three")
+    assert stub.stats.requests == 7
+    usage: Line = ended["usage"]
+    assert (usage.sessions, usage.requests, usage.uncounted) == (1, 7, 0)
+    whole = await work(stub)()  # a replay of the complete run passes over the steps
+    assert whole == ended and stub.stats.requests == 7
+
+
+@pytest.mark.parametrize(
+    ("number", "lines"),
+    [(8, [ONCE[0], "first c1/1/s0/t8 2", *ONCE[1:]]), (10, [*ONCE[:2], *ONCE[1:]]), (9, ONCE), (13, ONCE)],
+)
+async def test_a_step_without_an_answer_is_made_again(
+    stub: StubServer, tmp_path: Path, number: int, lines: list[str]
+) -> None:
+    """A command gets the same place, and the next number of its attempt; a request that was sent is counted."""
+    assert in_a_child(tmp_path, work(stub), before=ends(number)) is None
+    ended = await work(stub)()
+    assert ran(tmp_path) == lines
+    lost = number % 2
+    assert stub.stats.requests == 7 + lost
+    assert (ended["usage"].requests, ended["usage"].uncounted) == (7 + lost, lost)
+
+
+async def test_killed_at_each_of_its_steps_while_it_resumes(stub: StubServer, tmp_path: Path) -> None:
+    """Each process gets one step further; each call has run once, and each request is counted."""
+    for number in range(2, 14):
+        assert in_a_child(tmp_path, work(stub), before=begins(number)) is None
+    ended = await work(stub)()
+    assert ran(tmp_path) == ONCE
+    assert stub.stats.requests == 7 and ended["usage"].requests == 7
+
+
+async def test_with_fail_the_session_fails_and_its_requests_are_counted(stub: StubServer, tmp_path: Path) -> None:
+    assert in_a_child(tmp_path, work(stub), before=begins(9)) is None
+
+    def fails(place: Path) -> Any:
+        path = journal_in(place)
+        assert path is not None
+        return resumption(path, "fail")
+
+    ended = await work(stub, how=fails)()
+    assert ended["outputs"] == {"failed": "the run was killed while this session was under way"}
+    assert ran(tmp_path) == ONCE[:1]
+    assert stub.stats.requests == 4 and ended["usage"].requests == 4
+
+
+async def test_a_session_that_its_server_failed_continues_after_the_last_tool_result(
+    stub: StubServer, tmp_path: Path
+) -> None:
+    """The failed attempt is counted too."""
+    down = stub.script("down", *TURNS[:4], {"error": 500})
+    ended = await work(stub, providers={"stub": server(stub, down)})()
+    assert "failed" in ended["outputs"] and stub.stats.requests == 5
+    ended = await work(stub)()
+    assert ran(tmp_path) == ONCE
+    assert stub.stats.requests == 8 and ended["usage"].requests == 7  # a refused request consumes nothing
+
+
+async def test_another_model_continues_the_conversation(stub: StubServer, tmp_path: Path) -> None:
+    """Resumed with another provider, and with a fallback that had answered when the run was killed."""
+    assert in_a_child(tmp_path, work(stub), before=begins(9)) is None
+    model = stub.script("others", *TURNS, "Read by another: {results}.")
+    ended = await work(stub, provider="other", providers={"other": server(stub, model)})()
+    assert ran(tmp_path) == ONCE and stub.stats.requests == 7
+    assert ended["outputs"]["said"].startswith("Read by another: ")
+
+
+async def test_the_fallback_that_answered_is_asked_first_when_the_run_resumes(stub: StubServer, tmp_path: Path) -> None:
+    works = stub.script("fallback", *TURNS, "Read: {results}.")
+    options = {"it": ModelOptions(price=Price(input=1.0, output=2.0), fallback=("stub:it",))}
+    away = structs.replace(server(stub, "err-500-1"), options=options)
+    servers = {"away": away, "stub": server(stub, works)}
+    assert in_a_child(tmp_path, work(stub, provider="away", providers=servers), before=begins(10)) is None
+    sent = stub.stats.requests
+    await work(stub, provider="away", providers=servers)()
+    assert [line.split()[0] for line in ran(tmp_path)] == ["first", "second", "third"]
+    assert stub.stats.by_model["err-500-1"] == 1 and stub.stats.requests == sent + 3
+
+
+async def test_records_of_another_conversation_do_not_count_as_answers(stub: StubServer, tmp_path: Path) -> None:
+    """The server of the resumed run is offered no tools. What the former conversation consumed is counted."""
+    assert in_a_child(tmp_path, work(stub), before=begins(9)) is None
+    ended = await work(stub, providers={"stub": server(stub, "ok-0", tools=False)})()
+    assert ended["outputs"] == {"said": ANSWER}
+    assert stub.stats.requests == 5 and ended["usage"].requests == 5
+
+
+TYPED = """
+agent worker:
+  permissions:
+    read: allow
+let said = session: worker
+  prompt: "How many?"
+  output: { n: number }
+  retry: 1
+output n = said.n
+"""
+
+
+async def test_typed_answers_and_their_corrections_hold(stub: StubServer, tmp_path: Path) -> None:
+    """The first answer doesn't fit; the second attempt is killed after its tool, and continues."""
+    turns = ['{"n": "many"}', TURNS[0], '{"n": 3}']
+    servers = {"stub": server(stub, stub.script("typed", *turns), judge_output="native")}
+
+    def second(record: Record) -> bool:
+        return isinstance(record, Step) and record.key.endswith("#1") and record.number == 3
+
+    assert in_a_child(tmp_path, work(stub, TYPED, providers=servers), before=second) is None
+    sent = stub.stats.requests
+    ended = await work(stub, TYPED, providers=servers)()
+    assert ended["outputs"] == {"n": 3}
+    assert (sent, stub.stats.requests, ended["usage"].requests) == (2, 3, 3)
+
+
+async def test_in_memory_nothing_is_written(stub: StubServer, tmp_path: Path) -> None:
+    await work(stub, state="in-context", how=lambda place: None)()
+    assert journal_in(tmp_path) is None
+
+
+async def test_what_is_written_is_bounded_and_the_last_answer_is_written_once(stub: StubServer, tmp_path: Path) -> None:
+    await work(stub)()
+    path = journal_in(tmp_path)
+    assert path is not None
+    records = [record for _, record in read(path).records()]
+    answered = [record for record in records if isinstance(record, Answered)]
+    steps = [record for record in records if isinstance(record, StepEnded)]
+    assert len(steps) == 13 and bytes(steps[-1].value) == b"null"
+    assert all(len(bytes(one.value)) < 2000 for one in steps) and len(answered) == 1
+
+
+async def test_lists_and_reports_of_a_killed_run_count_what_was_sent(stub: StubServer, tmp_path: Path) -> None:
+    assert in_a_child(tmp_path, work(stub), before=ends(8)) is None
+    path = journal_in(tmp_path)
+    assert path is not None
+    found = read(path)
+    made = made_under_way(found)["c1/1/s0"]
+    assert (made.requests, made.calls, made.doing.split()[0]) == (4, 3, "exec_command")
+    step = next(cells_of(found)).steps[0]
+    assert (step.mark, step.made.requests, step.made.calls) == ("under way", 4, 3)
+    remarks = under_way(found.under_way(), resumption(found))
+    assert len(remarks) == 1 and "(4 requests, 3 tool calls, under way: exec_command" in remarks[0]
+    page = await run_report(found, "killed", Settings(), str)
+    assert "4 requests, 3 tool calls" in page
+    assert re.search(r"<b>\d+</b><span>tokens", page)
