@@ -26,17 +26,21 @@ EXAMPLES = sorted(
 
 NAVIGATION = {
     "Tutorials": [
+        "docs/tutorials/first-workflow",
         "docs/tutorials/in-the-notebook",
+        "docs/tutorials/from-a-chat",
         "notebooks/tour",
         "notebooks/vvm_tour",
         *sorted(f"notebooks/course/{path.stem}" for path in (ROOT / "notebooks" / "course").glob("*.ipynb")),
     ],
     "How to: write and ask": [
+        "docs/how-to/cookbook",
         "docs/how-to/gallery",
         *(f"examples/{name}" for name in EXAMPLES),
         "docs/how-to/providers",
         "docs/how-to/typed-answers",
         "docs/how-to/people",
+        "docs/how-to/judge",
         "docs/how-to/data-and-images",
         "docs/how-to/programs",
         "docs/how-to/tools",
@@ -46,13 +50,11 @@ NAVIGATION = {
     ],
     "How to: look and test": [
         "docs/how-to/freshness",
-        "docs/how-to/pictures",
         "docs/how-to/debugging",
         "docs/how-to/reports",
         "docs/how-to/recordings",
         "docs/how-to/testing-your-workflow",
         "docs/how-to/evaluation",
-        "docs/how-to/calibration",
         "docs/how-to/teaching",
     ],
     "How to: operate": [
@@ -63,7 +65,7 @@ NAVIGATION = {
         "docs/how-to/teams",
         "docs/how-to/many-machines",
         "docs/how-to/editors",
-        "docs/how-to/highlighting",
+        "docs/how-to/troubleshooting",
     ],
     "Explanation": [
         "docs/explanation/openprose-or-vvm",
@@ -94,6 +96,7 @@ NAVIGATION = {
         "docs/reference/jupyter",
         "docs/reference/cli",
         "docs/reference/settings",
+        "docs/reference/glossary",
         "CHANGELOG",
     ],
     "Contributing": [

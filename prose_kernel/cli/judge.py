@@ -45,7 +45,7 @@ def calibrate(
     rules and without the person, and say how often it is right.
 
     Answers are kept in cassettes/calibration/, one file a judge: what is recorded there is not asked again, and an
-    interrupted calibration goes on where it was. docs/how-to/calibration.md tells what an item is.
+    interrupted calibration goes on where it was. docs/how-to/judge.md tells what an item is.
 
     Exit status: 0, 1 less often right than --least, or a budget is spent, 2 usage or a broken FILE, 3 no judge
     answered.

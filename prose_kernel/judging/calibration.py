@@ -1,7 +1,7 @@
 """How often a judge is right: a labelled set of conditions is put to it, and its answers are counted.
 
 A set is JSON Lines: each line one item with its values, the condition (or a criterion about one value), the right
-answer, and a category. The shipped one is `labelled.jsonl` (docs/how-to/calibration.md).
+answer, and a category. The shipped one is `labelled.jsonl` (docs/how-to/judge.md).
 """
 
 from __future__ import annotations

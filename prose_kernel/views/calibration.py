@@ -1,4 +1,4 @@
-"""The report of a calibration, for the notebook and the terminal (docs/how-to/calibration.md)."""
+"""The report of a calibration, for the notebook and the terminal (docs/how-to/judge.md)."""
 
 from __future__ import annotations
 

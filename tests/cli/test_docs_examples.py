@@ -27,7 +27,15 @@ from prose_kernel.run import languages, settings
 from prose_kernel.run.workspace import Start, Workspace
 from prose_kernel.runtime.values import full_text
 
-PAGES = ("people", "providers", "recordings", "testing-your-workflow", "typed-answers", "what-leaves-your-machine")
+PAGES = (
+    "judge",
+    "people",
+    "providers",
+    "recordings",
+    "testing-your-workflow",
+    "typed-answers",
+    "what-leaves-your-machine",
+)
 COMMAND_LINE = DOCS / "reference" / "cli.md"
 
 
@@ -87,6 +95,11 @@ def test_a_settings_file_leads_to_an_answer(
             await workspace.close()
 
     assert asyncio.run(run()).strip() == ANSWER
+
+
+def test_the_program_of_the_front_page_has_no_errors() -> None:
+    (text,) = re.findall(r"^```prose\n(.*?)^```$", (DOCS.parent / "README.md").read_text("utf-8"), re.M | re.S)
+    assert compile_source(Source.of(text, "README.md")).diagnostics == ()
 
 
 @pytest.mark.parametrize(("page", "number"), PROGRAMS)

@@ -37,10 +37,10 @@ def test_a_program_with_errors_and_a_missing_file(capsys: pytest.CaptureFixture[
 
 
 def test_the_page_shows_what_the_command_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, content in named_files("pictures"):
+    for name, content in named_files("reports"):
         Path(name).write_text(content)
-    (console,) = blocks("pictures", "console")
+    console = next(text for text in blocks("reports", "console") if text.startswith("$ prose graph"))
     assert printed(console.splitlines()[0].removeprefix("$ "), tmp_path) == console
     assert main(["graph", "--format", "markdown", "review.prose"]) == 0
-    found = re.search(r"^```mermaid\n.*?^```\n", (DOCS / "how-to" / "pictures.md").read_text("utf-8"), re.M | re.S)
+    found = re.search(r"^```mermaid\n.*?^```\n", (DOCS / "how-to" / "reports.md").read_text("utf-8"), re.M | re.S)
     assert found is not None and found[0] == capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""A31: conditions in free words, with values and the right answer (`data/*.jsonl`, the format of docs/how-to/calibration.md).
+"""A31: conditions in free words, with values and the right answer (`data/*.jsonl`, the format of docs/how-to/judge.md).
 
 `conditions.jsonl` was written before the rules were made for it, `held_out.jsonl` and `treacherous.jsonl`, which tries to
 mislead them, afterwards. `mechanical` items follow

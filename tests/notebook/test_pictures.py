@@ -276,7 +276,7 @@ def test_a_kernel_saves_figures_in_the_metadata_alone(client: Client) -> None:
 
 
 async def test_the_page_shows_what_the_magics_show(tmp_path: Path) -> None:
-    page = (DOCS / "how-to" / "pictures.md").read_text("utf-8")
+    page = (DOCS / "how-to" / "reports.md").read_text("utf-8")
     for name, content in re.findall(r"^`([\w.-]+)`:\n\n```\w+\n(.*?)^```$", page, re.M | re.S):
         (tmp_path / name).write_text(content)
     (tmp_path / "prose.toml").write_text('provider = "scripted"\nscript = "replies.yaml"\n')
@@ -284,7 +284,7 @@ async def test_the_page_shows_what_the_magics_show(tmp_path: Path) -> None:
     compared = 0
     try:
         for kind, text in re.findall(
-            r"^```(prose|text)\n(.*?)^```$", page.partition("## In a notebook")[2], re.M | re.S
+            r"^```(prose|text)\n(.*?)^```$", re.split("\n## (?:In a notebook|Times)", page)[1], re.M | re.S
         ):
             if kind == "prose":
                 display = await shown(cells, text)

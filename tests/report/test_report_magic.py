@@ -83,7 +83,7 @@ async def test_a_run_without_a_journal_has_no_report(tmp_path: Path) -> None:
 def test_the_page_on_reports_shows_what_happens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source = (DOCS / "how-to" / "reports.md").read_text(encoding="utf-8")
+    source = (DOCS / "how-to" / "reports.md").read_text(encoding="utf-8").partition("\n## Write a report\n")[2]
     ((name, program),) = re.findall(r"^`([\w.]+)`:\n\n```prose\n(.*?)```", source, re.MULTILINE | re.DOTALL)
     (console,) = re.findall(r"```console\n(.*?)```", source, re.DOTALL)
     monkeypatch.chdir(tmp_path)

@@ -1,0 +1,120 @@
+"""Count what makes the documentation hard to read: long sentences, and patterns that a reader stumbles over.
+
+    python scripts/prose_style.py            # a table of the patterns, and the longest sentences
+    python scripts/prose_style.py stands     # where one of them occurs
+    python scripts/prose_style.py long docs/how-to/people.md
+
+Code, and the generated parts of pages, are not looked at. `tests/cli/test_prose_style.py` keeps the counts down.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+GENERATED = {"docs/reference/cli.md", "docs/reference/settings.md"}
+LONGEST = 35
+"""Words that a sentence may have."""
+
+_DOES = (
+    r"(?:is|are|was|were|has|have|had|does|do|did|can|cannot|may|must|will|would|should|comes?|goes|gets?|makes?|runs?)"
+)
+PATTERNS = {
+    "what-clause": rf"(?:^|[.;:] |\| |\*\*)(?:What|Who|Where|Whoever|Whatever) (?!{_DOES}\b(?! \w+ed\b))[^?]*?[.|;]",
+    "stands": r"\b(?:stands|stand in the|stood)\b",
+    "nobody": r"\b(?:nobody|somebody|anybody|everybody|no one|whoever)\b",
+    "of one's own": r"\bof (?:its|their|your|our|his|one's) own\b|\bof (?:yours|ours)\b",
+    "at once": r"\bat once\b",
+    "alone": r"\balone\b",
+    "goes on": r"\b(?:goes|go|going|went) on\b",
+    "told": r"\b(?:told|tells|tell)\b",
+    "beside": r"\bbeside\b",
+    "behind": r"\bbehind\b",
+    "is no": r"\b(?:is|are|was|were) no (?!longer|more|less|such)\w+",
+    "anew": r"\b(?:anew|mended|mend|mends|under way|is away|are away)\b",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A sentence of a page, and the pattern that it has."""
+
+    page: str
+    line: int
+    pattern: str
+    sentence: str
+
+
+def pages() -> list[Path]:
+    """The pages and notebooks that people read, without the generated ones."""
+    tops = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")]
+    found = [*tops, *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "notebooks").rglob("*.ipynb"))]
+    return [path for path in found if str(path.relative_to(ROOT)) not in GENERATED and ".prose" not in path.parts]
+
+
+def markdown(path: Path) -> str:
+    """The Markdown of a page or notebook; blank lines in place of code and generated parts."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".ipynb":
+        cells = [cell["source"] for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown"]
+        text = "\n\n".join(cell if isinstance(cell, str) else "".join(cell) for cell in cells)
+    for code in (r"^ *(`{3,})[^\n]*\n.*?^ *\1 *$", r"<!-- generated: .*?<!-- end -->"):
+        text = re.sub(code, lambda match: "\n" * match[0].count("\n"), text, flags=re.DOTALL | re.MULTILINE)
+    return text
+
+
+def sentences(text: str) -> Iterator[tuple[int, str]]:
+    """The sentences with the lines in which they begin. A cell of a table and an item of a list is one, or several."""
+    line, block, start = 0, "", 0
+    for line, row in enumerate([*text.split("\n"), ""], 1):
+        fresh = re.match(r" *(?:[-*] |\d+\. |\||#|!\[)", row)
+        if block and (fresh or not row.strip()):
+            yield from ((start, one) for one in _sentences(block))
+            block = ""
+        if row.strip():
+            start, block = (start, f"{block} {row.strip()}") if block else (line, row.strip())
+            if row.lstrip().startswith(("|", "#")):
+                for cell in re.split(r"(?<!\\)\|", re.sub(r"`[^`]*`", "CODE", block)):
+                    yield from ((line, one) for one in _sentences(cell))
+                block = ""
+
+
+def _sentences(block: str) -> list[str]:
+    plain = re.sub(r"`+[^`]*`+", "CODE", block)
+    plain = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", plain)
+    plain = re.sub(r"^(?:[-*]|\d+\.|#+) ", "", plain.strip())
+    return [one.strip() for one in re.split(r"(?<=[.!?])[\"”)*]* +(?=[\"“(*]*[A-Z0-9])", plain) if one.strip()]
+
+
+def findings(path: Path) -> Iterator[Found]:
+    """What a page has of the patterns, and its sentences that are too long."""
+    page = str(path.relative_to(ROOT))
+    for line, sentence in sentences(markdown(path)):
+        if len(sentence.split()) > LONGEST:
+            yield Found(page, line, "long", sentence)
+        for name, pattern in PATTERNS.items():
+            for _ in re.findall(pattern, sentence):
+                yield Found(page, line, name, sentence)
+
+
+def main(words: list[str]) -> int:
+    """Print the counts, or where a pattern occurs."""
+    only = [ROOT / word for word in words if word.endswith((".md", ".ipynb"))]
+    found = [one for path in only or pages() for one in findings(path)]
+    wanted = [word for word in words if not word.endswith((".md", ".ipynb"))]
+    for one in found:
+        if one.pattern in wanted or (only and not wanted):
+            print(f"{one.page}:{one.line}: {one.pattern}: {one.sentence}")
+    if not words:
+        for name in ("long", *PATTERNS):
+            print(f"{sum(one.pattern == name for one in found):5} {name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
