@@ -20,7 +20,7 @@ from prose_kernel.cli.examples import is_bundled
 from prose_kernel.cli.narrator import Narrator
 from prose_kernel.cli.terminal import Screen, TerminalAsker, somebody_here
 from prose_kernel.errors import CompileError, Interrupted, ProseError, RunError, StateError, UsageError
-from prose_kernel.run.workspace import Start, Workspace, stay
+from prose_kernel.run.workspace import Start, Workspace, refuse_unknown_inputs, stay
 from prose_kernel.runtime.values import Value, verbatim
 from prose_kernel.views.output_window import Limits
 
@@ -158,19 +158,11 @@ class ProgramRun:
     async def feed(self, cell: Cell) -> None:
         """Raises what `Workspace.execute` raises, and `UsageError` for an `--input` that the program does not take."""
         compiled = self.compile(cell.text, cell.name)
-        self._known_inputs(compiled)
+        refuse_unknown_inputs(self.request.inputs, compiled, self.language, "--input ")
         self.narrator.language = self.language
         value = await self.workspace.run(compiled)
         if self.request.resumption is not None and self.request.resumption.complete:
             self.narrator.unshown = value  # nothing of it was told
-
-    def _known_inputs(self, compiled: Compiled) -> None:
-        """Raises `UsageError` for an `--input` that the program does not ask for."""
-        inputs, gates = self.language.inputs(compiled.program), self.language.gates(compiled.program)
-        unknown = [name for name in self.request.inputs if name not in inputs and name not in gates]
-        if unknown:
-            asked = f"its inputs are {', '.join(inputs)}" if inputs else "it has no inputs"
-            raise UsageError(f"--input {unknown[0]}: the program has no such input; {asked}")
 
     def compile(self, text: str, name: str, language: Language | None = None) -> Compiled:
         """Compile a text; its warnings are shown, its errors raised."""

@@ -11,7 +11,11 @@ from prose_kernel.language.source import Source, Span
 
 P = TypeVar("P")
 Severity = Literal["error", "warning"]
-Profile = Literal["default", "strict"]
+Profile = Literal["default", "strict", "prosescript", "prosescript-strict"]
+"""How a text is judged. The last two read ProseScript (prose-md.md 3); its own `strict` refuses the forms that are kept
+for existing files, and is no relation of the profile `strict`."""
+
+SCRIPTS = ("prosescript", "prosescript-strict")
 
 
 @dataclass(frozen=True, slots=True)

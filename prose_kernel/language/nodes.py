@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from functools import cache
 from operator import attrgetter
 from types import ModuleType
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar, cast
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from prose_kernel.language.source import Span
 
@@ -78,6 +78,7 @@ def _names(cls: type[Node]) -> tuple[str, ...]:
 
 
 _T = TypeVar("_T", bound=type[Node])
+N = TypeVar("N", bound=Node)
 
 
 def node(cls: _T) -> _T:
@@ -135,6 +136,26 @@ def walk(root: Node) -> Iterator[Node]:
         elif isinstance(node, Node):
             yield node
             stack.extend(getattr(node, name) for name in node.__struct_fields__ if name != "span")
+
+
+def rebuilt(root: N, change: Callable[[Node], Node]) -> N:
+    """The tree with each node passed through `change`, from the leaves up; what does not change is kept, not copied."""
+    order = list(walk(root))
+    made: dict[int, Node] = {}
+
+    def part(value: object) -> object:
+        if isinstance(value, tuple):
+            parts = tuple([part(one) for one in value])
+            return parts if any(a is not b for a, b in zip(parts, value, strict=True)) else value
+        return made.get(id(value), value)
+
+    for node in reversed(order):  # children come behind their parents
+        fields = {name: getattr(node, name) for name in _names(type(node))}
+        new = {name: found for name, value in fields.items() if (found := part(value)) is not value}
+        changed = change(structs.replace(node, **new) if new else node)
+        if changed is not node:
+            made[id(node)] = changed
+    return cast("N", made.get(id(root), root))
 
 
 _stored_span = Node.__dict__["span"].__get__

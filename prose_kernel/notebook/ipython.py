@@ -14,13 +14,12 @@ import asyncio
 import atexit
 import builtins
 import concurrent.futures
-import contextvars
 import queue
 import shlex
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -34,6 +33,7 @@ from prose_kernel.notebook.panel import TARGET, Panel
 from prose_kernel.notebook.stdin import AGAIN, StdinChannel
 from prose_kernel.run import languages
 from prose_kernel.run.languages import Language
+from prose_kernel.run.loop_thread import LoopThread
 from prose_kernel.run.provenance import Cell, Opening, digest
 from prose_kernel.runtime import forms
 from prose_kernel.runtime.forms import Form
@@ -256,56 +256,6 @@ class TerminalAsker:
             except KeyboardInterrupt:
                 answer.set_exception(EOFError())
                 raise
-
-
-# ---------------------------------------------------------------- the loop of its own
-
-
-class LoopThread:
-    """An event loop in a daemon thread, from first use to `close`."""
-
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=self._loop.run_forever, name="prose", daemon=True)
-            self._thread.start()
-        return self._loop
-
-    def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Run a coroutine there, in a copy of the caller's context: output goes where the caller's does."""
-        context, result = contextvars.copy_context(), concurrent.futures.Future[T]()
-
-        async def run() -> None:
-            try:
-                value = await work
-            except BaseException as error:
-                result.set_exception(error)
-            else:
-                result.set_result(value)
-
-        loop = self.loop
-
-        def start() -> None:
-            task = loop.create_task(run(), context=context)
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
-
-        tasks: set[asyncio.Task[None]] = set()
-        loop.call_soon_threadsafe(start)
-        return result
-
-    def close(self) -> None:
-        loop, thread = self._loop, self._thread
-        self._loop = self._thread = None
-        if loop is not None and thread is not None:
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join(timeout=5)
-            loop.close()
 
 
 # ---------------------------------------------------------------- the front end

@@ -13,7 +13,7 @@ from prose_kernel.run.lazy import Once
 from prose_kernel.run.settings import Settings
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.events import Listener
-from prose_kernel.runtime.ports import Clock
+from prose_kernel.runtime.ports import CONFIGURED, Clock, Overrides
 
 if TYPE_CHECKING:
     from prose_kernel.cassettes.library import SharedCassettes
@@ -39,7 +39,7 @@ class Start:
     registry name or URL of a program that is fetched; `trust` what was agreed to beforehand about programs from
     elsewhere. `language` is that of a text which does not name one; without it, that of the program file. `at` precedes
     all paths of the run, and `recordings` and `ways` to model servers are those that it shares with others. `run_id` is
-    the id of its first run, "" for a new one.
+    the id of its first run, "" for a new one. `overrides` are ports that Python code supplies.
     """
 
     cwd: Path
@@ -57,6 +57,7 @@ class Start:
     recordings: SharedCassettes | None = None
     ways: SharedWays | None = None
     run_id: str = ""
+    overrides: Overrides = CONFIGURED
 
 
 class Given:

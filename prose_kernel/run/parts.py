@@ -41,7 +41,7 @@ def keep(context: RunContext) -> Kept | None:
     seconds to answer.
     """
     settings, how = context.settings, context.resumption
-    if settings.state == "in-context":
+    if settings.state == "in-context" or context.start.overrides.store is not None:
         return None
     from prose_kernel.storage.filesystem import FilesystemStore
     from prose_kernel.storage.home import RunHome

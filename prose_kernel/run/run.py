@@ -25,7 +25,7 @@ from prose_kernel.runtime.asker import PersonUser
 from prose_kernel.runtime.budgets import RUN, Budget
 from prose_kernel.runtime.events import Listener
 from prose_kernel.runtime.journal_records import Asked, Head, Text
-from prose_kernel.runtime.ports import Commands, Phrases, Ports, Races
+from prose_kernel.runtime.ports import Commands, Phrases, Ports, Races, Store
 
 if TYPE_CHECKING:
     from prose_kernel.processes import ShellCommands
@@ -80,7 +80,6 @@ class Run:
         self._plug_in()
 
     def _ports(self) -> Ports:
-        from prose_kernel.storage.memory import MemoryStore
         from prose_kernel.storage.shown_files import FilesToShow
 
         return Ports(
@@ -89,13 +88,21 @@ class Run:
             judge=lazy(lambda: self.services.judge),
             user=PersonUser(self.context.asker, self._phrases),
             gates=self.gates,
-            store=self.kept.store if self.kept is not None else MemoryStore(cwd=self.context.start.cwd),
+            store=self._store(),
             clock=self.context.clock,
             races=lazy(self._races),
             memories=lazy(lambda: self.services.digests),
             answers=self.answers,
             files=FilesToShow(),
         )
+
+    def _store(self) -> Store:
+        if self.kept is not None:
+            return self.kept.store
+        from prose_kernel.storage.memory import MemoryStore
+
+        start = self.context.start
+        return start.overrides.store or MemoryStore(cwd=start.cwd)
 
     def _races(self) -> Races:
         races = self.services.races
@@ -214,6 +221,7 @@ class Run:
             note=parts.tool_notes(context, directory),
             recordings=start.recordings,
             ways=start.ways,
+            overrides=start.overrides,
         )
         where = surroundings(context.project, directory, settings.state_dir)
         return connect(context.asker, options, where, facilities, self.started_services)

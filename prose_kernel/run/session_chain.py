@@ -12,8 +12,8 @@
         AcpSessions         models/providers/acp.py: a CLI agent
 
 `SessionServices.sessions` is that list. Other providers end it in the place of `LiveSessions`: `HumanSessions`,
-`Unconfigured`, `ScriptedSessions`, `DryRunSessions`. A condition takes the way of `SessionServices.judge`. Nothing is
-imported, read or started before it is needed.
+`Unconfigured`, `ScriptedSessions`, `FunctionSessions`, `DryRunSessions`. A condition takes the way of
+`SessionServices.judge`. Nothing is imported, read or started before it is needed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,17 @@ from prose_kernel.runtime import budgets
 from prose_kernel.runtime.asker import SerialAsker, serial
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.journal_codec import Request
-from prose_kernel.runtime.ports import Clock, Commands, Judge, Phrases, Races, SessionRequest, Sessions
+from prose_kernel.runtime.ports import (
+    CONFIGURED,
+    Clock,
+    Commands,
+    Judge,
+    Overrides,
+    Phrases,
+    Races,
+    SessionRequest,
+    Sessions,
+)
 from prose_kernel.runtime.services import Asker, Guard, Terminals
 from prose_kernel.runtime.session_options import SessionOptions, Surroundings
 
@@ -67,7 +77,8 @@ class Facilities:
     `interrupt` cancels the run; a person's `:quit` calls it. `guard` starts the processes of CLI agents, `terminals`
     their commands. `more_tools` makes the tools of commands, tasks and `Exec`. `is_answered` looks into the journals of
     runs that were killed. `functions` is the directory whose Python functions sessions may use; `note` writes the run's
-    audit log. `recordings` and `ways` to model servers are those that many runs share.
+    audit log. `recordings` and `ways` to model servers are those that many runs share. `overrides` are ports that
+    Python code supplies in place of the chosen ones.
     """
 
     clock: Clock = field(default_factory=SystemClock)
@@ -80,6 +91,7 @@ class Facilities:
     note: Note = unnoted
     recordings: SharedCassettes | None = None
     ways: SharedWays | None = None
+    overrides: Overrides = CONFIGURED
 
 
 def connect(
@@ -97,7 +109,9 @@ def connect(
     """
     person, run = serial(asker), run or Facilities()
     options, where = options or SessionOptions(), where or Surroundings(".")
-    choice, judges = choice_of(options.provider, options), judge_choice(options)
+    own = run.overrides
+    choice = Choice("function") if own.sessions is not None else choice_of(options.provider, options)
+    judges = Choice("function") if own.judge is not None else judge_choice(options)
     script = _script(choice, options)
     if choice.kind == "replay" and options.cassette.mode in ("off", "record"):
         raise UsageError(
@@ -112,7 +126,7 @@ def connect(
     memories = before.memories if before is not None else Memories(run.is_answered, partial(_warn, person))
     detected = unconfigured.detect(options, where)
     services = SessionServices(
-        person, means, choice, judges, script, notes, usage, memories, cassettes, live, detected, run.interrupt
+        person, means, choice, judges, script, notes, usage, memories, cassettes, live, detected, run.interrupt, own
     )
     notes.write_to(cassettes if choice.recorded else None)
     return services
@@ -153,6 +167,7 @@ class SessionServices:
     live: LiveProviders = field(repr=False)
     detected: unconfigured.Detected | None
     interrupt: Callable[[], object] | None
+    overrides: Overrides = CONFIGURED
 
     @cached_property
     def sessions(self) -> Sessions:
@@ -188,7 +203,8 @@ class SessionServices:
             dry = judging.JudgeChain(rules, None, self.script, dry_run=True, criteria=criteria)
             return CountedJudge(dry, self.usage)
         batch = self.means.options.judge.batch
-        replay, recorded = self.choice.kind == "replay", self.choice.recorded
+        replay = self.choice.kind == "replay"
+        recorded = self.choice.recorded and self.judges.recorded
         nobody = recorded and not replay and self.judges.kind == "nobody" and self.means.options.cassette.mode is None
 
         def rules_and_script(others: Judge) -> Judge:
@@ -257,6 +273,8 @@ class SessionServices:
                 from prose_kernel.models.providers.human import HumanSessions
 
                 return HumanSessions(self.asker, self.interrupt)
+            case "function":
+                return self.overrides.sessions
             case "nobody":
                 return unconfigured.Unconfigured(
                     self.asker,
@@ -291,7 +309,9 @@ class SessionServices:
         return self.choice.kind != "human"
 
     def _live_judge(self) -> Judge | None:
-        """Return the model or agent that judges now."""
+        """Return the function, model or agent that judges now."""
+        if self.overrides.judge is not None:
+            return self.overrides.judge
         choice: Choice | None = self.judges
         if self.judges.kind == "nobody":
             choice = self._detected_choice() if self.means.options.judge.provider is None else None

@@ -143,10 +143,10 @@ def describe(request: SessionRequest, services: SessionServices) -> Description:
         tools = ()
     message = _without_run(_message(request, tools, means, by_files=choice.kind == "agent"), means.where)
     rules = message.section("rules")
-    by_person = choice.kind in ("agent", "human", "scripted")
+    by_person = choice.kind in ("agent", "human", "scripted", "function")
     schemas = "" if by_person else _schemas(request, tools, means)
     sizes = {"tools": len(schemas), **message.sizes} if schemas else message.sizes
-    recorded = choice.kind != "scripted"
+    recorded = choice.kind not in ("scripted", "function")
     mode = services.cassettes.mode(services.asker) if recorded else None
     return Description(
         request,
@@ -200,7 +200,7 @@ def most_cost(told: Description, services: SessionServices) -> float | None:
         choice = services.detected.choice
     if isinstance(told.found, Hit) and told.mode in ("auto", "replay"):
         return 0.0
-    if choice.kind in ("human", "scripted", "replay", "dry-run", "nobody"):
+    if choice.kind in ("human", "scripted", "replay", "dry-run", "nobody", "function"):
         return 0.0
     if choice.kind != "model" or told.problem is not None:
         return None
@@ -235,6 +235,8 @@ def who(services: SessionServices) -> str:
             return "recordings alone"
         case "dry-run":
             return "nobody: this is a dry run"
+        case "function":
+            return "a Python function"
         case _:
             return choice.kind
 

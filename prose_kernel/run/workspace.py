@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prose_kernel.errors import CompileError, ResumeMismatch, RunError
+from prose_kernel.errors import CompileError, ResumeMismatch, RunError, UsageError
 from prose_kernel.language.source import Source
 from prose_kernel.run import languages, parts
 from prose_kernel.run.context import Given, RunContext, Start
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.services import Asker
     from prose_kernel.storage.kept import Kept
 
-__all__ = ["Start", "Workspace", "load_what_cells_need", "stay"]
+__all__ = ["Start", "Workspace", "load_what_cells_need", "refuse_unknown_inputs", "stay"]
 
 
 def load_what_cells_need(language: Language) -> None:
@@ -64,6 +64,15 @@ def stay() -> None:
     task = asyncio.current_task()
     if task is not None:
         task.uncancel()
+
+
+def refuse_unknown_inputs(names: Iterable[str], compiled: Compiled, language: Language, option: str = "input ") -> None:
+    """Raise `UsageError` for a supplied value that the program neither asks for nor has a gate for."""
+    inputs, gates = language.inputs(compiled.program), language.gates(compiled.program)
+    unknown = next((name for name in names if name not in inputs and name not in gates), None)
+    if unknown is not None:
+        asked = f"its inputs are {', '.join(inputs)}" if inputs else "it has no inputs"
+        raise UsageError(f"{option}{unknown}: the program has no such input; {asked}")
 
 
 def _resuming(how: Resumption) -> Resuming:

@@ -811,6 +811,22 @@ class Clock(Protocol):
     async def sleep(self, seconds: float) -> None: ...
 
 
+class Overrides(Struct, frozen=True):
+    """Ports that Python code supplies for a run, in place of those that its settings choose.
+
+    `judge` decides what no rule decides. A run with a `store` of its own is kept there alone: it has no directory and
+    no journal.
+    """
+
+    sessions: Sessions | None = None
+    judge: Judge | None = None
+    store: Store | None = None
+
+
+CONFIGURED: Final = Overrides()
+"""No port is overridden: the settings choose them all."""
+
+
 class Ports(Struct, frozen=True):
     """All ports of one machine."""
 

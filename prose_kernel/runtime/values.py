@@ -7,7 +7,7 @@ knows is a `LanguageValue`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -223,3 +223,22 @@ def verbatim(value: Value) -> object:
             return data_of(value)
         case _:
             return plain(value)
+
+
+class DataView(Mapping[str, object]):
+    """A mapping of names to values, read as JSON data (`verbatim`) when a name is looked up."""
+
+    def __init__(self, values: Mapping[str, Value]) -> None:
+        self._values = values
+
+    def __getitem__(self, name: str) -> object:
+        return verbatim(self._values[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"<values: {', '.join(self) or 'none'}>"

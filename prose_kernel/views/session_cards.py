@@ -35,6 +35,7 @@ ORIGINS = {
     "authored": "replayed, example text written by hand",
     "scripted": "scripted",
     "dry-run": "dry run",
+    "function": "Python function",
 }
 """Who made an answer, in the words of its header; the same when it is replayed."""
 _MARKS = {"ok": "✓", "refused": "✗", "failed": "✗"}

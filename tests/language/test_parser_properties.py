@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from language.programs import PROGRAMS
-from language.trees import program
+from language.trees import program, script_program
 
 from prose_kernel.language.diagnostics import Profile
+from prose_kernel.language.nodes import Node, rebuilt
 from prose_kernel.language.openprose import compile_source, format_program, parse
 from prose_kernel.language.openprose import tree as t
 from prose_kernel.language.openprose.completion import completeness, expected
@@ -21,14 +22,14 @@ WORDS = st.sampled_from(
         "let", "session", '"', '"""', "**", "***", "if", "else:", "elif", "parallel", ":", "(", ")", "[", "]", "{", "}",
         "\n", "\n  ", "\n    ", "\t", "|", "->", "map:", "reduce", "=", "==", "x", "a.b", "1", "-", "+", "try:",
         "catch", "finally:", "choice", "option", "gate", "agent", "block", "do", "for", "in", "loop", "until", "(max: 3)",
-        "#", "\\", "{x}", "context:", "permissions:", "on_reject:", "throw", "exec", "use", "output", "input", "\0", "'",
+        "call", "record", "append", "to", "loop for each", "if it's so:", "#", "\\", "{x}", "context:", "permissions:", "on_reject:", "throw", "exec", "use", "output", "input", "\0", "'",
         ",",
     ]
 )  # fmt: skip
 NONSENSE = st.one_of(
     st.text(max_size=200), st.lists(WORDS, max_size=60).map(" ".join), st.lists(WORDS, max_size=60).map("".join)
 )
-PROFILES = st.sampled_from(["default", "strict"])
+PROFILES = st.sampled_from(["default", "strict", "prosescript", "prosescript-strict"])
 
 
 @QUICK
@@ -40,6 +41,22 @@ def test_what_is_printed_parses_to_the_same_program(tree: t.Program) -> None:
     assert not codes, f"{printed}\n{codes}"
     assert format_program(parsed.program) == printed
     assert sorted(map(repr, parsed.program.items)) == sorted(map(repr, tree.items)), printed
+
+
+def _as_expression(node: Node) -> Node:
+    return node.expression if isinstance(node, t.Bare) else node
+
+
+@QUICK
+@given(script_program)
+def test_what_is_printed_of_a_script_parses_to_the_same_program(tree: t.Program) -> None:
+    printed = format_program(tree)
+    parsed = parse(Source(printed), "prosescript")
+    codes = [d.render() for d in parsed.diagnostics if d.severity == "error" and d.code != "E005"]
+    assert not codes, f"{printed}\n{codes}"
+    assert format_program(parsed.program) == printed
+    read = rebuilt(parsed.program, _as_expression)
+    assert sorted(map(repr, read.items)) == sorted(map(repr, tree.items)), printed
 
 
 @QUICK

@@ -160,6 +160,45 @@ def _compound(inner: st.SearchStrategy[t.Statement]) -> st.SearchStrategy[t.Stat
 
 
 statement = st.recursive(simple, _compound, max_leaves=5)
+
+# ---- ProseScript
+
+script_name = st.one_of(name, st.sampled_from(["call", "record", "append"]).map(Name))
+_value = st.one_of(expression, script_name)
+call = st.deferred(lambda: st.one_of(plain_call, _with_inputs))
+plain_call = st.builds(
+    t.Call, st.one_of(name, texts().filter(lambda x: "\n" not in x.raw)), st.lists(_value, max_size=2).map(tuple)
+)
+_with_inputs = st.builds(
+    t.Call,
+    name,
+    st.just(()),
+    st.lists(st.builds(t.Argument, script_name, st.one_of(_value, plain_call)), max_size=2).map(tuple),
+)
+script_simple = st.one_of(
+    simple,
+    call.map(Run),
+    st.builds(t.Let, st.just("let"), st.tuples(script_name), call),
+    st.builds(t.Return, st.one_of(call, script_name)),
+    st.builds(t.Throw, _value),
+    st.builds(t.Append, _value, name),
+    st.builds(t.Stage, name, st.lists(expression, max_size=2).map(tuple)).map(Run),
+)
+
+
+def _script_compound(inner: st.SearchStrategy[t.Statement]) -> st.SearchStrategy[t.Statement]:
+    body = st.lists(inner, min_size=1, max_size=2).map(tuple)
+    each = st.builds(t.For, name, st.none() | name, expression, body, st.none(), st.integers(1, 9))
+    repeat = st.builds(t.Repeat, st.integers(1, 9).map(Number) | name, st.none() | name, body, st.just(True))
+    return st.one_of(_compound(inner), each.map(Run), repeat.map(Run))
+
+
+script_program = st.builds(
+    t.Program,
+    st.lists(st.recursive(script_simple, _script_compound, max_leaves=5), max_size=4).map(tuple),
+    script=st.just(True),
+)
+
 definition = st.one_of(
     st.builds(t.Use, texts(), st.none() | name),
     st.builds(t.SkillImport, texts(), texts()),

@@ -64,17 +64,20 @@ def compile_source(
     """
     from prose_kernel.language.diagnostics import Compiled, in_order
     from prose_kernel.language.nodes import uncollected
-    from prose_kernel.language.openprose.checker import check
+    from prose_kernel.language.openprose.checker import Checker, settled
+    from prose_kernel.language.openprose.contracts import interface_of
     from prose_kernel.language.openprose.names import Known
     from prose_kernel.language.openprose.parser import parse
 
+    if known is None:
+        known = Known(variables=interface_of(source).known())
     with uncollected():
         parsed = parse(source, profile)
-        checked = check(
-            parsed.program, source, profile=profile, known=known or Known(), load=load, cell=cell, pipefail=pipefail
-        )
+        checker = Checker(parsed.program, source, profile, known, cell, load, pipefail)
+        checked = checker.run()
+        program = settled(parsed.program, checker.decided) if checker.decided else parsed.program
         found = in_order(_without_echoes(parsed.diagnostics, _with_positional(parsed, checked, source), profile))
-    return Compiled(source, parsed.program, found)
+    return Compiled(source, program, found)
 
 
 def _with_positional(parsed: Parsed, checked: Sequence[Diagnostic], source: Source) -> list[Diagnostic]:
@@ -85,7 +88,7 @@ def _with_positional(parsed: Parsed, checked: Sequence[Diagnostic], source: Sour
     for call in parsed.positional_calls:
         line, column = source.line_column(call.span.start)
         here = [d for d in checked if (d.line, d.column) == (line, column)]
-        if any(d.code == "E025" for d in here):
+        if any(d.code in ("E025", "W319") for d in here):
             continue
         first = next(argument for argument in call.arguments if not argument.name.id)
         hint = f"write `{call.program.id}(name: value)`"
@@ -118,6 +121,8 @@ def _without_echoes(read: Sequence[Diagnostic], checked: Sequence[Diagnostic], p
         if idle and _is_inside(found, idle, d):
             continue
         if (*place, "E004") in places and (profile == "default" or d.code in _NAMES):
+            continue
+        if d.code == "W313" and unreadable:
             continue
         if d.line in unreadable and (d.code in _PARTS or f"`{UNREAD}`" in d.message):
             continue

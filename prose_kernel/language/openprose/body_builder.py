@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, cast
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.expression_builder import is_hole
 from prose_kernel.language.openprose.spawn_builder import SpawnBuilder
+from prose_kernel.language.openprose.strings import marker_text
 from prose_kernel.language.openprose.tree import Body, Expression, Name, Statement, Text
 from prose_kernel.language.source import Span
 
@@ -80,6 +81,30 @@ class BodyBuilder(SpawnBuilder):
                 seen.add(branch.name.id)
         span = Span(start, end)
         return tree.Parallel(modifiers or tree.Modifiers(span=span), tuple(branches), span=span)
+
+    def parallel_repeat(
+        self, start: int, end: int, count: Expression, variable: Name | None, body: Body
+    ) -> tree.Repeat:
+        hint = "write `parallel for` over a list"
+        self.kept("W318", start, start + 8, "`parallel repeat` is kept for existing files", hint)
+        self._empty(start, end, "parallel repeat", body)
+        return tree.Repeat(self._count(count), variable, body, True, span=Span(start, end))
+
+    def loop_each(
+        self,
+        start: int,
+        end: int,
+        item: Name,
+        collection: Expression,
+        maximum: int | None,
+        index: Name | None,
+        body: Body,
+    ) -> tree.For:
+        self._empty(start, end, "loop", body)
+        if maximum is None:
+            hint = "add `(max: 10)` behind the collection, or write `for`"
+            self.add("E320", start, start + 4, "`loop for each` needs a maximum", hint, readable=True)
+        return tree.For(item, index, collection, body, None, maximum, span=Span(start, end))
 
     def modifier(self, start: int, end: int, value: Expression) -> tuple[Name | None, Expression]:
         return None, value
@@ -194,7 +219,7 @@ class BodyBuilder(SpawnBuilder):
     ) -> tree.Loop:
         self._empty(start, end, "loop", body)
         if condition is not None and mode is not None:
-            self._condition(condition, "E165", f"loop {mode.id}")
+            condition = self._condition(condition, "E165", f"loop {mode.id}", start)
         word = cast('Literal["until", "while"] | None', mode.id if mode else None)
         return tree.Loop(word, condition, maximum, variable, body, span=Span(start, end))
 
@@ -237,20 +262,25 @@ class BodyBuilder(SpawnBuilder):
 
     def arm(self, start: int, end: int, condition: Expression, body: Body) -> tree.Arm:
         self._empty(start, end, "if", body)
-        self._condition(condition, "E192", "if")
+        condition = self._condition(condition, "E192", "if", start)
         return tree.Arm.at(start, end, condition, body)
 
     def elif_(self, start: int, end: int, condition: Expression, body: Body) -> tree.Arm:
         self._empty(start, end, "elif", body)
-        self._condition(condition, "E192", "elif")
+        condition = self._condition(condition, "E192", "elif", start)
         return tree.Arm.at(start, end, condition, body)
 
     def else_(self, start: int, end: int, body: Body) -> Body:
         self._empty(start, end, "else", body)
         return body
 
-    def _condition(self, condition: Expression, code: str, head: str, *, strict: bool = True) -> None:
-        """A condition of `if` or `loop`: not a lone string (2.1), not an empty marker (1.7)."""
+    def _condition(
+        self, condition: Expression, code: str, head: str, start: int = -1, *, strict: bool = True
+    ) -> Expression:
+        """A condition of `if` or `loop`: not a lone string (2.1), not an empty marker (1.7).
+
+        `start` is where the header begins; what may be words there is kept as both.
+        """
         if self.depths:
             self.depths.clear()
         if isinstance(condition, tree.Discretion):
@@ -266,6 +296,12 @@ class BodyBuilder(SpawnBuilder):
             and not is_hole(condition)
         ):
             self.strict(*condition.span, "a condition is a marker or a comparison (strict)", "write `**...**`")
+        bare = self.conditions.get(start) if self.conditions else None
+        if bare is None or is_hole(condition):
+            return condition
+        text = marker_text(self.findings.source.text[bare.start : bare.end], bare.start)
+        words = tree.Discretion.at(bare.start, bare.end, text)
+        return tree.Bare.at(bare.start, bare.end, words, condition, bare.variable)
 
     # ---- pipelines
 

@@ -43,7 +43,7 @@ class Builder(BodyBuilder):
             self._no_effect(statement)
         for total in self.sums.values():
             self.add("E004", *total.span, "an operator may only stand in an argument or an index (strict)")
-        return tree.Program(tuple(statements), self.is_strict, span=Span(start, end))
+        return tree.Program(tuple(statements), self.is_strict, self.is_script, span=Span(start, end))
 
     def _no_effect(self, statement: tree.ExpressionStatement) -> None:
         value = statement.value
@@ -121,6 +121,12 @@ class Builder(BodyBuilder):
         return name, None
 
     # ---- statements
+
+    def append(self, start: int, end: int, value: Expression, name: Name) -> tree.Append:
+        word = self.findings.source.text[start : start + 6]
+        hint = f"write `{name.id} = {name.id} + [...]`"
+        self.kept("W318", start, start + 6, f"`{word}` is kept for existing files", hint)
+        return tree.Append.at(start, end, self._assigned(value), name)
 
     def output(self, start: int, end: int, name: Name, value: Expression) -> tree.Output:
         return tree.Output.at(start, end, name, self._assigned(value))

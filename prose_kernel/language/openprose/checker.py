@@ -6,15 +6,21 @@ lets no program nest more than 100 levels deep.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import takewhile
 from typing import ClassVar
+
+from msgspec import structs
 
 from prose_kernel.language import typed_answers
 from prose_kernel.language.diagnostics import Diagnostic, Profile
 from prose_kernel.language.nearest import did_you_mean
-from prose_kernel.language.nodes import visitors, walk
+from prose_kernel.language.nodes import rebuilt, visitors, walk
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.contract import LoadContract, is_executable
+from prose_kernel.language.openprose.bare_conditions import variable_in
+from prose_kernel.language.openprose.call_checks import CallChecker, check_result
+from prose_kernel.language.openprose.contract import LoadContract, is_executable, slug
+from prose_kernel.language.openprose.contracts import CallProblem, interface_of
 from prose_kernel.language.openprose.declarations import Declarations, ImportChecker
 from prose_kernel.language.openprose.hidden_codes import HiddenCodes
 from prose_kernel.language.openprose.name_resolution import Reader
@@ -54,6 +60,16 @@ def check(
     return Checker(program, source, profile, known, cell, load, pipefail).run()
 
 
+def free_inputs(program: Program, source: Source) -> dict[str, bool]:
+    """The names that the script of a delegation reads and never declares: further inputs of its instances.
+
+    False for those that occur only in texts, where an unknown name keeps its braces (prose-md.md 3.3).
+    """
+    checker = Checker(program, source, "prosescript", Known(variables=interface_of(source).known()), False, None)
+    checker.run()
+    return dict(checker.survey.free)
+
+
 def answer_at(program: Program, source: Source, known: Known, load: LoadContract | None, key: str) -> Schema | None:
     """The typed answer of which a program reads the field `key`, which it does not have."""
     checker = Checker(program, source, "default", known, True, load)
@@ -85,6 +101,12 @@ class Checker:
         self.reader.on_condition = self.codes.condition
         self.properties = PropertyChecker(self.survey, self.reader, load)
         self.declarations = Declarations(self.survey)
+        self.calls = CallChecker(self.survey, self.reader, self.properties, self._value)
+        self.decided: dict[int, bool] = {}
+        """Bare conditions that may be words, by `id`: whether they are an expression."""
+        self._undecided: list[tree.Bare] = []
+        self._returns = False
+        self._statements = False
         self._early = {id(item) for item in takewhile(lambda item: not is_executable(item), program.items)}
         self._started: set[str] = set()
         self._resumed: list[Name] = []
@@ -96,19 +118,22 @@ class Checker:
 
     def run(self) -> tuple[Diagnostic, ...]:
         ImportChecker(self.survey, self.load).check(self.program, cell=self.cell)
-        if not self.cell:
+        if not self.cell and not self.survey.script:
             self.declarations.declare_known()
             self._defined["agent"].update(self.known.agents)
             self._defined["block"].update(self.known.blocks)
         visit = self._visit
         for item in self.program.items:
             visit[type(item)](self, item)
+            self._statements = self._statements or not isinstance(item, tree.Use | tree.Agent | tree.Block)
         self._finish()
         return self.survey.finish()
 
     def _finish(self) -> None:
         """What can be judged only when the whole text has been seen."""
         self.declarations.finish()
+        for bare in self._undecided:
+            self._decide(bare, [name for name in _names(bare) if not self._may_read(name.id)])
         for name in self._missing_agents:
             if name.id not in self._defined["agent"]:
                 self._undefined_agent(name)
@@ -122,6 +147,18 @@ class Checker:
         self.reader.report_fields()
         self.reader.report_insertions()
         self.codes.report()
+        if self.survey.script and self.survey.interface.kind != "cell":
+            self._judge_end()
+
+    def _judge_end(self) -> None:
+        """W120, W313: whether a script says what its result is (prose-md.md 3.1, 3.7)."""
+        if not self._statements:
+            end = len(self.survey.source.text.rstrip())
+            self.survey.report("W120", Span(end, end), "the script is empty; its value is null")
+        elif not self._returns:
+            last = next(item for item in reversed(self.program.items) if not isinstance(item, tree.Agent | tree.Block))
+            message = "the script has no `return`; the value of its last statement is its result"
+            self.survey.report("W313", last.span, message, "add `return ...`")
 
     # ---------------------------------------------------------------- values and bodies
 
@@ -164,10 +201,24 @@ class Checker:
                 del frame.visible[bound]
             frame.fresh = fresh
 
-    def visit_use(self, _node: Node) -> None:
+    def visit_use(self, node: tree.Use) -> None:
         """Imports have been registered before the walk."""
+        survey = self.survey
+        if not survey.script:
+            return
+        if self._statements or survey.strict_script:
+            hint = 'call the path: `call "..."`' if survey.strict_script else "move it to the top of the script"
+            survey.report("E311", node.span, "`use` out of place", hint)
+        alias = node.alias.id if node.alias is not None else slug(node.path.raw)
+        if alias is not None and node.path.raw.strip():
+            self.calls.uses.setdefault(alias, node.path.raw)
+        if survey.interface.targets is not None and node.path.raw.strip():
+            found = survey.interface.targets.find(node.path.raw, {}, path=True)
+            if isinstance(found, CallProblem):
+                survey.report(found.code, node.path.span, found.message, found.hint)
 
-    visit_skill_import = visit_use
+    def visit_skill_import(self, _node: Node) -> None:
+        """They have been registered before the walk."""
 
     # ---------------------------------------------------------------- plain statements
 
@@ -187,6 +238,8 @@ class Checker:
             if isinstance(value, tree.ProgramCall):
                 program = value.program.id
                 self.reader.program_output(program, self.survey.program(program), name.id, name.span)
+            elif isinstance(value, tree.Call) and (target := self.calls.target(value)) is not None:
+                self.reader.program_output(target.name, self.calls.contract(target), name.id, name.span)
             self.declarations.declare(name, node.kind, None)
 
     def visit_assign(self, node: tree.Assign) -> None:
@@ -194,7 +247,28 @@ class Checker:
         self.codes.bound(node.name.id, node.value)
         self.declarations.assign(node.name, self._held(node.value))
 
+    def visit_append(self, node: tree.Append) -> None:
+        self._value(node.value)
+        self.reader.name(node.name, "E131")
+        if self.survey.sees(node.name.id) or not self.survey.frame.is_root:
+            self.declarations.assign(node.name, None)
+
+    def _is_contracts(self, node: tree.Output | tree.Input) -> bool:
+        """E310: the contract owns the interface of a script. Its names count as known."""
+        if not self.survey.script or self.survey.interface.kind == "cell":
+            return False
+        word = "output" if isinstance(node, tree.Output) else "input"
+        hint = "return it" if word == "output" else "declare it under Parameters"
+        at = node.span.start
+        self.survey.report("E310", Span(at, at + len(word)), f"`{word}` in a script of a contract", hint)
+        if node.name is not None:
+            self.survey.frame.show(node.name.id)
+            self.survey.everywhere[node.name.id] = None
+        return True
+
     def visit_output(self, node: tree.Output) -> None:
+        if self._is_contracts(node):
+            return
         name, value = node.name, node.value
         self._value(value)
         if name is not None:
@@ -204,6 +278,8 @@ class Checker:
             self.declarations.declare(name, "output", held)
 
     def visit_input(self, node: tree.Input) -> None:
+        if self._is_contracts(node):
+            return
         prompt = node.prompt
         if self.strict and id(node) not in self._early:
             is_top = self.survey.frame.is_root and self.survey.frame.place.construct is None
@@ -222,11 +298,12 @@ class Checker:
 
     def visit_throw(self, node: tree.Throw) -> None:
         value = node.value
+        self._ends_script()
         if value is None:
             if self.survey.frame.is_root and not self.survey.frame.place.in_catch:
                 message = "`throw` without a message outside a catch body"
                 self.survey.report("W184", node.span, message, 'say what went wrong: `throw "..."`')
-        elif isinstance(value, Name):
+        elif not isinstance(value, tree.Text):
             self.reader.expression(value)
         else:
             if not value.raw.strip():
@@ -236,6 +313,14 @@ class Checker:
     def visit_return(self, node: tree.Return) -> None:
         if node.value is not None:
             self._value(node.value)
+        if self._ends_script() and isinstance(node.value, tree.Object):
+            check_result(self.survey, node.value)
+
+    def _ends_script(self) -> bool:
+        """Whether a `return` here ends the script; then, or with `throw`, it says what its result is (3.7)."""
+        ends = self.survey.frame.is_root and not self.survey.frame.place.in_branch
+        self._returns = self._returns or ends
+        return ends
 
     def visit_break(self, node: tree.Break | tree.Continue) -> None:
         if not self.survey.frame.place.in_loop and not self.strict:  # there it is E004, wherever it stands
@@ -261,6 +346,8 @@ class Checker:
         spawn = value.spawns[-1] if isinstance(value, tree.Arrow) else value
         if isinstance(spawn, tree.Exec):
             return None if any(item.name.id == "format" for item in spawn.properties) else "exec"
+        if isinstance(value, tree.Call):
+            return self.calls.held(value)
         if isinstance(value, tree.ProgramCall):
             return Result(value.program.id, self.survey.program(value.program.id))
         if isinstance(spawn, tree.Session | tree.Resume):
@@ -390,6 +477,16 @@ class Checker:
         near = did_you_mean(survey.near(name.id, [*survey.agents, *self.known.agents]))
         survey.report("E007", name.span, f"Undefined agent `{name.id}`", near or f"define it: `agent {name.id}:`")
 
+    def visit_call(self, node: tree.Call) -> None:
+        self.calls.check(node)
+
+    def visit_stage(self, node: tree.Stage) -> None:
+        for argument in node.arguments:
+            self.reader.expression(argument)
+        if node.name.id not in self.survey.interface.stages:
+            message = f"there is no stage `{node.name.id}`: no heading `#### {node.name.id}` under Execution"
+            self.survey.report("E003", node.name.span, message, 'write `session "..."`')
+
     def visit_exec(self, node: tree.Exec) -> None:
         self.reader.command(node)
         if node.properties:
@@ -468,6 +565,7 @@ class Checker:
         """Check a branch. Returns the names that it bound, which its siblings do not see (3.7)."""
         frame = self.survey.frame
         outer, frame.place = frame.place, construct.place.child(construct, conditional=False)
+        frame.place.in_branch = True
         frame.fresh = []
         statement = branch.statement
         if branch.name is not None and isinstance(statement, tree.ExpressionStatement):
@@ -497,6 +595,7 @@ class Checker:
         place = frame.place.child(Construct(frame.place))
         # `parallel for` is none of the loops that `break` leaves (2.3 row 38); one around it still is.
         place.in_loop = place.in_loop or node.modifiers is None
+        place.in_branch = place.in_branch or node.modifiers is not None
         names = [(name, "loop variable") for name in (node.item, node.index) if name is not None]
         held = self.reader.answer(node.collection)
         item = typed_answers.item(held.schema) if held is not None else None
@@ -504,20 +603,52 @@ class Checker:
 
     def visit_repeat(self, node: tree.Repeat) -> None:
         self.reader.expression(node.count)
-        self._pass(node.body, node.variable)
+        self._pass(node.body, node.variable, concurrent=node.concurrent)
 
     def visit_loop(self, node: tree.Loop) -> None:
         if node.condition is not None:
-            self.reader.expression(node.condition)
+            self._condition(node.condition)
         elif node.maximum is None:
             hint = "add `(max: 10)` or a condition: `loop until **done**:`"
             self.survey.report("W161", node.span, "This loop has no condition and no maximum", hint)
-        self._pass(node.body, node.variable)
+        bare = node.condition
+        in_words = isinstance(bare, tree.Bare) and bare.takes_variable and self.decided.get(id(bare)) is False
+        self._pass(node.body, None if in_words else node.variable)
 
-    def _pass(self, body: tree.Body, variable: Name | None) -> None:
+    def _pass(self, body: tree.Body, variable: Name | None, *, concurrent: bool = False) -> None:
         place = self.survey.frame.place.child(Construct(self.survey.frame.place))
-        place.in_loop = True
-        self._body(place, body, *([(variable, "loop variable")] if variable else []))
+        place.in_loop = place.in_loop or not concurrent
+        place.in_branch = place.in_branch or concurrent
+        self._body(place, body, *([(variable, "loop variable")] if variable else []), isolated=concurrent)
+
+    def _condition(self, node: tree.Expression) -> None:
+        """A condition of a header; where names could be words, it is decided which they are (prose-md.md 3.4)."""
+        if not isinstance(node, tree.Bare):
+            self.reader.expression(node)
+            return
+        if not self.survey.frame.is_root or self.survey.interface.kind == "delegation":
+            self._undecided.append(node)  # known when the whole text has been seen
+            return
+        self._decide(node, [name for name in _names(node) if not self.survey.sees(name.id)])
+        if self.decided[id(node)]:
+            self.reader.expression(node.expression)
+
+    def _may_read(self, name: str) -> bool:
+        return self.survey.is_declared(name) or name in self.survey.free_reads()
+
+    def _decide(self, node: tree.Bare, unknown: list[Name]) -> None:
+        self.decided[id(node)] = not unknown
+        if not unknown:
+            return
+        first = min(unknown, key=lambda name: name.span)
+        near = did_you_mean(self.survey.near(first.id, self.survey.everywhere))
+        message = f"`{first.id}` is not a variable, so the condition is read as words"
+        self.survey.report("W312", first.span, message, near)
+        if node.takes_variable:
+            at = node.span.start + variable_in(self.survey.source.slice(node.span))
+            self.survey.report("W317", Span(at, node.span.end), "`as` belongs to the words here",
+                               "give the loop a maximum before it: `(max: 10) as name`")  # fmt: skip
+        self.reader.marker(node.words)
 
     def visit_try(self, node: tree.Try) -> None:
         construct = Construct(self.survey.frame.place)
@@ -551,7 +682,7 @@ class Checker:
     def visit_if(self, node: tree.If) -> None:
         construct = Construct(self.survey.frame.place, exclusive=True)
         for arm in node.arms:
-            self.reader.expression(arm.condition)
+            self._condition(arm.condition)
             self._body(construct.place.child(construct), arm.body)
         if node.otherwise is not None:
             self._body(construct.place.child(construct), node.otherwise)
@@ -567,12 +698,38 @@ class Checker:
             message = f"The body of `{node.kind}` yields no value"
             self.survey.report("W171", node.span, message, "end it with the value of the item")
         place = self.survey.frame.place.child(Construct(self.survey.frame.place))
+        place.in_branch = place.in_branch or node.kind == "pmap"
         names = node.names or (Name(id="item", span=node.span),)
         temporaries = [(name, "pipeline variable") for name in names]
         self._body(place, body, *temporaries, item=item, isolated=node.kind == "pmap")
 
     _visit: ClassVar = visitors(tree, vars())
     """Of the class, because bound methods would make each check a cycle of garbage."""
+
+
+def _names(node: tree.Bare) -> list[Name]:
+    """The variables that a bare condition names; the fields of its paths are none."""
+    fields = {id(part.name) for part in walk(node.expression) if isinstance(part, tree.Member)}
+    return [part for part in walk(node.expression) if isinstance(part, Name) and id(part) not in fields]
+
+
+def settled(program: Program, decided: Mapping[int, bool]) -> Program:
+    """The program with each bare condition as what it was decided to be."""
+
+    without_variable: set[int] = set()
+
+    def change(node: Node) -> Node:
+        if isinstance(node, tree.Loop) and id(node.condition) in without_variable:
+            return structs.replace(node, variable=None)
+        if not isinstance(node, tree.Bare):
+            return node
+        if decided.get(id(node), True):
+            return node.expression
+        if node.takes_variable:
+            without_variable.add(id(node.words))
+        return node.words
+
+    return rebuilt(program, change)
 
 
 def _may_raise(value: Node) -> bool:

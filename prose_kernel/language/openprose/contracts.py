@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from prose_kernel.language.source import Source
 
@@ -82,8 +82,9 @@ class CallProblem:
 class CallTargets(Protocol):
     """Finds what one script may call (3.5). Answers are the same for the life of a run."""
 
-    def find(self, name: str, *, path: bool = False) -> CallTarget | CallProblem:
-        """The target of `call name`, or with `path` of `call "name"`."""
+    def find(self, name: str, uses: Mapping[str, str], *, path: bool = False) -> CallTarget | CallProblem:
+        """The target of `call name`, or with `path` of `call "name"` or `use "name"`. `uses` maps the aliases of the
+        script's own `use` lines to their paths (3.5 step 4)."""
         ...
 
     def element(self, value: str) -> CallTarget | None:
@@ -121,6 +122,15 @@ class Interface:
         return {name: Variable(kind) for name, kind in kinds.items()}  # type: ignore[arg-type]  # a literal
 
 
+CELL: Final = Interface()
+"""That of a text without a contract."""
+
+
+def interface_of(source: Source) -> Interface:
+    """The interface that a text is read with."""
+    return source.interface if isinstance(source, ScriptSource) else CELL
+
+
 @dataclass(frozen=True, eq=False)
 class ScriptSource(Source):
     """A script as a source of its own, with the lines and columns of the file that it is a part of.
@@ -132,7 +142,7 @@ class ScriptSource(Source):
 
     file: str = field(default="", repr=False)
     removed: tuple[int, ...] = field(default=(), repr=False)
-    interface: Interface = field(default_factory=Interface, repr=False)
+    interface: Interface = field(default_factory=lambda: CELL, repr=False)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ScriptSource) and self._identity() == other._identity()
@@ -148,7 +158,7 @@ class ScriptSource(Source):
         return line, column + (self.removed[line - 1] if line <= len(self.removed) else 0)
 
     def line_text(self, line: int) -> str:
-        return self._whole.line_text(line)
+        return self._whole.line_text(line) if self.file else super().line_text(line)
 
     @cached_property
     def _whole(self) -> Source:
@@ -177,4 +187,4 @@ def script_source(
             removed.append(off)
         at = span.end
     return ScriptSource("".join(f"{line}\n" for line in lines), name, None, file, tuple(removed),
-                        interface or Interface())  # fmt: skip
+                        interface or CELL)  # fmt: skip

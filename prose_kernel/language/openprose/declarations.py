@@ -89,7 +89,7 @@ class Declarations:
             self._hold(name.id, held)
 
     def _assigned_anew(self, name: Name) -> None:
-        code = "E135" if self.survey.strict else "W135"
+        code = "E135" if self.survey.strict or self.survey.strict_script else "W135"
         message = f"`{name.id}` is assigned without a declaration"
         self.survey.report(code, name.span, message, f"write `let {name.id} = ...`")
 
@@ -131,7 +131,11 @@ class Declarations:
             self._enter(key, form, held)
             return
         if entry is None:
-            if self._is_known_const(key, form):
+            if self.survey.script and frame.is_root and (code := self._given(key)) is not None:
+                self._again(code, name)
+                if code == "W136":
+                    self._hold(key, held)
+            elif self._is_known_const(key, form):
                 self._again("E130", name)
             else:
                 self._enter(key, form, held)
@@ -145,6 +149,13 @@ class Declarations:
             self._enter(key, form, held)
         elif code not in ("E130", "E137"):
             self._show(key, held)
+
+    def _given(self, name: str) -> str | None:
+        """What it means to declare a name that a script starts with (prose-md.md 3.3)."""
+        interface = self.survey.interface
+        if name in interface.fixed:
+            return "E137"
+        return "W136" if name in interface.variables else None
 
     def _is_known_const(self, name: str, form: Form) -> bool:
         """A `const` of an earlier cell may be declared again, never assigned (3.1)."""
@@ -251,6 +262,9 @@ class ImportChecker:
             self._keep(node)
             return
         self._paths.add(path)
+        if self.survey.script:
+            self._register(node, None)
+            return
         place = place_of(path, self.survey.profile)
         if place == "bad":
             hint = "a file (`./name.prose`), `handle/name`, or an address with `https://`"
@@ -282,7 +296,7 @@ class ImportChecker:
         name = node.alias.id if node.alias else slug(node.path.raw)
         if name is None:
             message = "the last part of this path cannot be a name, so the import needs an alias"
-            self.survey.report("E110", span, message, "add `as name`")
+            self.survey.report("E111" if self.survey.script else "E110", span, message, "add `as name`")
             return
         if name in programs:
             hint = "choose another name after `as`" if node.alias else f"add another name: `as {name}-2`"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
-from prose_kernel.language.diagnostics import Profile
+from prose_kernel.language.diagnostics import SCRIPTS, Profile
 from prose_kernel.language.openprose import tree
+from prose_kernel.language.openprose.bare_conditions import BareCondition
 from prose_kernel.language.openprose.diagnostic_collector import Findings
+from prose_kernel.language.openprose.keywords import KEPT
 from prose_kernel.language.openprose.tree import Expression, Name, Text
 from prose_kernel.language.source import Span
 
@@ -18,8 +20,11 @@ DEPTH_LIMIT: Final = 50
 class ExpressionBuilder:
     """Expressions, and what all actions share: the findings, the profile, the depth of the expression being read."""
 
-    def __init__(self, profile: Profile, findings: Findings) -> None:
+    def __init__(self, profile: Profile, findings: Findings, conditions: Mapping[int, BareCondition]) -> None:
         self.is_strict = profile == "strict"
+        self.is_script = profile in SCRIPTS
+        self.profile = profile
+        self.conditions = conditions
         self.findings = findings
         self.add = findings.add
         self.bare: dict[
@@ -35,6 +40,10 @@ class ExpressionBuilder:
         """Report what the strict profile alone refuses."""
         if self.is_strict:
             self.add(code, start, end, message, hint, readable=True)
+
+    def kept(self, code: str, start: int, end: int, message: str, hint: str | None = None) -> None:
+        """Report a form of ProseScript that is kept for existing files (prose-md.md 3.10)."""
+        self.add(KEPT[code] if self.profile == "prosescript-strict" else code, start, end, message, hint, readable=True)
 
     # ---- expressions
 

@@ -14,8 +14,10 @@ from typing import Any, ClassVar, Final, cast
 
 from prose_kernel.language.nodes import visitors
 from prose_kernel.language.openprose import tree
+from prose_kernel.language.openprose.bare_conditions import is_words
 from prose_kernel.language.openprose.contract import is_executable
-from prose_kernel.language.openprose.keywords import KEYWORDS
+from prose_kernel.language.openprose.keywords import KEYWORDS, SCRIPT_WORDS
+from prose_kernel.language.openprose.parser import read_expression
 from prose_kernel.language.openprose.tree import Body, Expression, Statement, Text
 
 _STEP: Final = "  "
@@ -33,7 +35,7 @@ _OR, _AND, _NOT, _COMPARE, _SUM, _POSTFIX = range(6)
 
 def format_program(program: tree.Program) -> str:
     """The canonical text of a program without errors; "" for an empty one, else it ends with a line break."""
-    lines = _Formatter().statements(_ordered(program.items), "")
+    lines = _Formatter(program.script).statements(_ordered(program.items), "")
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -58,6 +60,9 @@ def _ordered(items: Sequence[Statement]) -> list[Statement]:
 class _Formatter:
     """Statements to lines. `_lines` gives the lines of one node; the first is still to be put behind its prefix."""
 
+    def __init__(self, script: bool) -> None:
+        self._script = script
+
     def statements(self, body: Iterable[Statement], pad: str) -> list[str]:
         found: list[str] = []
         for statement in body:
@@ -72,10 +77,21 @@ class _Formatter:
     def _after(self, prefix: str, value: Expression, pad: str) -> list[str]:
         """`prefix` and a right-hand side."""
         first, *rest = self._lines(value, pad)
-        word = _FIRST_WORD.match(first)
-        if word and word[0] in KEYWORDS and isinstance(value, _OPERATORS):
-            first = f"({first})"  # a variable named like a keyword, where the keyword could stand
-        return [prefix + first, *rest]
+        return [prefix + (self._guarded(first) if isinstance(value, _OPERATORS) else first), *rest]
+
+    def _guarded(self, shown: str) -> str:
+        """An expression that begins with a variable named like a keyword, where the keyword could stand."""
+        word = _FIRST_WORD.match(shown)
+        guard = word and (word[0] in KEYWORDS or (self._script and word[0] in SCRIPT_WORDS))
+        return f"({shown})" if guard else shown
+
+    def _condition(self, node: Expression, word: str) -> str:
+        """A condition in a header; ProseScript leaves the markers out where the words are read as words."""
+        if isinstance(node, tree.Bare):
+            return node.words.text.raw
+        if self._script and isinstance(node, tree.Discretion) and is_words(node.text.raw, word, read_expression):
+            return node.text.raw
+        return expression(node)
 
     # ---- statements
 
@@ -101,7 +117,10 @@ class _Formatter:
         return [f"input {node.name.id}: {expression(node.prompt)}"]
 
     def visit_throw(self, node: tree.Throw, pad: str) -> list[str]:
-        return ["throw" if node.value is None else f"throw {expression(node.value)}"]
+        return ["throw"] if node.value is None else [f"throw {self._guarded(expression(node.value))}"]
+
+    def visit_append(self, node: tree.Append, pad: str) -> list[str]:
+        return [f"append {expression(node.value)} to {node.name.id}"]
 
     def visit_return(self, node: tree.Return, pad: str) -> list[str]:
         return ["return"] if node.value is None else self._after("return ", node.value, pad)
@@ -182,6 +201,18 @@ class _Formatter:
     def visit_block_call(self, node: tree.BlockCall, pad: str) -> list[str]:
         return [f"do {node.block.id}" + (f"({_joined(node.arguments)})" if node.arguments else "")]
 
+    def visit_call(self, node: tree.Call, pad: str) -> list[str]:
+        target = node.target.id if isinstance(node.target, tree.Name) else text(node.target)
+        lines = [f"call {target}" + (f"({_joined(node.arguments)})" if node.arguments else "")]
+        pad += _STEP
+        for entry in node.inputs:
+            first, *rest = self._after(f"{entry.name.id}: ", entry.value, pad)
+            lines += [pad + first, *rest]
+        return lines
+
+    def visit_stage(self, node: tree.Stage, pad: str) -> list[str]:
+        return [f"session {node.name.id}({_joined(node.arguments)})"]
+
     def visit_parallel(self, node: tree.Parallel, pad: str) -> list[str]:
         lines = [f"parallel{_modifiers(node.modifiers)}:"]
         inner = pad + _STEP
@@ -196,6 +227,9 @@ class _Formatter:
     def visit_for(self, node: tree.For, pad: str) -> list[str]:
         names = node.item.id if node.index is None else f"{node.item.id}, {node.index.id}"
         collection = expression(node.collection)
+        if node.maximum is not None:
+            head = f"loop for each {node.item.id} in {collection} (max: {node.maximum}){_variable(node.index)}:"
+            return self._body(head, node.body, pad)
         modifiers = ""
         if node.modifiers is not None:
             modifiers = _modifiers(node.modifiers)
@@ -205,17 +239,20 @@ class _Formatter:
         return self._body(f"{word} {names} in {collection}{modifiers}:", node.body, pad)
 
     def visit_repeat(self, node: tree.Repeat, pad: str) -> list[str]:
-        return self._body(f"repeat {expression(node.count)}{_variable(node.variable)}:", node.body, pad)
+        word = "parallel repeat" if node.concurrent else "repeat"
+        return self._body(f"{word} {expression(node.count)}{_variable(node.variable)}:", node.body, pad)
 
     def visit_loop(self, node: tree.Loop, pad: str) -> list[str]:
         condition = ""
         if node.condition is not None:
-            shown = expression(node.condition)
-            if node.maximum is None and shown.endswith(")"):
+            shown = self._condition(node.condition, f"loop {node.mode}")
+            if node.maximum is None and shown.endswith(")") and not isinstance(node.condition, _WORDS):
                 shown = f"({shown})"  # a call's `max:` is not the loop's
             condition = f" {node.mode} {shown}"
         maximum = f" (max: {node.maximum})" if node.maximum is not None else ""
-        return self._body(f"loop{condition}{maximum}{_variable(node.variable)}:", node.body, pad)
+        in_words = isinstance(node.condition, tree.Bare) and node.condition.takes_variable
+        variable = "" if in_words else _variable(node.variable)
+        return self._body(f"loop{condition}{maximum}{variable}:", node.body, pad)
 
     def visit_try(self, node: tree.Try, pad: str) -> list[str]:
         lines = self._body("try:", node.body, pad)
@@ -226,7 +263,7 @@ class _Formatter:
         return lines
 
     def visit_choice(self, node: tree.Choice, pad: str) -> list[str]:
-        lines = [f"choice {expression(node.criteria)}:"]
+        lines = [f"choice {self._condition(node.criteria, 'choice')}:"]
         inner = pad + _STEP
         for option in node.options:
             lines += self._body(f"{inner}option {text(option.label)}:", option.body, inner)
@@ -235,8 +272,9 @@ class _Formatter:
     def visit_if(self, node: tree.If, pad: str) -> list[str]:
         lines: list[str] = []
         for arm in node.arms:
-            word = f"{pad}elif" if lines else "if"
-            lines += self._body(f"{word} {expression(arm.condition)}:", arm.body, pad)
+            word = "elif" if lines else "if"
+            head = f"{word} {self._condition(arm.condition, word)}:"
+            lines += self._body(pad + head if lines else head, arm.body, pad)
         if node.otherwise is not None:
             lines += self._body(f"{pad}else:", node.otherwise, pad)
         return lines
@@ -252,6 +290,7 @@ class _Formatter:
     _visit: ClassVar = visitors(tree, vars())
 
 
+_WORDS: Final = (tree.Bare, tree.Discretion)
 _OPERATORS: Final = (tree.Name, tree.Member, tree.Index, tree.Binary, tree.Logical, tree.Pipe)
 
 

@@ -480,6 +480,24 @@ def _could_come(line: Line) -> str | None:
     return None
 
 
+# ---- ProseScript
+
+
+def _contract_call(line: Line) -> Trouble | None:
+    """`call`: without a target, with inputs on its line, inside an expression (prose-md.md 3.2)."""
+    kinds = [token[0] for token in line.tokens[line.first : line.at + 1]]
+    if "_CALL" not in kinds:
+        return None
+    behind = len(kinds) - 1 - kinds[::-1].index("_CALL")
+    if behind == len(kinds) - 1:
+        return line.here("E004", "a call may not stand inside an expression", "bind it first: `let x = call name`")
+    if kinds[behind + 1 :] == ["_NL"]:
+        return line.on(line.first + behind, "E004", "the target of the call is missing", "write `call name`")
+    if line.kind(-1) in ("NAME", "STRING") and line.at == line.first + behind + 2:
+        return line.here("E004", "inputs of a call belong on the lines below it", "write `name: value` lines, indented")
+    return None
+
+
 # ---- anything else
 
 
@@ -526,6 +544,6 @@ def first_word(tokens: Sequence[RawToken], index: int) -> Any:
 
 
 _RULES: Final[tuple[Rule, ...]] = (
-    _character, _indent, _on_reject, _missing_part, _missing_condition, _alias, _session, _arms, _options,
-    _property_line, _pipe, _call, _other_words, _catch, _input, _condition, _unquoted, _misspelt, _line_end,
+    _character, _indent, _contract_call, _on_reject, _missing_part, _missing_condition, _alias, _session, _arms,
+    _options, _property_line, _pipe, _call, _other_words, _catch, _input, _condition, _unquoted, _misspelt, _line_end,
 )  # fmt: skip

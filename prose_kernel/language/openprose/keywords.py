@@ -11,7 +11,8 @@ from typing import Final
 CONSTANTS: Final[dict[str, bool | None]] = {"true": True, "false": False, "null": None}
 
 CONTEXTUAL: Final[dict[str, str]] = {
-    word: word.upper() for word in ["as", "filter", "from", "in", "map", "max", "pmap", "reduce", "until", "while"]
+    word: word.upper()
+    for word in ["as", "each", "filter", "from", "in", "map", "max", "pmap", "reduce", "to", "until", "while"]
 }
 """Words that are names unless the grammar has no place for a name there."""
 
@@ -54,6 +55,21 @@ NEVER_BEFORE: Final[dict[str, frozenset[str]]] = {
     "NOT": frozenset(),
     "IS": frozenset(),
 }
+
+HOST_READS: Final = ("read_world_model", "read_subscription")
+"""Reads of the host that existing scripts call like functions (prose-md.md 3.10)."""
+KEPT: Final = {"W314": "E004", "W318": "E004", "W319": "E025", "W321": "E315"}
+"""Warnings about what ProseScript keeps for existing files, and the errors that `--strict` makes of them."""
+SCRIPT_WORDS: Final[dict[str, str]] = {"call": "_CALL", "record": "_RECORD", "append": "_APPEND"}
+"""Further words of ProseScript (prose-md.md 3.2, 3.10)."""
+_BEFORE_VALUE: Final = frozenset({"NAME", "STRING", "NUMBER", "LBRACE", "CONSTANT"})
+SCRIPT_BEFORE: Final[dict[str, frozenset[str]]] = {
+    "_CALL": frozenset({"NAME", "STRING", "_NL"}),
+    "_RECORD": _BEFORE_VALUE,
+    "_APPEND": _BEFORE_VALUE,
+}
+SCRIPT_KINDS: Final = frozenset({*SCRIPT_BEFORE, "_RAISE", "_STAGE", "_PARALLEL_REPEAT", "_LOOP_EACH"})
+"""Kinds of words that only ProseScript has."""
 
 KEYWORDS: Final[dict[str, str]] = {kind.lower(): kind for kind in (*ONLY_BEFORE, *NEVER_BEFORE)}
 

@@ -11,9 +11,19 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from prose_kernel.language.diagnostics import Profile
+from prose_kernel.language.diagnostics import SCRIPTS, Profile
+from prose_kernel.language.openprose.bare_conditions import BareCondition, ReadExpression, read, variable_in
 from prose_kernel.language.openprose.diagnostic_collector import Findings
-from prose_kernel.language.openprose.keywords import CONSTANTS, KEYWORDS, NEVER_BEFORE, ONLY_BEFORE, is_keyword
+from prose_kernel.language.openprose.keywords import (
+    CONSTANTS,
+    KEYWORDS,
+    NEVER_BEFORE,
+    ONLY_BEFORE,
+    SCRIPT_BEFORE,
+    SCRIPT_KINDS,
+    SCRIPT_WORDS,
+    is_keyword,
+)
 from prose_kernel.language.openprose.strings import BadEscape, Quotes, marker_text, string_text
 from prose_kernel.language.openprose.tree import Constant, Discretion, Duration, Name, Number, Text
 from prose_kernel.language.source import Source
@@ -65,6 +75,7 @@ _CLOSED: Final = frozenset(_OPENERS.values())
 _MODIFIERS: Final = frozenset({"on-fail", "on_fail", "count", "all", "first", "any"})
 _BRACKETS: Final = frozenset({"LPAR", "RPAR", "LSQB", "RSQB", "LBRACE", "RBRACE"})
 _WORDS: Final = {**KEYWORDS, **dict.fromkeys(CONSTANTS, "CONSTANT")}
+_SCRIPT_WORDS: Final = {**_WORDS, **SCRIPT_WORDS}
 _ARM_WORD: Final = re.compile(r"(?:elif|else|catch|finally)\b")
 _PROPERTY_BELOW: Final = re.compile(rf"\n[ \t]*+{_WORD}[ \t]*:")
 _HELD: Final = frozenset({"ARROW", "_NL"})  # after these a line's end makes no NL, or not at once
@@ -72,7 +83,13 @@ _BLOCKS: Final = frozenset({"permissions", "context"})  # properties whose inden
 _LISTS: Final = frozenset(
     {"skills", "tools", "read", "write", "execute", "bash"}
 )  # those that may be lists of `- element`
+_SCRIPT_BLOCKS: Final = _BLOCKS | {"shape"}
+_SCRIPT_LISTS: Final = _LISTS | {"self", "delegates", "prohibited"}
 _KINDS: Final = frozenset(KEYWORDS.values())
+_WORD_KINDS: Final = _KINDS | SCRIPT_KINDS
+_ENTRY_ENDS: Final = frozenset({"NAME", "STRING", "NUMBER", "DURATION", "CONSTANT", "DISCRETION", *_OPENERS})
+_ENTRY: Final = re.compile(rf'(?:{_WORD}|"[^"\\\n]*")[ \t]*:|{_WORD}(?:\.{_WORD}|\[[^]\n]*\])*[ \t]*(?:[,}}\n]|#)')
+"""How an entry of an object begins on a line of its own."""
 _CERTAIN: Final = {
     **ONLY_BEFORE,
     **{kind: frozenset({"NAME", "STRING", "DISCRETION", "COLON"}) - never for kind, never in NEVER_BEFORE.items()},
@@ -102,10 +119,18 @@ class Token(NamedTuple):
 class Lexer:
     """The tokens of `text`; findings go to `findings`. `unclosed` tells after the end what was still open."""
 
-    def __init__(self, text: str, profile: Profile, findings: Findings) -> None:
+    def __init__(
+        self, text: str, profile: Profile, findings: Findings, expression: ReadExpression | None = None
+    ) -> None:
         self.text = text if text.endswith("\n") else text + "\n"
         self.strict = profile == "strict"
+        self.is_script = profile in SCRIPTS
+        self.words_of = _SCRIPT_WORDS if self.is_script else _WORDS
+        self.profile = profile
+        self.expression = expression
         self.findings = findings
+        self.bare: dict[int, BareCondition] = {}
+        """By the place of the keyword: conditions that are an expression only where each name is a variable."""
         self.unclosed: str | None = None
         self.quotes = Quotes(self.text)
         self.tokens: list[RawToken] = []
@@ -145,7 +170,7 @@ class Lexer:
     def _sweep(self, position: int) -> int | None:
         """Read tokens from `position` until something moves the reading position; where to go on, None at the end."""
         tokens, words, text, indents = self.tokens, self.words, self.text, self.indents
-        append, keyword, signs, brackets = tokens.append, _WORDS.get, _SIGNS, self.brackets
+        append, keyword, signs, brackets = tokens.append, self.words_of.get, _SIGNS, self.brackets
         name_of: Any = Name  # as `Name.at` and `Text.at` make them, without the call
         text_of: Any = Text
         number_of: Any = Number
@@ -179,7 +204,7 @@ class Lexer:
                     if column == indents[-1]:
                         self.line_start = len(tokens)
                         self.column = column
-                        moved = after
+                        moved = self._header(after) if self.is_script else after
                     else:
                         moved = self._open_line(after, column, False)
                 else:
@@ -259,6 +284,8 @@ class Lexer:
             return None
         column, tabbed = self._column(after)
         if self.brackets and not self._still_open(after, column):
+            if self.is_script:
+                self._joined_entries(after)
             return after
         last = self.tokens[-1]
         if last[0] == "ARROW" and column >= self.indents[-1]:
@@ -317,7 +344,38 @@ class Lexer:
             if self.indents[-1] != column:
                 self._bad_dedent(at, column, tabbed)
         self.line_start = len(self.tokens)
-        return at
+        return self._header(at) if self.is_script else at
+
+    def _header(self, at: int) -> int:
+        """A line of ProseScript begins at `at`; where to go on. A bare condition in words becomes a marker."""
+        found = read(self.text, at, self.expression)
+        if found is None:
+            return at
+        if found.reading == "names":
+            self.bare[found.keyword] = found
+            return at
+        for match in _TOKEN.finditer(self.text, at, found.start):
+            word, sign = match[2], match[4]
+            start = match.end() - len(word or sign)
+            if word in self.words_of:
+                self.words.append(len(self.tokens))
+                self.tokens.append((self.words_of[word], start, match.end(), word))
+            else:
+                value = Name.at(start, match.end(), word) if word else sign
+                self.tokens.append(("NAME" if word else _SIGNS[sign], start, match.end(), value))
+        if found.reading == "string":
+            hint = f"drop the quotes: `{self.text[found.start + 1 : found.end - 1]}`"
+            self.findings.add("E004", found.start, found.end, "a condition cannot be a string", hint, readable=True)
+            return self._append_marker(found.start, found.start + 1, found.end - 1, found.end)
+        if found.colon >= 0:
+            hint = f"write `**{self.text[found.start : found.end]}**`"
+            self.findings.add("E312", found.colon, found.colon + 1, "a colon inside a condition in words", hint)
+        elif found.variable:
+            at = found.start + variable_in(self.text[found.start : found.end])
+            self.findings.add("W317", at, found.end, "`as` belongs to the words here",
+                              "give the loop a maximum before it: `(max: 10) as name`")  # fmt: skip
+        self._append_marker(found.start, found.start, found.end, found.end)
+        return found.end
 
     def _dedent(self, column: int, end: int) -> None:
         while self.indents[-1] > column:
@@ -336,7 +394,8 @@ class Lexer:
     def _is_unknown_property(self, *, is_list: bool) -> bool:
         """Whether the line names a property that opens no block; `is_list`: the deeper line begins with `- `."""
         line = self.tokens[self.line_start :]
-        known = _BLOCKS | _LISTS if is_list else _BLOCKS
+        blocks, lists = (_SCRIPT_BLOCKS, _SCRIPT_LISTS) if self.is_script else (_BLOCKS, _LISTS)
+        known = blocks | lists if is_list else blocks
         return [token[0] for token in line] == ["NAME", "COLON", "_NL"] and line[0][3].id not in known
 
     def _skip_deeper(self, at: int, column: int) -> int:
@@ -391,6 +450,15 @@ class Lexer:
             return False
         self._break()
         return True
+
+    def _joined_entries(self, at: int) -> None:
+        """In an object of ProseScript a line break may be the comma between two entries (prose-md.md 3.2)."""
+        kind, _, end, _ = self.tokens[-1]
+        if self.brackets[-1][0] != "LBRACE" or kind not in _ENTRY_ENDS or not _ENTRY.match(self.text, at):
+            return
+        if self.profile == "prosescript-strict":
+            self.findings.add("E004", end, end, "a comma is missing between two entries", readable=True)
+        self.tokens.append(("COMMA", end, end, ","))
 
     def _report_bracket(self) -> None:
         start = self.brackets[-1][1]
@@ -539,9 +607,14 @@ class Lexer:
                 tokens[index] = (kind, start, end, Constant.at(start, end, CONSTANTS[word]))
                 continue
             following, _, _, value = tokens[index + 1]
+            if self.is_script and (made := self._script_word(kind, index)) is not None:
+                tokens[index] = made
+                if made[0] == "_LOOP_EACH" and index > scanned:
+                    scanned = self._mark_header(index, "LOOP")
+                continue
             if following in _CERTAIN[kind]:
                 continue
-            next_word = value.id if following == "NAME" else value if following in _KINDS else None
+            next_word = value.id if following == "NAME" else value if following in _WORD_KINDS else None
             if not is_keyword(kind, following, next_word) or (
                 kind == "SESSION" and following == "_NL" and index and tokens[index - 1][0] == "COLON"
             ):
@@ -550,6 +623,29 @@ class Lexer:
                 tokens[index] = ("NAME", start, end, Name.at(start, end, word))
             elif (kind == "LOOP" or (kind == "PARALLEL" and following == "FOR")) and index > scanned:
                 scanned = self._mark_header(index, kind)
+
+    def _script_word(self, kind: str, index: int) -> RawToken | None:
+        """What a word is in ProseScript alone, as a token; None where it is what it is elsewhere."""
+        _, start, end, word = self.tokens[index]
+        following = self.tokens[index + 1][0]
+        before = SCRIPT_BEFORE.get(kind)
+        if before is not None:
+            if following in before or following in _WORD_KINDS:
+                return (kind, start, end, word)
+            return ("NAME", start, end, Name.at(start, end, word))
+        if kind == "THROW" and following not in ("_NL", "EQUALS", "COLON", "DOT", "PIPE", "COMMA"):
+            return ("_RAISE", start, end, word)
+        if kind == "PARALLEL" and following == "REPEAT":
+            return ("_PARALLEL_REPEAT", start, end, word)
+        if kind == "LOOP" and following == "FOR" and _is_name(self.tokens[index + 2], "each"):
+            return ("_LOOP_EACH", start, end, word)
+        if (
+            kind == "SESSION"
+            and (following == "NAME" or following in _WORD_KINDS)
+            and self.tokens[index + 2][0] == "LPAR"
+        ):
+            return ("_STAGE", start, end, word)
+        return None
 
     def _mark_header(self, index: int, kind: str) -> int:
         """Mark the bracket of `loop ... (max: N)` or `parallel for ... (modifiers):`, which is no call (2.1)."""
@@ -588,11 +684,11 @@ def _is_name(token: RawToken, word: str) -> bool:
     return token[0] == "NAME" and token[3].id == word
 
 
-def tokenize(text: str) -> list[Token]:
+def tokenize(text: str, profile: Profile = "default") -> list[Token]:
     """The tokens of any text, layout tokens included; errors leave `ILLEGAL` and `BROKEN` tokens behind."""
     found = Findings(Source(text))
     return [
-        Token(kind, start, end, kind == "NAME" or kind in _KINDS)
-        for chunk in Lexer(text, "default", found).chunks()
+        Token(kind, start, end, kind == "NAME" or kind in _WORD_KINDS)
+        for chunk in Lexer(text, profile, found).chunks()
         for kind, start, end, _ in chunk
     ]

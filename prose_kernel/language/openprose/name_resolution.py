@@ -8,6 +8,7 @@ from prose_kernel.language import typed_answers
 from prose_kernel.language.nearest import did_you_mean
 from prose_kernel.language.openprose import newcomers, tree
 from prose_kernel.language.openprose.command_hints import safe_form
+from prose_kernel.language.openprose.keywords import HOST_READS
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.openprose.program_index import Survey, Undefined, UndefinedCode
 from prose_kernel.language.openprose.scopes import Answer, Frame, Result
@@ -39,7 +40,7 @@ class Reader:
 
     def __init__(self, survey: Survey) -> None:
         self.survey = survey
-        self._text_code: UndefinedCode = "E108" if survey.strict else "W108"
+        self._text_code: UndefinedCode = "E108" if survey.strict or survey.strict_script else "W108"
         self._commands: list[tuple[Text, list[tree.Interpolation]]] = []
         self._suspects: list[tuple[str, Span, str]] = []
         self._fields: list[tuple[Frame, str, str, Span, Schema]] = []
@@ -338,6 +339,10 @@ class Reader:
                 survey.report("E009", name.span, f"The argument `{name.id}` is given twice")
             seen.add(name.id)
         program = node.program
+        if survey.script and program.id in HOST_READS and not survey.is_program(program.id):
+            message = f"`{program.id}` is a read of the host, kept for existing files"
+            survey.kept("W319", program.span, message, "read the names that the script starts with")
+            return
         if not survey.is_program(program.id):
             survey.report("E025", program.span, *self._no_program(node))
             return

@@ -17,15 +17,16 @@ from prose_kernel.language.nodes import uncollected
 from prose_kernel.language.openprose import tables, tree
 from prose_kernel.language.openprose.builder import Builder
 from prose_kernel.language.openprose.diagnostic_collector import Findings
-from prose_kernel.language.openprose.keywords import CONTEXTUAL, KEYWORDS
+from prose_kernel.language.openprose.keywords import CONTEXTUAL, KEYWORDS, SCRIPT_KINDS
 from prose_kernel.language.openprose.lexer import Lexer, RawToken
-from prose_kernel.language.openprose.tree import Name, Program, ProgramCall
+from prose_kernel.language.openprose.tree import Expression, Name, Program, ProgramCall
 from prose_kernel.language.source import Source
 
 END: Final = tables.END
 LAYOUT: Final = frozenset({"_NL", "_INDENT", "_DEDENT"})
 _RESERVED: Final = frozenset({"AND", "OR", "NOT", "IS", "CONSTANT"})
-_KEYWORD_KINDS: Final = frozenset(KEYWORDS.values()) | {"CONSTANT"}
+_KEYWORD_KINDS: Final = frozenset(KEYWORDS.values()) | SCRIPT_KINDS | {"CONSTANT"}
+_INNER_LINES: Final = frozenset({"entry_line", "call_input"})  # that begin with any name
 _PYTHON_WORDS: Final = frozenset(
     ["assert", "break", "continue", "else", "elif", "finally", "for", "if", "return", "try"]
 )
@@ -58,6 +59,15 @@ def parse(source: Source, profile: Profile = "default") -> Parsed:
         return Parser(source, profile).parse()
 
 
+def read_expression(text: str) -> Expression | None:
+    """A text on one line as an expression of ProseScript, if all of it can be read as one (prose-md.md 3.4)."""
+    parsed = parse(Source(f"assert {text}\n"), "prosescript")
+    if any(d.severity == "error" and d.code != "E002" for d in parsed.diagnostics) or len(parsed.program.items) != 1:
+        return None
+    statement = parsed.program.items[0]
+    return statement.condition if isinstance(statement, tree.Assert) else None
+
+
 class Parser:
     """One parse. `states`, `values` and `starts` are the LALR stack; `starts` holds offsets of text."""
 
@@ -65,10 +75,10 @@ class Parser:
         self.tables = tables.load()
         self.rows = self.tables.rows
         self.findings = Findings(source)
-        self.lexer = Lexer(source.text, profile, self.findings)
+        self.lexer = Lexer(source.text, profile, self.findings, read_expression)
         self.text = self.lexer.text
         self.profile = profile
-        self.builder = Builder(profile, self.findings)
+        self.builder = Builder(profile, self.findings, self.lexer.bare)
         self.plans = _plans()
         self.units: dict[tuple[int, int, str], int] = _units()
         self.states = [self.tables.start]
@@ -190,8 +200,10 @@ class Parser:
         if kind not in _KEYWORD_KINDS or "NAME" not in row:
             return None
         before = tokens[index - 1][0] if index else "_NL"
-        if before in LAYOUT and "entry_line" not in (self.landing("NAME") or row):
+        if before in LAYOUT and not _INNER_LINES & (self.landing("NAME") or row).keys():
             return None  # `session:` and the like begin a statement, no property (2.1)
+        if kind == "_CALL" and tokens[index + 1][0] in ("NAME", "STRING"):
+            return None  # a call, where none may stand
         if kind in _RESERVED and before != "DOT" and tokens[index + 1][0] != "COLON":
             return None
         return ("NAME", start, end, Name.at(start, end, self.text[start:end]))

@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from prose_kernel.language.diagnostics import Diagnostic, Profile, in_order
+from prose_kernel.language.diagnostics import SCRIPTS, Diagnostic, Profile, in_order
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.openprose import newcomers
 from prose_kernel.language.openprose.command_hints import braces_hint
 from prose_kernel.language.openprose.contract import block_exports, block_names, persistence
+from prose_kernel.language.openprose.contracts import interface_of
+from prose_kernel.language.openprose.keywords import KEPT
 from prose_kernel.language.openprose.names import Contract, Known, KnownAgent
 from prose_kernel.language.openprose.output_types import written_schema
 from prose_kernel.language.openprose.scopes import Frame
@@ -53,6 +55,11 @@ class Survey:
         self.source = source
         self.profile: Profile = profile
         self.strict = profile == "strict"
+        self.script = profile in SCRIPTS
+        self.strict_script = profile == "prosescript-strict"
+        self.interface = interface_of(source)
+        self.free: dict[str, bool] = {}
+        """In a delegation: names that are read and never declared; False for those that only stand in texts."""
         self.known = known
         self.found: list[Diagnostic] = []
         self.near = Nearest()
@@ -91,6 +98,10 @@ class Survey:
             text = self._lines[line] = self.source.line_text(line)
         self.found.append(Diagnostic(code, line, column, message, hint, text, span))
 
+    def kept(self, code: str, span: Span, message: str, hint: str | None = None) -> None:
+        """Report what ProseScript accepts for existing files; its `strict` makes it an error."""
+        self.report(KEPT[code] if self.strict_script else code, span, message, hint)
+
     def output_of(self, agent: str) -> Schema | None:
         """What the answers of an agent are, where that is known."""
         if agent in self._written:
@@ -111,7 +122,7 @@ class Survey:
     def undefined(self, item: Undefined) -> None:
         """Note a read of a name that is not visible here; at root that is an error, elsewhere it may wait."""
         frame = self.frame
-        if not frame.is_root:
+        if not frame.is_root or self.interface.kind == "delegation":
             self._waiting.append(item)
             return
         names = [*frame.visible, *frame.temporaries, *self.known.variables] if self.near.is_left else []
@@ -121,12 +132,22 @@ class Survey:
     def finish(self) -> tuple[Diagnostic, ...]:
         """Judge what waited, and give all findings in order."""
         for item in self._waiting:
-            if not self.is_declared(item.name):
+            if self.is_declared(item.name):
+                continue
+            if self.interface.kind == "delegation":
+                self.free[item.name] = self.free.get(item.name, False) or item.code not in ("W108", "E108")
+            else:
                 near = self.near(item.name, self.everywhere)
                 self._undefined.append(Undefined(item.name, item.span, item.code, item.raw, item.after_dollar, near))
         for item in self._undefined:
             self.report(item.code, item.span, _UNDEFINED[item.code].format(item.name), self._hint(item))
         return in_order(self.found)
+
+    def free_reads(self) -> frozenset[str]:
+        """In a delegation: the names whose values are read, though nothing declares them."""
+        if self.interface.kind != "delegation":
+            return frozenset()
+        return frozenset(item.name for item in self._waiting if item.code not in ("W108", "E108"))
 
     def is_declared(self, name: str) -> bool:
         """Whether a name is declared anywhere in the program or in an earlier cell."""

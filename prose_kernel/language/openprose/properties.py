@@ -16,10 +16,13 @@ from prose_kernel.language.openprose.name_resolution import Reader, is_hole, raw
 from prose_kernel.language.openprose.output_types import NotAType, schema_of
 from prose_kernel.language.openprose.program_index import Survey
 from prose_kernel.language.openprose.tree import (
+    Argument,
     Array,
     Constant,
     ContextBlock,
     Duration,
+    Index,
+    Member,
     Name,
     Node,
     Number,
@@ -35,6 +38,7 @@ from prose_kernel.language.openprose.tree import (
 Owner = Literal["agent", "session", "exec", "gate"]
 
 MODELS = ("sonnet", "opus", "haiku")
+SHAPE = ("self", "delegates", "prohibited")
 BACKOFFS = ("none", "linear", "exponential")
 EXEC_POLICIES = ("throw", "continue", "ignore")
 PERMISSION_TYPES = ("read", "write", "execute", "bash", "network", "tools")
@@ -88,7 +92,9 @@ class PropertyChecker:
     def check(self, owner: Owner, properties: Properties) -> None:
         """E009, W005 and the value of every property; unknown and repeated ones are not looked into."""
         seen: set[str] = set()
-        allowed = ALLOWED[owner]
+        allowed: tuple[str, ...] = ALLOWED[owner]
+        if owner == "agent" and self.survey.script:
+            allowed = (*allowed, "shape")
         for item in properties:
             name = item.name.id
             if name in seen:
@@ -105,6 +111,14 @@ class PropertyChecker:
 
     def _is_retried(self, owner: Owner) -> bool:
         return owner == "session" or (owner == "exec" and not self.survey.strict)
+
+    def modifier(self, entry: Argument) -> None:
+        """A modifier of a call (prose-md.md 3.5)."""
+        name, value = entry.name.id, entry.value
+        if name == "prompt":
+            self.reader.expression(value)
+        elif not (name == "model" and isinstance(value, Constant) and value.value is None):
+            self._values[name](self, Property(entry.name, value, span=entry.span), "session")
 
     def _report(self, code: str, node: Node, message: str, hint: str | None = None) -> None:
         self.survey.report(code, node.span, message, hint)
@@ -128,12 +142,33 @@ class PropertyChecker:
 
     def _model(self, item: Property, _owner: Owner) -> None:
         word, strict = _word(item.value), self.survey.profile == "strict"
+        if self.survey.script and isinstance(item.value, (Member, Index)):
+            self.reader.expression(item.value)
+            return
         written = word and word.strip() and not (isinstance(item.value, Text) and item.value.interpolations)
         if word not in MODELS and (strict or not written):
             shown = f" `{word}`" if word else ""
             hint = "one of sonnet, opus, haiku (mapped in the settings)"
             more = "" if strict else ', or another name: `model: "gpt-5"`'
             self._report("E008", item.value, f"Unknown model{shown}", hint + more)
+
+    def _shape(self, item: Property, _owner: Owner) -> None:
+        """E319, E009: what an agent is responsible for (prose-md.md 3.9)."""
+        hint = "lines `self:`, `delegates:`, `prohibited:`, each a text or a list of texts"
+        if not isinstance(item.value, ContextBlock):
+            self._report("E319", item.name, "`shape:` must open a block", hint)
+            return
+        seen: set[str] = set()
+        for entry in item.value.entries:
+            name, value = entry.name.id, entry.value
+            elements = value.elements if isinstance(value, Array) else (value,)
+            if name not in SHAPE:
+                self._report("E319", entry.name, f"Unknown key `{name}` of a shape", hint)
+            elif name in seen:
+                self._report("E009", entry.name, f"`{name}` is given twice")
+            elif not all(isinstance(element, Text) for element in elements):
+                self._report("E319", value, f"`{name}` must be a text or a list of texts", hint)
+            seen.add(name)
 
     def _prompt(self, item: Property, owner: Owner) -> None:
         value = item.value
@@ -427,6 +462,7 @@ class PropertyChecker:
 
     _values: ClassVar[dict[str, Callable[[PropertyChecker, Property, Owner], None]]] = {
         "model": _model,
+        "shape": _shape,
         "prompt": _prompt,
         "persist": _persist,
         "context": _context,

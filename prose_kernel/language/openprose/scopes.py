@@ -55,7 +55,7 @@ class Construct:
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """A statement list, and what is true inside it.
+    """A statement list, and what is true inside it; `in_branch`: in a branch or an iteration of its own.
 
     `conditional` bodies may not run at all; a place `logs` its writes when it or one around it is conditional.
     """
@@ -67,10 +67,12 @@ class Place:
     logs: bool = False
     hidden: list[tuple[str, str | None, Answer | None]] | None = None
     writes: list[tuple[str, Held | Unset]] | None = None
+    in_branch: bool = False
 
     def child(self, construct: Construct, *, conditional: bool = True) -> Place:
         """A body of `construct`; what is true here stays true there."""
-        return Place(construct, self.in_loop, self.in_catch, conditional, conditional or self.logs)
+        logs = conditional or self.logs
+        return Place(construct, self.in_loop, self.in_catch, conditional, logs, in_branch=self.in_branch)
 
 
 class History:

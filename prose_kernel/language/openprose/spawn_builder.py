@@ -130,6 +130,33 @@ class SpawnBuilder(ExpressionBuilder):
     def text_block(self, start: int, end: int, text: Text) -> Text:
         return text
 
+    # ---- calls of contracts and stages (prose-md.md 3.5, 3.10)
+
+    def call_contract(
+        self,
+        start: int,
+        end: int,
+        target: Name | Text,
+        arguments: tuple[Expression, ...] | None,
+        inputs: tuple[tree.Argument, ...],
+    ) -> tree.Call:
+        if arguments is not None:
+            message = "inputs by position are kept for existing files"
+            self.kept("W314", target.span.end, target.span.end + 1, message, "name them on lines below: `name: value`")
+        return tree.Call.at(start, end, target, arguments or (), inputs)
+
+    def call_inputs(self, start: int, end: int, inputs: Sequence[tree.Argument] = ()) -> tuple[tree.Argument, ...]:
+        return tuple(inputs)
+
+    def call_input(self, start: int, end: int, name: Name, value: Expression) -> tree.Argument:
+        self.depths.clear()
+        return tree.Argument(name, value, span=Span(start, end))
+
+    def stage(self, start: int, end: int, name: Name, arguments: tuple[Expression, ...]) -> tree.Stage:
+        message = "a stage as a session is kept for existing files"
+        self.kept("W314", start, start + 7, message, 'write `session "..."` with `context:`')
+        return tree.Stage.at(start, end, name, arguments)
+
     # ---- properties
 
     def properties(self, start: int, end: int, properties: Sequence[tree.Property | None] = ()) -> tree.Properties:

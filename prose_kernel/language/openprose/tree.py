@@ -72,6 +72,18 @@ class Discretion(Node, frozen=True):
     text: Text
 
 
+@node
+class Bare(Node, frozen=True):
+    """A condition of ProseScript that is `expression` where each name in it is a variable, else `words`
+    (prose-md.md 3.4, rule 5b). `takes_variable`: as words it holds the `as NAME` of its loop. A checked program holds
+    none of these.
+    """
+
+    words: Discretion
+    expression: Expression
+    takes_variable: bool = False
+
+
 # ---------------------------------------------------------------- plain expressions
 
 
@@ -227,6 +239,23 @@ class Session(Node, frozen=True):
 
 
 @node
+class Stage(Node, frozen=True):
+    """`session name(args)`: a session whose task is the text under `#### name` (prose-md.md 3.10)."""
+
+    name: Name
+    arguments: tuple[Expression, ...] = ()
+
+
+@node
+class Call(Node, frozen=True):
+    """`call target` with the inputs below it, or by position (prose-md.md 3.5). A `Text` is the path of a file."""
+
+    target: Name | Text
+    arguments: tuple[Expression, ...] = ()
+    inputs: tuple[Argument, ...] = ()
+
+
+@node
 class Resume(Node, frozen=True):
     agent: Name
     properties: Properties = ()
@@ -296,22 +325,25 @@ class Parallel(Node, frozen=True):
 
 @node
 class For(Node, frozen=True):
-    """`for item(, index) in collection`; with `modifiers` it is a `parallel for` (3.7, 3.8)."""
+    """`for item(, index) in collection`; with `modifiers` it is a `parallel for` (3.7, 3.8), with `maximum` a `loop for
+    each` over the first elements (prose-md.md 3.8)."""
 
     item: Name
     index: Name | None
     collection: Expression
     body: Body
     modifiers: Modifiers | None = None
+    maximum: int | None = None
 
 
 @node
 class Repeat(Node, frozen=True):
-    """The count is a `Number` or a `Name`."""
+    """The count is a `Number` or a `Name`. `concurrent`: `parallel repeat` (prose-md.md 3.10)."""
 
     count: Expression
     variable: Name | None
     body: Body
+    concurrent: bool = False
 
 
 @node
@@ -397,7 +429,10 @@ Expression = (
     | Logical
     | Not
     | ProgramCall
+    | Bare
+    | Call
     | Session
+    | Stage
     | Resume
     | Exec
     | Arrow
@@ -456,14 +491,22 @@ class Input(Node, frozen=True):
 
 @node
 class Throw(Node, frozen=True):
-    """`throw`, `throw "text"`, `throw name`."""
+    """`throw`, `throw "text"`, `throw name`; in ProseScript `throw` of any value."""
 
-    value: Text | Name | None = None
+    value: Expression | None = None
 
 
 @node
 class Return(Node, frozen=True):
     value: Expression | None = None
+
+
+@node
+class Append(Node, frozen=True):
+    """`append value to list`, `record value in list` (prose-md.md 3.10)."""
+
+    value: Expression
+    name: Name
 
 
 @node
@@ -524,20 +567,35 @@ class Block(Node, frozen=True):
 
 Definition = Use | SkillImport | Agent | Block
 Statement = (
-    ExpressionStatement | Let | Assign | Output | Input | Throw | Return | Break | Continue | Assert | Gate | Definition
+    ExpressionStatement
+    | Let
+    | Assign
+    | Append
+    | Output
+    | Input
+    | Throw
+    | Return
+    | Break
+    | Continue
+    | Assert
+    | Gate
+    | Definition
 )
 
 
 @node
 class Program(Node, frozen=True):
-    """A file or a cell: its items in source order. `strict` is the profile that it was read in."""
+    """A file or a cell: its items in source order. `strict` and `script` (ProseScript) tell how it was read."""
 
     items: tuple[Statement, ...]
     strict: bool = False
+    script: bool = False
 
 
 ACTIVE: Final = (
+    Call,
     Session,
+    Stage,
     Resume,
     Exec,
     Arrow,

@@ -10,7 +10,7 @@ from prose_kernel.errors import UsageError
 from prose_kernel.models.providers import vendors
 from prose_kernel.runtime.session_options import SessionOptions
 
-Kind = Literal["nobody", "human", "scripted", "dry-run", "replay", "model", "agent"]
+Kind = Literal["nobody", "human", "scripted", "dry-run", "replay", "model", "agent", "function"]
 
 KEYLESS: tuple[Kind, ...] = ("human", "scripted", "dry-run", "replay")
 AGENT = "acp:"
@@ -32,7 +32,7 @@ class Choice:
     @property
     def recorded(self) -> bool:
         """Whether its answers are recorded."""
-        return self.kind not in ("scripted", "dry-run")
+        return self.kind not in ("scripted", "dry-run", "function")
 
 
 def choice_of(name: str | None, options: SessionOptions) -> Choice:

@@ -1,0 +1,175 @@
+"""Conditions in ProseScript that need no markers: docs/reference/prose-md.md 3.4.
+
+All of it is decided on the header's own line. Where names alone could be an expression or words, the parser keeps both
+(`tree.Bare`) and the checker decides, because only it knows the variables (rule 5b).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from prose_kernel.language.nodes import walk
+from prose_kernel.language.openprose import tree
+
+_WORD: Final = r"[A-Za-z_][A-Za-z0-9_]*+(?:-[A-Za-z0-9_]++)*+"
+_HEADER: Final = re.compile(
+    rf"""(?:(?:(?:let|const)[ \t]+(?:{_WORD}|\{{[^{{}}\n]*\}})|output[ \t]+{_WORD}|{_WORD})[ \t]*=(?!=)[ \t]*
+        |(?:return|output)[ \t]+)?
+        (?P<word>if|elif|choice|loop[ \t]+until|loop[ \t]+while)(?![\w.-])(?![ \t]*=(?!=))[ \t]*""",
+    re.VERBOSE,
+)
+_PIECES: Final = re.compile(r'"(?:[^"\\\n]|\\[^\n])*+"|\*\*\*?|["()[\]{}:\n]')
+_REST: Final = re.compile(r"[ \t]*(?:#[^\n]*)?\n")
+_MAXIMUM: Final = re.compile(rf"(.*?)[ \t]*(\([ \t]*max\b[^()\n]*\)(?:[ \t]+as[ \t]+{_WORD})?)[ \t]*\Z")
+_VARIABLE: Final = re.compile(rf"(.*?)[ \t]+as[ \t]+{_WORD}\Z")
+_TWO_WORDS: Final = re.compile(rf"(?<![\w.-])(?!(?:and|or|not|is)\b){_WORD}[ \t]+(?!(?:and|or|is)\b)[A-Za-z_]")
+_STRING: Final = re.compile(r'"(?:[^"\\\n]|\\[^\n])*+"')
+_CLOSERS: Final = {")": "(", "]": "[", "}": "{"}
+_OPERATORS: Final = frozenset({"==", "!=", "<", "<=", ">", ">=", "+", "-"})
+_LITERALS: Final = (tree.Text, tree.Number, tree.Constant, tree.Duration)
+_EVIDENT: Final = (*_LITERALS, tree.Array, tree.Object, tree.ProgramCall, tree.Member, tree.Index)
+_NAMES: Final = (tree.Name, tree.Member, tree.Logical, tree.Not, tree.Binary)
+
+ReadExpression = Callable[[str], tree.Expression | None]
+"""Reads a text as an expression, None if it is none; the parser's `read_expression`."""
+Reading = Literal["words", "names", "string"]
+
+
+@dataclass(frozen=True, slots=True)
+class BareCondition:
+    """The text of a header between its keyword and `end`; `keyword` is where the keyword begins.
+
+    `names` could be an expression if each name is a variable; then `variable` says that a loop's `as NAME` at the end
+    would be words too. `colon` is where a colon makes words unreadable (E312), -1 for nowhere.
+    """
+
+    reading: Reading
+    keyword: int
+    start: int
+    end: int
+    variable: bool = False
+    colon: int = -1
+
+
+def read(text: str, at: int, expression: ReadExpression | None) -> BareCondition | None:
+    """The condition of the header on the line that begins at `at`. None: there is none, or the line is read as in
+    openprose.md (expressions, markers, what is incomplete). Without `expression` only evident words are words."""
+    header = _HEADER.match(text, at)
+    if header is None:
+        return None
+    keyword, start = header.start("word"), header.end()
+    colon = _colon(text, start)
+    if colon is None:
+        return None
+    condition = text[start:colon].rstrip(" \t")
+    is_loop = header["word"].startswith("loop")
+    limited = _MAXIMUM.match(condition) if is_loop else None
+    if limited is not None:
+        condition = limited[1]
+    end = start + len(condition)
+    if any(piece[0].startswith("**") for piece in _PIECES.finditer(condition)):
+        return None
+    if _STRING.fullmatch(condition):
+        return BareCondition("string", keyword, start, end)
+    if header["word"] == "choice":
+        return BareCondition("words", keyword, start, end)
+    named = _VARIABLE.match(condition) if is_loop and limited is None else None
+    reading = _reading(named[1] if named is not None else condition, expression)
+    if reading == "expression":
+        return None
+    if reading == "names":
+        return BareCondition("names", keyword, start, end, named is not None)
+    inner = next(_colons(condition + "\n"), -1)
+    return BareCondition("words", keyword, start, end, named is not None, start + inner if inner >= 0 else -1)
+
+
+def variable_in(text: str) -> int:
+    """Where `as NAME` begins at the end of the text of a condition."""
+    found = _VARIABLE.match(text)
+    return text.index("as", len(found[1])) if found is not None else 0
+
+
+def is_words(text: str, word: str, expression: ReadExpression) -> bool:
+    """Whether a condition of `word` (`if`, `loop until` and so on) that is written without markers is read as just
+    these words, whatever variables there are."""
+    if not text or text != text.strip(" \t") or "\n" in text or (word.startswith("loop") and _MAXIMUM.match(text)):
+        return False
+    found = read(f"{word} {text}:\n", 0, expression)
+    start = len(word) + 1
+    return (
+        found is not None
+        and (found.reading, found.start, found.end) == ("words", start, start + len(text))
+        and found.colon < 0
+        and not found.variable
+    )
+
+
+def _colon(text: str, at: int) -> int | None:
+    """The header's colon (rule 1): the first one outside strings, brackets and markers with nothing behind it."""
+    return next((colon for colon in _colons(text, at) if _REST.match(text, colon + 1)), None)
+
+
+def _colons(text: str, at: int = 0) -> Iterator[int]:
+    """The colons of a line outside strings, balanced brackets and markers, in order."""
+    found: list[int] = []
+    open_brackets: list[tuple[str, int]] = []
+    marker = ""
+    for piece in _PIECES.finditer(text, at):
+        sign = piece[0]
+        if sign == "\n":
+            break
+        if marker or sign.startswith("**"):
+            marker = "" if sign == marker else marker or (sign if sign.startswith("**") else "")
+        elif sign == '"':  # never closed
+            return
+        elif sign in "([{":
+            open_brackets.append((sign, len(found)))
+        elif sign in _CLOSERS:
+            if open_brackets and open_brackets[-1][0] == _CLOSERS[sign]:
+                del found[open_brackets.pop()[1] :]
+        elif sign == ":":
+            found.append(piece.start())
+    yield from found
+
+
+def _reading(text: str, read_expression: ReadExpression | None) -> Literal["words", "names", "expression"]:
+    """Rules 5 and 6, as far as the text alone tells."""
+    if not text:
+        return "words"
+    if _TWO_WORDS.search(_STRING.sub('""', text)):
+        return "words"
+    if read_expression is None:
+        return "expression"
+    expression = read_expression(text)
+    if expression is None:
+        return "words"
+    if any(_is_evident(operand) for operand in _operands(expression)):
+        return "expression"
+    return "names" if all(isinstance(node, _NAMES) for node in walk(expression)) else "words"
+
+
+def _operands(expression: tree.Expression) -> Iterator[tree.Expression]:
+    """What `and`, `or` and `not` connect, or the whole."""
+    stack = [expression]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, tree.Logical):
+            stack.extend(node.operands)
+        elif isinstance(node, tree.Not):
+            stack.append(node.operand)
+        else:
+            yield node
+
+
+def _is_evident(node: tree.Expression) -> bool:
+    """Rule 5a for one operand."""
+    if isinstance(node, _EVIDENT):
+        return True
+    if isinstance(node, tree.Binary) and node.operator == "is" and isinstance(node.left, _LITERALS):
+        return True
+    if isinstance(node, tree.Binary) and node.operator == "is" and isinstance(node.right, _LITERALS):
+        return True
+    return any(isinstance(part, tree.Binary) and part.operator in _OPERATORS for part in walk(node))

@@ -1,0 +1,168 @@
+"""Checks of `call` and of what else only ProseScript has (docs/reference/prose-md.md 3.2, 3.5 to 3.10)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from prose_kernel.language.nearest import did_you_mean
+from prose_kernel.language.openprose import tree
+from prose_kernel.language.openprose.contracts import CallInput, CallProblem, CallTarget
+from prose_kernel.language.openprose.name_resolution import Reader
+from prose_kernel.language.openprose.names import Contract
+from prose_kernel.language.openprose.program_index import Survey
+from prose_kernel.language.openprose.properties import PropertyChecker
+from prose_kernel.language.openprose.scopes import Result
+
+MODIFIERS: Final = ("retry", "backoff")
+"""Always modifiers of the call."""
+SESSION_MODIFIERS: Final = ("prompt", "model", "context", "timeout")
+"""Modifiers of the session that renders a target, unless it declares an input of the name."""
+
+
+class CallChecker:
+    """Checks each call of a script against its target. `value` checks a value that may be a call itself."""
+
+    def __init__(
+        self, survey: Survey, reader: Reader, properties: PropertyChecker, value: Callable[[tree.Node], None]
+    ) -> None:
+        self.survey = survey
+        self.reader = reader
+        self.properties = properties
+        self.value = value
+        self.uses: dict[str, str] = {}
+        self._found: dict[tuple[str, bool], CallTarget | CallProblem] = {}
+
+    def target(self, node: tree.Call) -> CallTarget | None:
+        """The target of a call that has one."""
+        found = self._lookup(node)
+        return found if isinstance(found, CallTarget) else None
+
+    def held(self, node: tree.Call) -> Result | None:
+        """What a name holds that is bound straight to a call of a target with several outputs (3.6)."""
+        target = self.target(node)
+        if target is None or len(target.outputs) < 2:
+            return None
+        return Result(target.name, self.contract(target))
+
+    def contract(self, target: CallTarget) -> Contract:
+        return Contract({}, tuple(output.name for output in target.outputs))
+
+    def check(self, node: tree.Call) -> None:
+        """Everything about one call; the calls in its inputs are checked through `value`."""
+        for argument in node.arguments:
+            self.reader.expression(argument)
+        found = self._lookup(node)
+        if isinstance(found, CallProblem):
+            self._problem(node, found)
+        elif found is not None:
+            if found.kind == "responsibility":
+                message = f"`{found.name}` is a responsibility; it is called as a function"
+                self.survey.kept("W321", node.target.span, message, "declare Parameters and Returns")
+            self._inputs(node, found)
+        target = found if isinstance(found, CallTarget) else None
+        declared = {each.name for each in target.inputs} if target is not None else set()
+        for entry in node.inputs:
+            self._entry(entry, declared)
+        names = {entry.name.id: entry.name for entry in node.inputs}
+        if "backoff" in names and "retry" not in names:
+            message = "`backoff` has no effect without `retry`"
+            self.survey.report("W183", names["backoff"].span, message, "add `retry: 3`")
+
+    def _entry(self, entry: tree.Argument, declared: set[str]) -> None:
+        name = entry.name.id
+        if name in MODIFIERS or (name in SESSION_MODIFIERS and name not in declared):
+            self.properties.modifier(entry)
+        else:
+            self.value(entry.value)
+
+    # ---- targets
+
+    def _lookup(self, node: tree.Call) -> CallTarget | CallProblem | None:
+        """None where nothing is known about what is called before it runs."""
+        targets = self.survey.interface.targets
+        is_path = isinstance(node.target, tree.Text)
+        name = node.target.raw if isinstance(node.target, tree.Text) else node.target.id
+        if targets is None:
+            return None
+        if (name, is_path) not in self._found:
+            self._found[name, is_path] = targets.find(name, self.uses, path=is_path)
+        found = self._found[name, is_path]
+        if isinstance(found, CallProblem) and found.code == "E313" and not is_path and self._may_hold_slot(name):
+            return None
+        return found
+
+    def _may_hold_slot(self, name: str) -> bool:
+        """Whether a variable of a delegation may hold an element of a slot (3.5 step 1)."""
+        survey = self.survey
+        return survey.interface.kind == "delegation" and (survey.sees(name) or not survey.frame.is_root)
+
+    def _problem(self, node: tree.Call, problem: CallProblem) -> None:
+        hint = problem.hint
+        if hint is None and isinstance(node.target, tree.Name):
+            name = node.target.id
+            if self.survey.block(name) is not None:
+                hint = f"`{name}` is a block: `do {name}(...)`"
+            elif self.survey.agent(name) is not None:
+                hint = f"`{name}` is an agent: `session: {name}`"
+            else:
+                hint = did_you_mean(self.survey.near(name, [*problem.near, *self.uses]))
+        self.survey.report(problem.code, node.target.span, problem.message, hint)
+
+    # ---- inputs
+
+    def _inputs(self, node: tree.Call, target: CallTarget) -> None:
+        survey = self.survey
+        declared = {each.name: each for each in target.inputs}
+        for name in MODIFIERS:
+            if name in declared:
+                hint = "rename the input; `retry` and `backoff` always mean the call"
+                survey.report("E317", node.target.span, f"the input `{name}` of `{target.name}` cannot be given", hint)
+        if len(node.arguments) > len(declared):
+            surplus = node.arguments[len(declared)]
+            survey.report("E027", surplus.span, f"`{target.name}` has {len(declared)} inputs, not more")
+        seen = {each.name for each in target.inputs[: len(node.arguments)]}
+        for entry in node.inputs:
+            if entry.name.id in seen:
+                survey.report("E009", entry.name.span, f"the input `{entry.name.id}` is given twice")
+            elif entry.name.id not in declared:
+                self._undeclared(entry.name, target, declared)
+            seen.add(entry.name.id)
+        for each in target.inputs:
+            if not (each.optional or each.name in seen or target.through_slot):
+                survey.report("E026", node.target.span, f"the input `{each.name}` of `{target.name}` is missing",
+                              f"add a line `{each.name}: ...` below the call")  # fmt: skip
+
+    def _undeclared(self, name: tree.Name, target: CallTarget, declared: Mapping[str, CallInput]) -> None:
+        """A name that is no input of the target: a modifier, an input of an open target, or E027."""
+        if name.id in MODIFIERS:
+            return
+        if name.id in SESSION_MODIFIERS and not (target.has_script and name.id in ("prompt", "context")):
+            return
+        if target.open or target.through_slot or target.kind in ("helper", "instance"):
+            return
+        near = did_you_mean(self.survey.near(name.id, declared))
+        listed = f"its inputs: {', '.join(declared)}" if declared else "it has no inputs"
+        message = f"`{target.name}` has no input `{name.id}`"
+        if name.id in SESSION_MODIFIERS:
+            near, message = None, f"`{target.name}` runs a script, which takes no `{name.id}`"
+        self.survey.report("E027", name.span, message, near or listed)
+
+
+def check_result(survey: Survey, node: tree.Object) -> None:
+    """E318 and W315: a literal object that a script returns, against the outputs of its node (3.7)."""
+    outputs = survey.interface.outputs
+    if survey.interface.kind in ("cell", "delegation") or not outputs:
+        return
+    if len(outputs) < 2 and survey.interface.kind == "function":
+        return
+    given = {entry.key: entry for entry in node.entries}
+    names = [each.name for each in outputs]
+    missing = [each.name for each in outputs if not each.optional and each.name not in given]
+    if missing and survey.interface.kind == "function":
+        message = f"the output `{missing[0]}` is missing in what is returned"
+        survey.report("E318", node.span, message, f"add `{missing[0]}: ...`")
+    for key, entry in given.items():
+        if key not in names:
+            near = did_you_mean(survey.near(key, names))
+            survey.report("W315", entry.span, f"`{key}` is not a declared output; it is dropped", near)

@@ -1,0 +1,304 @@
+"""The Python API."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from prose_kernel.errors import CompileError, InputError, ProviderError, RunError, UsageError
+from prose_kernel.judging.function import Decision
+from prose_kernel.models.providers.function import Prompt
+from prose_kernel.run import api
+from prose_kernel.runtime.events import CommandFinished, CommandStarted, Event, RunEnded
+from prose_kernel.runtime.ports import Binding
+from prose_kernel.storage.memory import MemoryStore
+
+MEMORY = {"state": "in-context"}
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def echo(prompt: Prompt) -> str:
+    return f"<{prompt.task}>"
+
+
+# ---------------------------------------------------------------- run
+
+
+def test_outputs_bindings_and_usage() -> None:
+    program = 'input who: "Who?"\nlet line = exec "echo 7"\nlet answer = session "Greet {who}"\noutput both = "{line}{answer}"'
+    result = api.run(program, {"who": "Ann"}, provider=echo)
+    assert result.status == "completed"
+    assert result.outputs == {"both": "7<Greet Ann>"}
+    assert result.bindings == {"who": "Ann", "line": "7\n", "answer": "<Greet Ann>", "both": "7<Greet Ann>"}
+    assert (result.usage.sessions, result.usage.requests, result.usage.cost) == (1, 0, 0)
+    assert result.directory is not None
+    assert result.directory.name == result.run_id
+    assert (result.directory / "bindings").is_dir()
+
+
+def test_a_run_in_memory_leaves_nothing(tmp_path: Path) -> None:
+    result = api.run("let n = 1 + 1", settings=MEMORY)
+    assert (result.value, result.run_id, result.directory) == (2, None, None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_data_as_inputs_and_values() -> None:
+    result = api.run('input rows: "Rows?"\nlet first = rows[0].n\nlet all = [first, true, null]', {"rows": [{"n": 3}]})
+    assert result.bindings["all"] == [3, True, None]
+
+
+def test_a_file_is_a_path_and_its_name_is_in_errors(tmp_path: Path) -> None:
+    (tmp_path / "flow.prose").write_text('let a = 1\nthrow "no"\n')
+    result = api.run(Path("flow.prose"))
+    error = result.error
+    assert isinstance(error, RunError)
+    assert (result.status, error.code, error.message) == ("failed", "E207", "no")
+    assert error.location is not None
+    assert (error.location.source, error.location.line, error.location.column) == ("flow.prose", 2, 1)
+    assert result.bindings == {"a": 1}
+    with pytest.raises(RunError):
+        result.raise_for_error()
+
+
+def test_a_file_of_vvm(tmp_path: Path) -> None:
+    (tmp_path / "flow.vvm").write_text("x = 1 + 2\nexport x\n")
+    assert api.run(Path("flow.vvm")).outputs == {"x": 3}
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "says"),
+    [
+        (lambda: api.run("let = 1"), CompileError, "="),
+        (lambda: api.run("flow.prose"), UsageError, "text"),
+        (lambda: api.run(Path("missing.prose")), UsageError, "missing.prose"),
+        (lambda: api.run("let a = 1", {"b": "1"}), UsageError, "b"),
+        (lambda: api.run("let a = 1", settings={"provder": "human"}), UsageError, "provder"),
+        (lambda: api.run("let a = 1", settings={"provider": "nonsense"}), UsageError, "nonsense"),
+        (lambda: api.compile("x", language="cobol"), UsageError, "cobol"),
+    ],
+)
+def test_nothing_runs_after_a_mistake_of_the_caller(
+    call: Callable[[], object], kind: type[Exception], says: str, tmp_path: Path
+) -> None:
+    with pytest.raises(kind, match=says):
+        call()
+    assert not (tmp_path / ".prose").exists()
+
+
+def test_questions_without_an_asker_are_errors() -> None:
+    error = api.run('input a: "A?"').error
+    assert isinstance(error, InputError)
+    assert error.nobody
+
+
+def test_gates_are_decided_in_advance() -> None:
+    program = 'gate deploy:\n  prompt: "Deploy?"\nlet done = "yes"'
+    assert api.run(program, gates={"deploy": True}).bindings["done"] == "yes"
+    assert api.run(program, gates={"deploy": False}).error is not None
+
+
+def test_a_compiled_program_runs_again() -> None:
+    program = api.compile('input n: "N?"\nif n > 2:\n  exec "true"\nlet m = n')
+    assert (program.inputs, program.language, program.warnings) == (("n",), "openprose", ())
+    assert [api.run(program, {"n": n}).bindings["m"] for n in ("1", "2")] == ["1", "2"]
+
+
+# ---------------------------------------------------------------- functions in place of models
+
+
+def test_a_provider_gets_the_message_and_returns_data() -> None:
+    seen: list[Prompt] = []
+
+    async def classify(prompt: Prompt) -> object:
+        seen.append(prompt)
+        return {"kind": "bug"}
+
+    program = (
+        'agent a:\n  model: opus\n  prompt: "Be brief"\nlet text = "crash"\n'
+        'let c = session: a\n  prompt: "Classify"\n  context: text\n  output:\n    kind: "bug" or "question"\n'
+        "let k = c.kind"
+    )
+    assert api.run(program, provider=classify).bindings["k"] == "bug"
+    (prompt,) = seen
+    assert (prompt.task, prompt.agent, prompt.model, prompt.system) == ("Classify", "a", "opus", "Be brief")
+    assert "crash" in prompt.message
+    assert prompt.schema is not None
+    assert prompt.schema["required"] == ["kind"]
+
+
+def test_a_failing_provider_is_a_failed_attempt() -> None:
+    calls: list[int] = []
+
+    def flaky(prompt: Prompt) -> str:
+        calls.append(prompt.attempt)
+        if prompt.attempt < 2:
+            raise ConnectionError("down")
+        return "up"
+
+    program = 'let a = session "x"\n  retry: 3\n  backoff: none'
+    assert api.run(program, provider=flaky).bindings["a"] == "up"
+    assert calls == [0, 1, 2]
+
+    def refuses(prompt: Prompt) -> str:
+        raise ProviderError("never", retryable=False)
+
+    error = api.run(program, provider=refuses).error
+    assert isinstance(error, RunError)
+    assert (error.code, error.message) == ("E201", "never")
+    assert "division" in str(api.run('session "x"', provider=lambda prompt: 1 // 0).error)
+
+
+def test_a_judge_decides_what_rules_leave_open() -> None:
+    asked: list[Decision] = []
+
+    def judge(decision: Decision) -> bool | str | None:
+        asked.append(decision)
+        return decision.options[1] if decision.options else "fine" in str(decision.values["draft"])
+
+    program = (
+        'let draft = "all fine"\nlet n = 3\n'
+        "if **the draft reads well**:\n  n = 4\n"
+        "if **n is above 3**:\n  n = 5\n"
+        'choice **the tone of the draft**:\n  option "dry":\n    n = 6\n  option "warm":\n    n = 7'
+    )
+    assert api.run(program, judge=judge).bindings["n"] == 7
+    assert [(one.text, one.options) for one in asked] == [
+        ("the draft reads well", ()),
+        ("the tone of the draft", ("dry", "warm")),
+    ]
+
+
+@pytest.mark.parametrize("judge", [lambda decision: "maybe", lambda decision: 1 // 0])
+def test_a_judge_that_cannot_decide_is_an_error(judge: api.JudgeFunction) -> None:
+    error = api.run("if **this reads well**:\n  throw", judge=judge).error
+    assert isinstance(error, RunError)
+    assert error.code == "E211"
+
+
+def test_a_store_of_the_caller_gets_each_binding(tmp_path: Path) -> None:
+    class Noting(MemoryStore):
+        def __init__(self) -> None:
+            super().__init__()
+            self.names: list[str] = []
+
+        def put(self, binding: Binding) -> None:
+            self.names.append(binding.key.name)
+            super().put(binding)
+
+    store = Noting()
+    result = api.run('let a = 1\nlet b = session "x"', provider=echo, store=store)
+    assert (store.names, result.run_id) == (["a", "b"], None)
+    assert not (tmp_path / ".prose" / "runs").exists()
+
+
+# ---------------------------------------------------------------- cells
+
+
+def test_cells_share_names_and_survive_errors() -> None:
+    with api.Session(settings=MEMORY, provider=echo) as session:
+        assert session.cell("let a = 20").status == "completed"
+        assert session.cell('let b = a + 1\nthrow "x"').status == "failed"
+        with pytest.raises(CompileError):
+            session.cell("let =")
+        assert session.cell("let c = a + b").value == 41
+        assert session.cell("y = a", language="vvm").status == "completed"
+        assert dict(session.bindings) == {"a": 20, "b": 21, "c": 41, "y": 20}
+
+
+def test_threads_take_turns() -> None:
+    with api.Session(settings=MEMORY) as session:
+        session.cell("let n = 0")
+        threads = [threading.Thread(target=session.cell, args=("n = n + 1",)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert session.bindings["n"] == 8
+
+
+def test_another_thread_interrupts() -> None:
+    started = threading.Event()
+
+    def listen(event: Event) -> None:
+        if isinstance(event, CommandStarted):
+            started.set()
+
+    with api.Session(settings=MEMORY, listener=listen) as session:
+        interrupting = threading.Thread(target=lambda: (started.wait(), session.interrupt()))
+        interrupting.start()
+        assert session.cell('let a = 1\nexec "sleep 60"').status == "interrupted"
+        interrupting.join()
+        assert session.cell("let b = a").value == 1
+
+
+def test_control_c_ends_the_program_first(tmp_path: Path) -> None:
+    code = (
+        "from prose_kernel.run import api\n"
+        "try:\n    api.run('exec \"echo $$ >pid; kill -INT $PPID; exec sleep 60\"')\n"
+        "except KeyboardInterrupt:\n    print('interrupted')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "interrupted\n", done.stderr
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+# ---------------------------------------------------------------- in a running loop
+
+
+async def test_run_works_inside_a_running_loop() -> None:
+    assert api.run("let a = 1", settings=MEMORY).value == 1
+
+
+async def test_cancelling_ends_commands(tmp_path: Path) -> None:
+    task = asyncio.create_task(api.arun('exec "echo >started; sleep 60 || echo >ended; echo >survived"'))
+    while not (tmp_path / "started").exists():
+        await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not (tmp_path / "survived").exists()
+
+
+async def test_runs_are_concurrent() -> None:
+    both = asyncio.Barrier(2)
+
+    async def meet(prompt: Prompt) -> str:
+        await both.wait()
+        return prompt.task
+
+    results = await asyncio.gather(*(api.arun(f'session "{n}"', settings=MEMORY, provider=meet) for n in (1, 2)))
+    assert [result.value for result in results] == ["1", "2"]
+
+
+async def test_events_while_the_program_runs() -> None:
+    async with api.stream('exec "echo 1"\nlet b = exec "echo 2"', settings=MEMORY) as running:
+        events = [event async for event in running]
+    assert [event.result.stdout for event in events if isinstance(event, CommandFinished)] == ["1\n", "2\n"]
+    assert isinstance(events[-1], RunEnded)
+    assert running.result is not None
+    assert running.result.bindings == {"b": "2\n"}
+
+
+async def test_leaving_the_stream_ends_the_program() -> None:
+    async with api.stream('exec "sleep 60"', settings=MEMORY) as running:
+        async for event in running:
+            if isinstance(event, CommandStarted):
+                break
+    assert running.result is None
+
+
+async def test_cells_in_the_callers_loop() -> None:
+    async with api.AsyncSession({"n": 2}, settings=MEMORY) as session:
+        assert (await session.cell('input n: "N?"\nlet m = n + 1')).value == 3
