@@ -131,7 +131,7 @@ def _postgres(current: Settings) -> Iterator[Finding]:
 
 def _database(subject: str, url: str, place: str, wanted: bool) -> Finding:
     from prose_kernel.storage.database import postgres
-    from prose_kernel.storage.database.schema import VERSION, DatabaseError
+    from prose_kernel.storage.database.schema import POSTGRES, DatabaseError
 
     found = f"URL from {place}"
     bad: Literal["broken", "note"] = "broken" if wanted else "note"
@@ -142,8 +142,8 @@ def _database(subject: str, url: str, place: str, wanted: bool) -> Finding:
         server, tables = database.examine()
     except DatabaseError as problem:
         return Finding(bad, subject, f"{found}; {database.place}: {problem}", postgres.HINT)
-    if tables not in (None, str(VERSION)):
-        text = f"{found}; {database.place} has tables of version {tables}, this version of prose_kernel uses {VERSION}"
+    if tables is not None and not POSTGRES.reads(tables):
+        text = f"{found}; {database.place} has tables of version {tables}, this version of prose_kernel uses {POSTGRES.version}"
         return Finding("broken", subject, text, "use the version of prose_kernel that made them, or another database")
     made = "the first run makes the tables" if tables is None else f"tables of version {tables}"
     return Finding("ok", subject, f"{found}; {server} at {database.place}, {made}")

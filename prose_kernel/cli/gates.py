@@ -159,7 +159,7 @@ def places_of_runs(state_dir: str | None, wanted: str = "gates") -> tuple[Path, 
     if urls.url is None or (urls.place == "DATABASE_URL" and chosen.state != "postgres"):
         return directory, None
     from prose_kernel.storage.database.postgres import PostgresDatabase
-    from prose_kernel.storage.database.schema import VERSION, DatabaseError
+    from prose_kernel.storage.database.schema import POSTGRES, DatabaseError
 
     postgres = PostgresDatabase(urls.url)
     try:
@@ -167,9 +167,9 @@ def places_of_runs(state_dir: str | None, wanted: str = "gates") -> tuple[Path, 
     except DatabaseError as error:
         problem = str(error)
     else:
-        if version in (None, str(VERSION)):
+        if version is None or POSTGRES.reads(version):
             return directory, postgres
-        problem = f"it has tables of version {version}, this version of prose_kernel uses {VERSION}"
+        problem = f"it has tables of version {version}, this version of prose_kernel uses {POSTGRES.version}"
     click.echo(f"Warning: {wanted} in PostgreSQL are not shown: {postgres.place}: {problem}", err=True)
     return directory, None
 

@@ -81,17 +81,22 @@ def in_database(settings: Settings, home: RunHome, clock: Clock) -> Kept | None:
     """The run in the database of the settings; None where they want files. Raises `DatabaseUnavailable`."""
     if settings.state == "filesystem":
         return None
+    ownership = None
     if settings.state == "sqlite":
         database, users = _sqlite(home), None
     else:
+        from prose_kernel.storage.database.ownership import Ownership
+        from prose_kernel.storage.journal_file import NAME
+
         database, users = _postgres(settings, home)
+        ownership = Ownership(home.run_id, home.directory / NAME)
     from prose_kernel.storage.database.store import DatabaseStore
     from prose_kernel.storage.database.trace import DatabaseTrace
     from prose_kernel.storage.database.writes import DatabaseWrites
     from prose_kernel.storage.kept import Kept
 
-    writes = DatabaseWrites(database, home, clock, users=users)
-    return Kept(home, DatabaseStore(writes), DatabaseTrace(writes, clock), database)
+    writes = DatabaseWrites(database, home, clock, users=users, ownership=ownership)
+    return Kept(home, DatabaseStore(writes), DatabaseTrace(writes, clock), database, ownership)
 
 
 def _sqlite(home: RunHome) -> Database:

@@ -98,6 +98,8 @@ async def _rebuild(journal: JournalRead, settings: Settings) -> Rebuilt:
     try:
         await asyncio.to_thread(store.writes.run_row)  # fails early if the database cannot be used
         store.restart()
+        if kept.copy is not None:
+            kept.copy.reach(journal.size)
         store.writes.rebuild(opened.write)
         replayed = await replay(journal, look_through(journal), settings, listener, store)
         if replayed.gap:

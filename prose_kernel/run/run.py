@@ -310,9 +310,9 @@ class Run:
         from prose_kernel.run.journal import RunJournal
         from prose_kernel.storage.journal_file import NAME, JournalFile
 
-        host = self.machine.host
+        host, copy = self.machine.host, self.kept.copy if self.kept is not None else None
         if how is not None:
-            file = JournalFile(how.journal.path, durable=mode == "durable", on_lost=self._journal_lost)
+            file = JournalFile(how.journal.path, durable=mode == "durable", on_lost=self._journal_lost, copy=copy)
             return RunJournal.resume(file, host, how, self._on_live, self._replayed)
         directory = parts.journal_directory(context, self.home or self.answers)
         file = JournalFile(
@@ -320,7 +320,7 @@ class Run:
             durable=mode == "durable",
             on_lost=self._journal_lost,
             out_of_git=self._out_of_git(),
-            at_once=self.kept is not None and self.kept.database is not None and not self.kept.database.inside,
+            copy=copy,
         )
         return RunJournal.begin(file, host, self._head(directory.name))
 

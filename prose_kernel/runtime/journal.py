@@ -79,6 +79,11 @@ class Log(Protocol):
         """Invalidate the record with this number and all later ones."""
         ...
 
+    @property
+    def behind(self) -> bool:
+        """Whether the store has to be flushed before the next request is made."""
+        ...
+
 
 @dataclass(slots=True, eq=False)
 class _Parked:
@@ -434,6 +439,7 @@ class Journal:
                 return self._park(coming, known=True)
             self._leave(_words(described.kind, described.shown))
         looks = self._looks() if described.kind == "wait" else 0
+        self._unwritten = self._unwritten or (self._log.behind and described.kind != "wait")
         asked = Asked(
             described.key, described.kind, digest, described.shown, looks, self.now(), described.gate, described.record
         )

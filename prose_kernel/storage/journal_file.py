@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Final, cast
+from typing import BinaryIO, Final, Protocol, cast
 
 import msgspec
 
@@ -412,14 +412,27 @@ def _is_synced(record: Record) -> bool:
             return isinstance(record, (Answered, Completed, Ended, Repeated))
 
 
+class JournalCopy(Protocol):
+    """A copy of the journal's file in a database. The store makes it, with each flush."""
+
+    def reach(self, size: int) -> None:
+        """So many bytes of the file hold whole records."""
+        ...
+
+    @property
+    def behind(self) -> bool:
+        """Whether the store has to be flushed before the next request is made."""
+        ...
+
+
 class JournalFile:
     """Appends records. `on_lost` is called once with the reason if a record can't be written. On a full disk records
     wait for space; any other failure ends the writing.
 
     Nothing is written before the first request, unless the run already has a directory: a run without requests and
     without kept values leaves no directory. `out_of_git` is a parent directory that is created with a `.gitignore`.
-    With `at_once` the file exists as soon as a text begins: for a run that a database lists, and that has to be found
-    here whenever it is killed.
+    With a `copy` the file exists as soon as a text begins: a database lists the run, which has to be found here whenever
+    it is killed.
     """
 
     def __init__(
@@ -429,10 +442,10 @@ class JournalFile:
         durable: bool = False,
         on_lost: Callable[[str], None] | None = None,
         out_of_git: Path | None = None,
-        at_once: bool = False,
+        copy: JournalCopy | None = None,
     ) -> None:
         self._out_of_git = out_of_git
-        self._at_once = at_once
+        self._copy = copy
         self.path = path
         self.lines = 0
         self._durable = durable
@@ -449,6 +462,7 @@ class JournalFile:
         assert self._descriptor is not None
         os.ftruncate(self._descriptor, read.size)
         self.lines, self._size, self._checksum = read.lines, read.size, read.checksum
+        self._reach()
 
     def own(self, read: JournalRead) -> None:
         """Keep other processes from running the run of a journal that was read, until `close`. Raises `UsageError` when
@@ -463,15 +477,21 @@ class JournalFile:
             )
 
     def append(self, record: Record) -> None:
-        """Write a record. Never raises. A head and a text are written with the next record, unless `at_once` is set."""
+        """Write a record. Never raises. A head and a text are written with the next record, unless there is a copy."""
         if self._lost:
             return
         self._early.append(record)
-        if isinstance(record, (Head, Text)) and not (self._at_once and isinstance(record, Text)):
+        if isinstance(record, (Head, Text)) and not (self._copy is not None and isinstance(record, Text)):
             return
         if self._descriptor is None and isinstance(record, (Ended, Finished)) and not self.path.parent.is_dir():
             return
         self.flush()
+
+    @property
+    def behind(self) -> bool:
+        """Whether the store has to be flushed before the next request is made, so that the copy has all records. In a
+        durable journal that includes the request."""
+        return self._copy is not None and (self._durable or self._copy.behind)
 
     @property
     def following(self) -> int:
@@ -516,10 +536,15 @@ class JournalFile:
             data += b"%08x %b\n" % (checksum, body)
         jsonl.add(self._descriptor, data)
         self.lines, self._size, self._checksum = self.lines + len(records), self._size + len(data), checksum
+        self._reach()
         if isinstance(records[-1], Ended) and not os.fstat(self._descriptor).st_nlink:
             raise OSError(errno.ENOENT, "it was removed")
         if self._durable and any(_is_synced(record) for record in records):
             os.fdatasync(self._descriptor)
+
+    def _reach(self) -> None:
+        if self._copy is not None:
+            self._copy.reach(self._size)
 
     def _open(self) -> None:
         if self._out_of_git is not None:

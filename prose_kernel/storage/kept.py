@@ -11,6 +11,7 @@ from prose_kernel.storage.home import RunHome
 
 if TYPE_CHECKING:
     from prose_kernel.storage.database.schema import Database
+    from prose_kernel.storage.journal_file import JournalCopy
 
 
 class RunStore(Store, Protocol):
@@ -52,9 +53,11 @@ class RunStore(Store, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A run that is kept outside of memory. The directory is always on disk; the bindings may be in a database."""
+    """A run that is kept outside of memory. The directory is always on disk; the bindings may be in a database, and with
+    them a copy of the journal."""
 
     home: RunHome
     store: RunStore
     trace: Listener
     database: Database | None = None
+    copy: JournalCopy | None = None

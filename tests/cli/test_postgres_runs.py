@@ -220,7 +220,7 @@ def test_tables_of_another_version_have_no_gates_to_show(
     assert run("p.prose", "--input", "topic=x") == 0
     rows(postgres_url, "UPDATE openprose.x_meta SET value = '99'")
     assert main(["gates"]) == 0
-    assert "it has tables of version 99, this version of prose_kernel uses 1" in capsys.readouterr().err
+    assert "it has tables of version 99, this version of prose_kernel uses 2" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------- a server that goes away

@@ -270,7 +270,11 @@ def rows_of(directory: Path, job: Job) -> dict[str, list[str]]:
             found = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'openprose'")
             tables = [name for (name,) in found.fetchall()]
             kept = [one for one in tables if one not in OWNERS]
-            return {one: rows_in(one, connection.execute(f"SELECT * FROM openprose.{one}"), job) for one in kept}
+            rows = {one: rows_in(one, connection.execute(f"SELECT * FROM openprose.{one}"), job) for one in kept}
+            statement = "SELECT lines FROM openprose.x_journal WHERE run_id = %s ORDER BY start"
+            copied = b"".join(lines for (lines,) in connection.execute(statement, (directory.name,)))
+            file = (directory / "journal.jsonl").read_bytes()
+            return {**rows, "x_journal": ["that of the file" if copied == file else f"{len(copied)} of {len(file)} bytes"]}
     return {}
 
 
@@ -284,10 +288,13 @@ UNSTEADY = {
     "completed_at",
     "timestamp",
     "at",
+    "x_epoch",
+    "x_expires",
+    "x_process",
 }
 
 
-OWNERS = {"x_gates", "x_meta", "sqlite_sequence"}
+OWNERS = {"x_gates", "x_journal", "x_meta", "sqlite_sequence"}
 """Tables that tell of the process, and of how many numbers were given."""
 
 

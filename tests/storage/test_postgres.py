@@ -152,13 +152,13 @@ def test_a_user_without_rights_is_told_so(postgres_server: PostgresServer, postg
 
 
 @pytest.mark.parametrize(
-    ("version", "hint"), [("0", "that made it"), ("2", "update prose_kernel"), ("x", "that made it")]
+    ("version", "hint"), [("0", "that made it"), ("3", "update prose_kernel"), ("x", "that made it")]
 )
 def test_7_8_a_schema_of_another_version_is_refused(postgres_url: str, version: str, hint: str) -> None:
     PostgresDatabase(postgres_url).connect().close()
     execute(postgres_url, f"UPDATE openprose.x_meta SET value = '{version}' WHERE name = 'schema_version'")
     with pytest.raises(
-        StateError, match=f"has schema version {version}; this version of prose_kernel uses 1"
+        StateError, match=f"has schema version {version}; this version of prose_kernel uses 2"
     ) as caught:
         PostgresDatabase(postgres_url).connect()
     assert hint in str(caught.value.hint)
@@ -171,7 +171,7 @@ def test_several_runs_may_be_the_first_at_once(postgres_url: str) -> None:
     with ThreadPoolExecutor(8) as threads:
         for opened in threads.map(lambda _: PostgresDatabase(postgres_url).connect(), range(8)):
             opened.close()
-    assert execute(postgres_url, "SELECT value FROM openprose.x_meta") == [("1",)]
+    assert execute(postgres_url, "SELECT value FROM openprose.x_meta") == [("2",)]
 
 
 def test_7_8_identities_checks_and_cascades(postgres_url: str) -> None:

@@ -11,7 +11,7 @@ them; a store, a trace or a gate keeper never writes SQL that is peculiar to one
   connection: a call returns within a second.
 - A dialect that is `shared` has many runs in one database. There each table but `run` begins with the column `run_id`,
   which is also the first part of each identity, and each row that is written begins with it (`Statements.row`).
-- Text goes in as `str`, JSON as text, times as ISO 8601 text in UTC.
+- Text goes in as `str`, JSON as text, times as ISO 8601 text in UTC, the journal as `bytes`.
 - A connection is used by one thread at a time, not always the same one.
 - `connect` ends with `prepare`, which makes the tables or checks their version.
 
@@ -30,11 +30,8 @@ from typing import Final, Literal, Protocol
 
 from prose_kernel.errors import StateError
 
-VERSION: Final = 1
-"""The version of the schema. It changes with any change of a table; there is one number for all databases."""
-
 Value = str | int | None
-Row = Sequence[Value]
+Row = Sequence[Value | bytes]
 
 
 class DatabaseError(Exception):
@@ -109,7 +106,7 @@ class Column:
     """`rest` is what follows the type. `choices` are the only values, where the database checks them (7.8)."""
 
     name: str
-    type: Literal["text", "integer", "json", "time"] = "text"
+    type: Literal["text", "integer", "json", "time", "bytes"] = "text"
     rest: str = ""
     choices: tuple[str, ...] = ()
 
@@ -118,7 +115,8 @@ class Column:
 class Table:
     """`key` are the expressions that identify a row, inside its run; `once` the columns that a later write of the same
     row does not change. `serial` is a column that the database numbers. `across` tells that a row may belong to no run
-    (agents of the project). `indexed` are the columns that readers search by."""
+    (agents of the project). `indexed` are the columns that readers search by. `of_shared`: only a database that many runs
+    share has the table."""
 
     name: str
     columns: tuple[Column, ...]
@@ -127,6 +125,7 @@ class Table:
     serial: str = ""
     across: bool = False
     indexed: tuple[str, ...] = ()
+    of_shared: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -239,6 +238,7 @@ GATES: Final = Table(
         *_text("resolved_by", "resolution_comment"),
     ),
     key=("id",),
+    once=("execution_id",),
     indexed=("status",),
 )
 GATE_AUDIT_LOG: Final = Table(
@@ -279,6 +279,14 @@ X_FRAMES: Final = Table(
     ),
     key=("program", "execution_id"),
 )
+X_JOURNAL: Final = Table(
+    "x_journal",
+    (Column("start", "integer", _NOT_NULL), Column("lines", "bytes", _NOT_NULL)),
+    key=("start",),
+    of_shared=True,
+)
+"""The journal's file of the run, byte for byte: `lines` begin at the offset `start` (`ownership.py`)."""
+
 X_META: Final = Table("x_meta", (Column("name", "text", _NOT_NULL), Column("value")), key=("name",))
 
 OF_A_RUN: Final = (
@@ -291,6 +299,7 @@ OF_A_RUN: Final = (
     GATE_AUDIT_LOG,
     X_GATES,
     X_FRAMES,
+    X_JOURNAL,
 )
 """The tables whose rows belong to a run, in the order in which they are made."""
 
@@ -305,7 +314,8 @@ class Dialect:
     """How a database spells its SQL. `prefix` leads the name of each table; `statuses` maps those of `execution` to
     what the database accepts (the finer one is in `metadata.event` anyway). `existing` selects the names of the tables
     that are there; `extras` are statements that make what only this database has. `holds_nul` tells whether a text
-    column can hold NUL characters."""
+    column can hold NUL characters. `migrations` are the statements that lead from each version of the schema to the next
+    one, the first from version 1; a change of a table adds one."""
 
     name: str
     title: str
@@ -319,13 +329,23 @@ class Dialect:
     shared: bool = False
     statuses: Mapping[str, str] = field(default_factory=dict)
     holds_nul: bool = True
+    migrations: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def version(self) -> int:
+        """The version of the schema that this version of the package reads and writes."""
+        return 1 + len(self.migrations)
+
+    def reads(self, version: str) -> bool:
+        """Whether tables of this version can be used; older ones are migrated when a run opens them."""
+        return version.isdecimal() and 1 <= int(version) <= self.version
 
 
 SQLITE: Final = Dialect(
     "sqlite",
     "SQLite",
     "?",
-    {"text": "TEXT", "integer": "INTEGER", "json": "TEXT", "time": "TEXT"},
+    {"text": "TEXT", "integer": "INTEGER", "json": "TEXT", "time": "TEXT", "bytes": "BLOB"},
     "(strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))",
     "INTEGER PRIMARY KEY AUTOINCREMENT",
     "SELECT name FROM sqlite_master WHERE type = 'table'",
@@ -339,16 +359,31 @@ BEGIN PERFORM pg_notify('{NOTIFY_CHANNEL}', NEW.run_id || ' ' || NEW.id); RETURN
 )
 """Waiting runs, and services, hear at once of a gate that opens or is decided, whoever does it (7.8)."""
 
+_OWNER: Final = (
+    "ALTER TABLE openprose.run ADD COLUMN IF NOT EXISTS x_epoch BIGINT NOT NULL DEFAULT 0, "
+    "ADD COLUMN IF NOT EXISTS x_host TEXT, ADD COLUMN IF NOT EXISTS x_process TEXT, "
+    "ADD COLUMN IF NOT EXISTS x_expires TIMESTAMPTZ",
+    """CREATE OR REPLACE VIEW openprose.x_runs AS SELECT id, program_path, started_at, updated_at,
+  CASE WHEN status = 'running' AND COALESCE(x_expires < clock_timestamp(), TRUE) THEN 'lost' ELSE status END AS status,
+  x_host AS host FROM openprose.run""",
+)
+_JOURNAL: Final = """CREATE TABLE openprose.x_journal (
+  run_id TEXT NOT NULL REFERENCES openprose.run (id) ON DELETE CASCADE, start BIGINT NOT NULL, lines BYTEA NOT NULL,
+  metadata JSONB, PRIMARY KEY (run_id, start)
+)"""
+"""The process that runs a run, until when (`ownership.py`), and a view of the runs that says which ones have lost it."""
+
 POSTGRES: Final = Dialect(
     "postgres",
     "PostgreSQL",
     "%s",
-    {"text": "TEXT", "integer": "BIGINT", "json": "JSONB", "time": "TIMESTAMPTZ"},
+    {"text": "TEXT", "integer": "BIGINT", "json": "JSONB", "time": "TIMESTAMPTZ", "bytes": "BYTEA"},
     "now()",
     "BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY",
     "SELECT tablename FROM pg_tables WHERE schemaname = 'openprose'",  # also those that this user may not read
     prefix="openprose.",
-    extras=_NOTIFY,
+    extras=(*_NOTIFY, *_OWNER),
+    migrations=((_JOURNAL, *_OWNER),),
     shared=True,
     holds_nul=False,
     statuses={
@@ -363,13 +398,14 @@ POSTGRES: Final = Dialect(
 
 def create(dialect: Dialect) -> tuple[str, ...]:
     """The statements that make all tables which are not there, and write the version."""
-    made = [statement for table in ALL for statement in _create(table, dialect)]
+    tables = [table for table in ALL if dialect.shared or not table.of_shared]
+    made = [statement for table in tables for statement in _create(table, dialect)]
     if dialect.prefix:
         # not `IF NOT EXISTS`, which wants the right to create a schema also where there is one
         name = dialect.prefix.rstrip(".")
         there = f"SELECT FROM pg_namespace WHERE nspname = '{name}'"
         made.insert(0, f"DO $$ BEGIN IF NOT EXISTS ({there}) THEN CREATE SCHEMA {name}; END IF; END $$")
-    version = f"INSERT INTO {dialect.prefix}x_meta (name, value) VALUES ('schema_version', '{VERSION}')"
+    version = f"INSERT INTO {dialect.prefix}x_meta (name, value) VALUES ('schema_version', '{dialect.version}')"
     return (*made, *dialect.extras, f"{version} ON CONFLICT (name) DO NOTHING")
 
 
@@ -475,10 +511,10 @@ class Statements:
 
 
 def prepare(connection: Connection, dialect: Dialect, place: str) -> None:
-    """Make the tables in an empty database; in another one check that they are those of this version.
+    """Make the tables in an empty database; in another one check that they are those of this version, or migrate them.
 
-    Raises `StateError` for tables that were made by an older or a newer version, or by something else; `place` is how
-    people call the database.
+    Raises `StateError` for tables that a newer version or something else has made, or that this user may not migrate;
+    `place` is how people call the database.
     """
     there = {str(name) for (name,) in connection.query(dialect.existing)}
     if not there & {table.name for table in ALL}:
@@ -490,15 +526,34 @@ def prepare(connection: Connection, dialect: Dialect, place: str) -> None:
     if X_META.name in there:
         found = connection.query(f"SELECT value FROM {dialect.prefix}x_meta WHERE name = 'schema_version'")
     version = str(found[0][0]) if found else ""
-    if version == str(VERSION):
+    if version == str(dialect.version):
         return
     if not version:
         raise StateError(
             f"{place} has tables that prose_kernel has not made",
             hint="choose another place for the run with --state-dir",
         )
-    newer = version.isdecimal() and int(version) > VERSION
+    if dialect.reads(version):
+        return _migrate(connection, dialect, place, int(version))
+    newer = version.isdecimal() and int(version) > dialect.version
     raise StateError(
-        f"{place} has schema version {version}; this version of prose_kernel uses {VERSION}",
+        f"{place} has schema version {version}; this version of prose_kernel uses {dialect.version}",
         hint="update prose_kernel" if newer else "open it with the version of prose_kernel that made it",
     )
+
+
+def _migrate(connection: Connection, dialect: Dialect, place: str, version: int) -> None:
+    try:
+        with connection.transaction():
+            for statements in dialect.migrations[version - 1 :]:
+                for statement in statements:
+                    connection.execute(statement)
+            now = f"UPDATE {dialect.prefix}x_meta SET value = '{dialect.version}' WHERE name = 'schema_version'"
+            connection.execute(now)
+    except DatabaseError as error:
+        if error.lost or error.busy:
+            raise
+        raise StateError(
+            f"{place} has schema version {version}, and cannot be migrated to version {dialect.version}: {error}",
+            hint="a run by the user who owns the tables migrates them",
+        ) from None

@@ -24,6 +24,7 @@ from prose_kernel.runtime.ports import AgentMemory, Binding, Clock, Key
 from prose_kernel.runtime.values import ExecText
 from prose_kernel.storage import bindings, layout
 from prose_kernel.storage.database import schema
+from prose_kernel.storage.database.ownership import RENEWAL, Heartbeat, Ownership
 from prose_kernel.storage.database.schema import Connection, Database, DatabaseError, Statements, Table
 from prose_kernel.storage.home import RunHome
 from prose_kernel.storage.pending import MOST_HELD, storage_error, weight
@@ -103,6 +104,7 @@ class DatabaseWrites:
     connection is lost, a flush tries for `patience` seconds to get a new one before it reports anything, so that a
     database may be restarted while the run goes on. Nothing falls back to files.
 
+    In a shared database, each transaction checks that this process owns the run, and copies the journal (`ownership`).
     `users` is where rows about what agents remember for the user go, if not to the same database (7.2).
 
     Call everything but `write` in the thread of the event loop.
@@ -117,8 +119,11 @@ class DatabaseWrites:
         patience: float = 10.0,
         pause: Callable[[float], object] = time.sleep,
         users: Database | None = None,
+        ownership: Ownership | None = None,
     ) -> None:
         self.database = database
+        self._ownership = ownership
+        self._heartbeat: Heartbeat | None = None
         self._users = users
         self._users_reported = False
         self.home = home
@@ -133,6 +138,7 @@ class DatabaseWrites:
         self.sources: dict[tuple[str, ...], str] = {}
         """Digests of the texts of imported programs, by their calls."""
         self._files = layout.FileNames(ignore_case=layout.ignores_case(home.state_dir))
+        self._unopened: dict[str, int] = {}
         self._row_of_run = False
         self._held = 0
         self._sealed = False
@@ -231,6 +237,8 @@ class DatabaseWrites:
 
     async def flush(self) -> None:
         """Write everything put so far. Raises `StateError` (E219) naming a binding that could not be stored."""
+        if self._is_behind():
+            self.home.keep()
         if not self.home.pending.worth_keeping:
             return
         if self._weight < self._held:
@@ -254,7 +262,7 @@ class DatabaseWrites:
             batch, self._next, self._weight = self._next, _Batch(), 0
             self._renewed = set()
             self._being_written = batch.bindings
-        if not batch:
+        if not batch and not self._is_behind():
             return True
         problems: dict[RowKey | None, tuple[str, str]] = {}
         rendered = list(self._rendered(batch.bindings, problems))
@@ -271,6 +279,7 @@ class DatabaseWrites:
         else:
             busy = False
             unwritten.agents = self._write_users(batch, problems)
+            unwritten.gates, self._unopened = self._unopened, {}
         with self._swap:
             self._next = unwritten.before(self._next)
             self._being_written = {}
@@ -299,6 +308,9 @@ class DatabaseWrites:
             return mine
         self._users_reported = False
         return {}
+
+    def _is_behind(self) -> bool:
+        return self._ownership is not None and self._ownership.behind
 
     def _is_elsewhere(self, memory: AgentMemory) -> bool:
         return self._users is not None and memory.scope == "user"
@@ -339,6 +351,9 @@ class DatabaseWrites:
                 with connection.transaction():
                     work(connection)
                 self._row_of_run = True
+                if self._ownership is not None:
+                    self._ownership.committed()
+                    self._heartbeat = self._heartbeat or Heartbeat(self._beat)
                 return
             except DatabaseError as error:
                 if error.lost:
@@ -348,6 +363,12 @@ class DatabaseWrites:
                     raise
             self._pause(pause)
             waited, pause = waited + pause, min(pause * 2, 0.5)
+
+    def _beat(self) -> None:
+        """Extend the lease, and copy the journal. A failure is one of the next flush."""
+        with self._disk, contextlib.suppress(DatabaseError, StateError):
+            if self._ownership is not None and self._ownership.behind:
+                self._commit(lambda connection: self._execute(connection, _Batch(), []), wait=False)
 
     def _connect(self) -> Connection:
         if self._connection is None:
@@ -377,7 +398,12 @@ class DatabaseWrites:
         for gate, row in batch.gates.items():
             mark, where = say.dialect.placeholder, say.where(schema.GATES, "id = {}")
             statement = f"UPDATE {say.name(schema.GATES)} SET execution_id = {mark}{where}"
-            connection.execute(statement, say.parameters(schema.GATES, row, gate))
+            if connection.execute(statement, say.parameters(schema.GATES, row, gate)):
+                self._unopened.pop(gate, None)
+            else:  # its record is written after this
+                self._unopened[gate] = row
+        if self._ownership is not None:
+            self._ownership.ship(connection)
 
     def _upsert(self, table: Table) -> str:
         found = self._upserts.get(table.name)
@@ -386,8 +412,9 @@ class DatabaseWrites:
         return found
 
     def _execute_run(self, connection: Connection, run: Mapping[str, schema.Value], *, restarted: bool) -> None:
-        say, mark = self._say, self._say.dialect.placeholder
-        if not self._row_of_run:
+        say, mark, owned = self._say, self._say.dialect.placeholder, self._ownership
+        epoch = [owned.own(connection)] if owned is not None else []
+        if owned is None and not self._row_of_run:
             connection.execute(*say.ensure_run())
         values = {**run, "updated_at": self._now()}
         added = values.pop(_ADDED, None)
@@ -397,10 +424,14 @@ class DatabaseWrites:
         if added is not None and not restarted:
             changes.append(f"program_source = COALESCE(program_source, '') || {mark}")
             values[_ADDED] = added
-        connection.execute(
-            f"UPDATE {say.name(schema.RUN)} SET {', '.join(changes)} WHERE id = {mark}",
-            (*values.values(), self.home.run_id),
-        )
+        condition = f"id = {mark}"
+        if owned is not None:
+            changes.append(RENEWAL)
+            condition += f" AND x_epoch = {mark}"
+        statement = f"UPDATE {say.name(schema.RUN)} SET {', '.join(changes)} WHERE {condition}"
+        changed = connection.execute(statement, (*values.values(), self.home.run_id, *epoch))
+        if owned is not None and not changed:
+            raise owned.lost(connection)
 
     def _execute_agent(self, connection: Connection, memory: AgentMemory, prompts: Sequence[str], prefix: str) -> None:
         """Write the memory of an agent as its files hold it now, and the segments of its last sessions."""
@@ -539,8 +570,16 @@ class DatabaseWrites:
         return next(iter(self.query(statement, self.home.run_id)), None)
 
     def close(self) -> None:
-        """Close the connection; the next use opens a new one."""
+        """Close the connection, after the rest of the journal was copied, and end the lease."""
+        heartbeat, self._heartbeat = self._heartbeat, None
+        if heartbeat is not None:
+            heartbeat.stop()
         with self._disk:
+            owned = self._ownership
+            if owned is not None and owned.owns and self._connection is not None:
+                with contextlib.suppress(DatabaseError, StateError), self._connection.transaction():
+                    self._execute(self._connection, _Batch(), [])
+                    owned.release(self._connection)
             self._disconnect()
 
 

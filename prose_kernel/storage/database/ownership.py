@@ -1,0 +1,202 @@
+"""Who runs a run in a shared database, and the copy of its journal there (docs/durability.md, amendment A52).
+
+The process that runs a run is its owner. Each of its transactions extends its lease, by the clock of the server; a
+thread does so while nothing else is written. A process that takes the run over counts `x_epoch` up. That ends the former
+owner: its next transaction finds another epoch and is rolled back.
+
+A run is taken over when its lease has expired. That of a process on the same machine ends with the process: whoever
+holds the lock of the same journal's file takes over immediately.
+
+The rows of `x_journal` hold the bytes of the journal's file, as far as they were written when a transaction began.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import platform
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, cast
+
+from prose_kernel.access import plain_files
+from prose_kernel.errors import StoreFailed
+from prose_kernel.storage.database.schema import POSTGRES, X_JOURNAL, Connection, Statements
+
+LEASE_SECONDS: Final = 30
+RENEW_SECONDS: Final = 10
+_ROW_BYTES: Final = 4 * 1024 * 1024
+_LEASE: Final = f"clock_timestamp() + interval '{LEASE_SECONDS} s'"
+_FREE: Final = "kept.x_expires IS NULL OR kept.x_expires < clock_timestamp()"
+_CLAIM: Final = f"""INSERT INTO openprose.run AS kept (id, x_epoch, x_host, x_process, x_expires)
+VALUES (%s, 1, %s, %s, {_LEASE}) ON CONFLICT (id) DO UPDATE
+SET x_epoch = kept.x_epoch + 1, x_host = excluded.x_host, x_process = excluded.x_process, x_expires = excluded.x_expires
+WHERE {_FREE} OR kept.x_process = excluded.x_process RETURNING x_epoch"""
+RENEWAL: Final = f"x_expires = {_LEASE}"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The owner of a run in a database: its machine, and the seconds that are left of its lease."""
+
+    host: str
+    epoch: int
+    seconds: float
+
+
+def owner_of(connection: Connection, run_id: str) -> Owner | None:
+    """Return the owner of a run, if its lease has not expired. Raises `DatabaseError`."""
+    left = "EXTRACT(EPOCH FROM x_expires - clock_timestamp())::float8"
+    found = connection.query(f"SELECT x_host, x_epoch, {left} FROM openprose.run WHERE id = %s", (run_id,))
+    if not found or found[0][2] is None or cast("float", found[0][2]) <= 0:
+        return None
+    host, epoch, seconds = found[0]
+    return Owner(str(host), int(str(epoch)), cast("float", seconds))
+
+
+class Ownership:
+    """What this process needs to own a run and to copy its journal. It is used inside the transactions of a run
+    (`DatabaseWrites`), in any thread, one at a time."""
+
+    def __init__(self, run_id: str, journal: Path) -> None:
+        self._statements = Statements(POSTGRES, run_id)
+        self._run_id = run_id
+        self._journal = journal
+        self._process = ""
+        self._epoch = self._taken = 0
+        self._size = 0
+        self._sent = self._sending = 0
+        self._begun, self._renewed = 0.0, -float(RENEW_SECONDS)
+
+    # ------------------------------------------------------------ the journal's file
+
+    def reach(self, size: int) -> None:
+        """So many bytes of the journal's file hold whole records."""
+        self._size = size
+
+    @property
+    def behind(self) -> bool:
+        """Whether a request has to wait for a transaction: records are not in the database, or the lease has not been
+        extended for a while."""
+        return self._size > self._sent or time.monotonic() - self._renewed > RENEW_SECONDS
+
+    @property
+    def owns(self) -> bool:
+        """Whether a transaction has taken the run."""
+        return self._epoch > 0
+
+    # ------------------------------------------------------------ inside a transaction
+
+    def own(self, connection: Connection) -> int:
+        """Take the run unless this process owns it, and return the epoch. Raises `StoreFailed` if another process owns
+        it, and `DatabaseError`."""
+        self._begun = time.monotonic()
+        if self._epoch:
+            return self._epoch
+        self._process = self._process or _process(self._journal)
+        row = (self._run_id, platform.node(), self._process)
+        taken = connection.query(_CLAIM, row)
+        if not taken:
+            owner = owner_of(connection, self._run_id)
+            raise StoreFailed(
+                f"run {self._run_id} is being run by another process{_on(owner)}",
+                hint="wait until that one has ended",
+            )
+        self._taken = int(str(taken[0][0]))
+        self._sent = self._copied(connection)
+        return self._taken
+
+    def ship(self, connection: Connection) -> None:
+        """Copy what has been added to the journal. Raises `DatabaseError`."""
+        self._sending = self._sent
+        statement = self._statements.upsert(X_JOURNAL)
+        while lines := self._read(self._sending, min(self._size - self._sending, _ROW_BYTES)):
+            connection.execute(statement, (self._run_id, self._sending, lines))
+            self._sending += len(lines)
+
+    def committed(self) -> None:
+        """The transaction was committed."""
+        self._epoch, self._sent, self._renewed = self._taken, self._sending, self._begun
+
+    def release(self, connection: Connection) -> None:
+        """End the lease. Raises `DatabaseError`."""
+        statement = "UPDATE openprose.run SET x_expires = clock_timestamp() WHERE id = %s AND x_epoch = %s"
+        connection.execute(statement, (self._run_id, self._epoch))
+
+    def lost(self, connection: Connection) -> StoreFailed:
+        """Return the error of an owner whose epoch is over. Raises `DatabaseError`."""
+        found = connection.query("SELECT x_host FROM openprose.run WHERE id = %s", (self._run_id,))
+        if not found:
+            return StoreFailed(f"run {self._run_id} was removed from the database", hint="nothing more is stored of it")
+        return StoreFailed(
+            f"run {self._run_id} was taken over by another process, on {found[0][0]}",
+            hint="this process had not extended its lease; what it does now is not stored",
+        )
+
+    def _copied(self, connection: Connection) -> int:
+        """Return the length of the copy that an earlier owner has left. Raises `StoreFailed` if it does not agree with
+        the file here."""
+        statement = "SELECT start, lines FROM openprose.x_journal WHERE run_id = %s ORDER BY start DESC LIMIT 1"
+        for start, lines in connection.query(statement, (self._run_id,)):
+            begin, data = int(str(start)), bytes(cast("bytes", lines))
+            if begin + len(data) > self._size or self._read(begin, len(data)) != data:
+                raise StoreFailed(
+                    f"run {self._run_id} has continued in another directory or on another machine",
+                    hint=f"to continue from what the database has: prose run --resume {self._run_id} --state postgres",
+                )
+            return begin + len(data)
+        return 0
+
+    def _read(self, start: int, size: int) -> bytes:
+        if size <= 0:
+            return b""
+        try:
+            descriptor = plain_files.descriptor(self._journal)
+        except OSError:
+            return b""
+        try:
+            return os.pread(descriptor, size, start)
+        finally:
+            os.close(descriptor)
+
+
+def _on(owner: Owner | None) -> str:
+    return f", on {owner.host}" if owner is not None else ""
+
+
+def _process(journal: Path) -> str:
+    """Return what identifies the process: the file whose lock it holds, on this start of this machine."""
+    try:
+        found = os.stat(journal)
+    except OSError:  # no journal is kept
+        return uuid.uuid4().hex
+    return f"{_machine()} {found.st_dev}:{found.st_ino}"
+
+
+@functools.cache
+def _machine() -> str:
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    return f"{platform.node()}-{uuid.getnode():x}"
+
+
+class Heartbeat:
+    """Calls `beat` every few seconds, in a thread of its own, until `stop`."""
+
+    def __init__(self, beat: Callable[[], None], seconds: float = RENEW_SECONDS / 2) -> None:
+        self._beat = beat
+        self._seconds = seconds
+        self._stopped = threading.Event()
+        threading.Thread(target=self._run, name="lease of a run", daemon=True).start()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._seconds):
+            self._beat()
+
+    def stop(self) -> None:
+        self._stopped.set()
