@@ -143,7 +143,8 @@ def _database(subject: str, url: str, place: str, wanted: bool) -> Finding:
     except DatabaseError as problem:
         return Finding(bad, subject, f"{found}; {database.place}: {problem}", postgres.HINT)
     if tables is not None and not POSTGRES.reads(tables):
-        text = f"{found}; {database.place} has tables of version {tables}, this version of prose_kernel uses {POSTGRES.version}"
+        ours = f"this version of prose_kernel uses {POSTGRES.version}"
+        text = f"{found}; {database.place} has tables of version {tables}, {ours}"
         return Finding("broken", subject, text, "use the version of prose_kernel that made them, or another database")
     made = "the first run makes the tables" if tables is None else f"tables of version {tables}"
     return Finding("ok", subject, f"{found}; {server} at {database.place}, {made}")

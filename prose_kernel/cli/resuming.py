@@ -34,6 +34,7 @@ from prose_kernel.views.document import counted
 if TYPE_CHECKING:
     from prose_kernel.run.languages import Language
     from prose_kernel.runtime.journal import UnderWay
+    from prose_kernel.storage.database.kept_runs import PostgresRuns
 
 _DIFF_LINES = 60
 
@@ -41,7 +42,8 @@ _DIFF_LINES = 60
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What was typed: the run ("": the last one that did not finish), the point at which a branch of it begins, and
-    which text runs when the program has changed. `yes_rerun`: requests are repeated without a question."""
+    which text runs when the program has changed. `yes_rerun`: requests are repeated without a question. `cwd` is the
+    directory in which it continues; None: that in which it was begun."""
 
     run: str
     at: str | None = None
@@ -49,6 +51,7 @@ class Wanted:
     stored: bool = False
     changed: bool = False
     yes_rerun: bool = False
+    cwd: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +71,20 @@ def resume(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd: 
     """
     if target is None and _is_program(wanted.run):
         target, wanted = wanted.run, replace(wanted, run="")
-    kept = _run_of(target, wanted, options["state_dir"], cwd)
+    place = _directory(wanted.cwd, cwd)
+    kept = _run_of(target, wanted, options, place)
     journal = kept.journal
     assert journal is not None
     head = journal.head
-    directory = Path(head.directory)
-    _check_place(kept, head, target, cwd)
+    moved = _moved(kept, head, wanted, target, place)
+    directory = moved or Path(head.directory)
+    if moved is None:
+        _check_place(kept, head, target, cwd)
     if not journal.texts:
         raise UsageError(f"run {kept.id} holds no program")
     language = languages.LANGUAGES[head.language]
     chosen, inputs, decisions = _agreed(kept, head, language, options)
+    chosen["state_dir"] = Resumption(journal, cwd=moved).state_dir
     file = Path(cwd, os.path.expanduser(target)) if target else directory / os.path.expanduser(head.program)  # noqa: PTH111
     if not wanted.changed and not head.notebook and resumption(journal).complete:
         wanted = replace(wanted, stored=True)  # its result is that of the text that it began with
@@ -85,9 +92,10 @@ def resume(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd: 
     loaded = settings.load(directory, file=run_options.settings_file(directory, head.program), **chosen)
     refuse_dry_run(loaded)
     if text is not None:
-        _check(kept, text, language, chosen["profile"])
+        _check(kept, text, language, Path(directory, os.path.expanduser(head.program)), chosen["profile"])  # noqa: PTH111
         _confirm_rerun(kept, wanted, text, loaded)
     how, about = _way(kept, wanted, text)
+    how = replace(how, cwd=moved)
     if not how.complete:
         remarks = (*remarks, *about)
     request = Request(
@@ -99,7 +107,7 @@ def resume(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd: 
         json=options["form"] == "json",
         usage=options["usage"],
         gate_files=options["gate_files"],
-        who_answers=run_options.who_answers(options),
+        who_answers=(*run_options.who_answers(options), *(("--cwd", str(moved)) if moved else ())),
         origin=head.origin,
         trust=tuple(options["trust"]),
         resumption=how,
@@ -110,13 +118,20 @@ def resume(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd: 
 # ---------------------------------------------------------------- which run
 
 
-def _run_of(target: str | None, wanted: Wanted, state_dir: str | None, cwd: Path) -> KeptRun:
+def _run_of(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd: Path) -> KeptRun:
     """Raises `UsageError` for a run that cannot be resumed."""
-    where = runs.places(cwd, settings.load(cwd, state_dir=state_dir).state_dir)
+    backend = run_options.backend_of(options["state"], options["in_context"])
+    chosen = settings.load(cwd, state_dir=options["state_dir"], state=backend)
+    where = runs.places(cwd, chosen.state_dir)
     if target is not None:
         beside = Path(cwd, os.path.expanduser(target)).parent  # noqa: PTH111
         where += [place for place in runs.places(beside, ".prose") if place not in where]
-    found = runs.find(where, wanted.run) if wanted.run else _last(runs.all_runs(where), target, wanted, cwd)
+    if wanted.run and chosen.state == "postgres":
+        found = runs.find([*where, *kept_in_postgres(cwd, chosen.state_dir)], wanted.run)
+    else:
+        found = runs.find(where, wanted.run) if wanted.run else _last(runs.all_runs(where), target, wanted, cwd)
+    if wanted.at is None and not wanted.changed:
+        found = _brought(found, cwd)
     if found.problem is not None and wanted.run:
         raise found.problem
     if found.problem is not None:
@@ -132,6 +147,38 @@ def _run_of(target: str | None, wanted: Wanted, state_dir: str | None, cwd: Path
     if found.state == "running" and wanted.at is None and not wanted.changed:
         raise UsageError(f"run {found.id} is being run by another process", hint="wait until that one has ended")
     return found
+
+
+def kept_in_postgres(cwd: Path, state_dir: str) -> list[PostgresRuns]:
+    """The runs of the database of a directory, if one is configured."""
+    from prose_kernel.storage.database.kept_runs import PostgresRuns
+    from prose_kernel.storage.database.postgres import PostgresDatabase
+    from prose_kernel.storage.layout import runs_directory
+
+    url = settings.postgres_urls(cwd, state_dir).url
+    return [PostgresRuns(PostgresDatabase(url), runs_directory(cwd / state_dir))] if url is not None else []
+
+
+def _brought(found: KeptRun, cwd: Path) -> KeptRun:
+    """The run with the journal that the database has, if it is kept in PostgreSQL. Raises `UsageError`."""
+    from prose_kernel.storage.database.kept_runs import DatabaseAway
+
+    head = found.head
+    if head is not None and (not _in_postgres(head) or head.interactive):
+        return found
+    if head is None and found.has_journal:
+        return found  # it says why it can't be used
+    for place in kept_in_postgres(cwd, str(found.directory.parent.parent)):
+        try:
+            place.bring(found.id, lambda remark: click.echo(remark, err=True))
+        except DatabaseAway:
+            if head is None:
+                raise
+    return runs.Directories(found.directory.parent).run(found.id)
+
+
+def _in_postgres(head: Head) -> bool:
+    return languages.LANGUAGES[head.language].state == "state" and head.settings.get("state") == "postgres"
 
 
 def _last(known: Sequence[KeptRun], target: str | None, wanted: Wanted, cwd: Path) -> KeptRun:
@@ -155,6 +202,33 @@ def _last(known: Sequence[KeptRun], target: str | None, wanted: Wanted, cwd: Pat
 
 def _program(head: Head) -> Path:
     return Path(head.directory, os.path.expanduser(head.program))  # noqa: PTH111
+
+
+def _directory(named: str | None, cwd: Path) -> Path:
+    """The directory that `--cwd` names. Raises `UsageError` if there is none."""
+    directory = Path(cwd, os.path.expanduser(named)).resolve() if named is not None else cwd  # noqa: PTH111
+    if not directory.is_dir():
+        raise UsageError(f"--cwd {named}: there is no such directory")
+    return directory
+
+
+def _moved(kept: KeptRun, head: Head, wanted: Wanted, target: str | None, here: Path) -> Path | None:
+    """The directory in which a run continues, if that is not the one in which it was begun: the one of `--cwd`, or this
+    one if the person agrees. Raises `UsageError` for a run of PostgreSQL if nobody can be asked."""
+    then = Path(head.directory)
+    if then.is_dir() and then.samefile(here):
+        return None
+    if wanted.cwd is not None:
+        return here
+    if target is not None or not _in_postgres(head):
+        return None
+    began = f"run {kept.id} was begun in another directory: {escaped(head.directory)}"
+    if peers.inside_a_run() or not somebody_here(sys.stdin, sys.stderr):
+        raise UsageError(began, hint="to continue it here, add --cwd . to the command")
+    click.echo(f"R{began[1:]}", err=True)
+    if not click.confirm(f"Continue it in {escaped(str(here))}?", err=True):
+        raise UsageError("nothing was run", hint="type the command in that directory, or name one with --cwd")
+    return here
 
 
 def _check_place(kept: KeptRun, head: Head, target: str | None, cwd: Path) -> None:
@@ -225,7 +299,6 @@ def _agreed(
         chosen["gates"] = "deny"
     if options["script"]:
         chosen["script"] = str(Path(options["script"]).absolute())
-    chosen["state_dir"] = Resumption(kept.journal).state_dir
     # approvals that the run began with are asked once more (`run/resuming.py`)
     return chosen, dict(head.supplied), {**dict.fromkeys(_rejected(head), False), **given}
 
@@ -295,11 +368,10 @@ def _changed(kept: KeptRun, name: str, then: str, now: str) -> UsageError:
     return UsageError(text, hint=hint)
 
 
-def _check(kept: KeptRun, text: str, language: Language, profile: Any) -> None:
+def _check(kept: KeptRun, text: str, language: Language, file: Path, profile: Any) -> None:
     """Raises `CompileError` for a changed text that has errors: then no branch is begun."""
     assert kept.journal is not None
     head = kept.journal.head
-    file = _program(head)
     programs = language.programs(file.parent, program=file, profile=profile, texts=imported(kept.journal))
     compiled = language.compile(Source.of(text, head.program), profile=profile, load=programs.load_contract)
     if not compiled.ok:

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 @click.option("--from", "at", metavar="AT", help="With --resume: a branch of the run that begins before c3 or c1/4.")
 @click.option("--stored", is_flag=True, help="With --resume: the program's text as it was when the run began.")
 @click.option("--changed", is_flag=True, help="With --resume: a branch of the run with the program's text as it is.")
+@click.option(
+    "--cwd", metavar="DIR", help="With --resume: continue in this directory, not in the one where the run was begun."
+)
 @click.option("--yes-rerun", is_flag=True, help="With --changed: don't ask before commands and sessions are repeated.")
 @click.option(
     "--id",
@@ -132,7 +135,9 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
         from prose_kernel.cli import resuming
 
         under_way = given.interrupted or "rerun"
-        wanted = resuming.Wanted(given.resume, given.at, under_way, given.stored, given.changed, given.yes_rerun)
+        wanted = resuming.Wanted(
+            given.resume, given.at, under_way, given.stored, given.changed, given.yes_rerun, given.cwd
+        )
         return _resume(resuming.resume(target, wanted, ctx.params, Path.cwd()))
     about_resuming = {
         "--from": given.at is not None,
@@ -140,6 +145,7 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
         "--changed": given.changed,
         "--yes-rerun": given.yes_rerun,
         "--interrupted": given.interrupted is not None,
+        "--cwd": given.cwd is not None,
     }
     if option := next((name for name, used in about_resuming.items() if used), None):
         raise UsageError(

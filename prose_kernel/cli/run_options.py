@@ -24,6 +24,7 @@ class RunOptions:
     stored: bool = False
     changed: bool = False
     yes_rerun: bool = False
+    cwd: str | None = None
     inputs: tuple[str, ...] = ()
     yes: tuple[str, ...] = ()
     no: tuple[str, ...] = ()

@@ -53,6 +53,7 @@ def runs(context: click.Context, form: str, state_dir: str | None) -> None:
     failed       it ended with an error; prose run --resume RUN lets it go on
     interrupted  a person ended it (the same)
     killed       its process ended in the middle (the same); in a notebook, %restore RUN brings it back
+    lost         PostgreSQL: its process, on another machine, is gone or cannot reach the database (the same)
     unreadable   its journal cannot be used; show tells why
     unknown      it has no journal, and nothing tells how it ended
 
@@ -292,7 +293,7 @@ def _page(run: KeptRun, bound: list[StoredBinding]) -> Iterator[str]:
     if bound:
         yield "\nbindings"
         yield from (f"  {one.name} ({one.kind}) = {clip(one.value)}" for one in bound)
-    if run.journal is not None and run.state in ("failed", "interrupted", "killed"):
+    if run.journal is not None and run.state in ("failed", "interrupted", "killed", "lost"):
         yield f"\n{_how_it_goes_on(run.journal)}"
 
 

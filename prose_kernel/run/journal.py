@@ -17,6 +17,7 @@ from prose_kernel.errors import ResumeMismatch, RunError, UsageError
 from prose_kernel.run.resuming import approved_here
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.journal import Journal, KnownRecords, OnReplayed, UnderWay
+from prose_kernel.runtime.journal_codec import Moved
 from prose_kernel.runtime.journal_records import (
     NOTHING,
     Answered,
@@ -41,7 +42,8 @@ class Resumption:
 
     `rewind` is the number of the record from which on nothing counts any more: the answer that the run failed for
     (`cause`), or the interrupt. `texts_stay`: a text that differs from the recorded one is an error, else it takes its
-    place. Made by `resumption`.
+    place. `cwd` is the directory in which it continues, if that is not the one in which it was begun. Made by
+    `resumption`.
     """
 
     journal: JournalRead
@@ -49,10 +51,16 @@ class Resumption:
     rewind: int | None = None
     cause: Asked | None = None
     texts_stay: bool = False
+    cwd: Path | None = None
 
     @property
     def head(self) -> Head:
         return self.journal.head
+
+    @property
+    def moved(self) -> Moved | None:
+        """From where to where the run has moved; None if it continues where it was begun."""
+        return Moved(self.head.directory, str(self.cwd)) if self.cwd is not None else None
 
     @property
     def directory(self) -> Path:
@@ -63,7 +71,7 @@ class Resumption:
     def state_dir(self) -> str | None:
         """The state directory of the run, relative to its working directory if it is inside; None for a VVM run, which
         has its files elsewhere."""
-        directory, base = self.directory.resolve().parent.parent, Path(self.head.directory).resolve()
+        directory, base = self.directory.resolve().parent.parent, Path(self.cwd or self.head.directory).resolve()
         if directory.name == VVM:
             return None
         return str(directory.relative_to(base)) if directory.is_relative_to(base) else str(directory)
@@ -229,6 +237,7 @@ class RunJournal:
     _texts: int = 0
     _finished: bool = False
     _supplied: dict[str, str] = field(default_factory=dict)
+    _moved: Moved | None = None
 
     @classmethod
     def begin(cls, file: JournalFile, host: Host, head: Head) -> RunJournal:
@@ -270,12 +279,13 @@ class RunJournal:
                 on_live=on_live,
                 on_replayed=on_replayed,
                 complete=how.over,
+                moved=how.moved,
             ),
             place=str(file.path),
             clock=host.ports.clock,
             approved=approved_here(head.run),
         )
-        return cls(file, journal, how)
+        return cls(file, journal, how, _moved=how.moved)
 
     # ------------------------------------------------------------ texts
 
@@ -285,7 +295,9 @@ class RunJournal:
         self._texts += 1
         new = {name: value for name, value in text.supplied.items() if self._supplied.get(name) != value}
         self._supplied.update(new)
-        self.journal.begins(structs.replace(text, number=self._texts, supplied=new, t=self.journal.now()))
+        directory = self._moved.before(text.directory) if self._moved is not None else text.directory
+        begun = structs.replace(text, number=self._texts, supplied=new, directory=directory, t=self.journal.now())
+        self.journal.begins(begun)
         self.journal.task = asyncio.current_task()
         status, cause, message = "done", "", ""
         try:

@@ -28,7 +28,7 @@ from prose_kernel.errors import ProviderError, ResumeMismatch, StoreFailed, Unde
 from prose_kernel.runtime import asides
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.asides import Aside
-from prose_kernel.runtime.journal_codec import Described, Request
+from prose_kernel.runtime.journal_codec import Described, Moved, Request
 from prose_kernel.runtime.journal_records import (
     NOTHING,
     Answered,
@@ -105,6 +105,7 @@ class KnownRecords:
     differs from them. With `texts_stay`, a text that differs from its record is an error; otherwise the new text is
     recorded instead. `under_way` decides about requests without an answer; the request with the key `again` is asked
     again in any case. A `complete` run has ended: if one of its approvals isn't confirmed, nothing more is asked.
+    `moved` is set for a run that continues in another directory.
 
     `on_live` is called when all records are replayed, with the requests without an answer; `on_replayed` is called for
     each replayed answer that has notes (`runtime/asides.py`).
@@ -118,6 +119,7 @@ class KnownRecords:
     on_live: Callable[[Sequence[Asked]], None] | None = None
     on_replayed: OnReplayed | None = None
     complete: bool = False
+    moved: Moved | None = None
 
 
 class Journal:
@@ -142,6 +144,7 @@ class Journal:
         approved: set[Approved] | None = None,
     ) -> None:
         self._approved = approved
+        self._moved = known.moved if known is not None else None
         # Without the records: their file is closed when the replay ends, which may be before their end.
         self._how = replace(known or KnownRecords(iter(())), records=iter(()))
         self._unconfirmed = False
@@ -207,7 +210,7 @@ class Journal:
         """
         if self.abandoned or self._hasty:
             raise asyncio.CancelledError
-        described = codec.describe(request, also)
+        described = codec.describe(self._moved.request(request) if self._moved is not None else request, also)
         if self._turns.interrupted is not None or isinstance(self._coming, Interrupted):
             await self.stand_still()
         s.answered = described.key, s.statement
@@ -278,7 +281,7 @@ class Journal:
             raise
         at_once = at_once and not wait.happened
         try:
-            raw, value_then = codec.written(whole, kind)
+            raw, value_then = codec.written(self._as_recorded(whole), kind)
         except RecursionError:
             too_deep = "the answer is nested too deeply"
             unusable = Undecided(too_deep) if kind is Finding else ProviderError(too_deep, retryable=False)
@@ -288,7 +291,7 @@ class Journal:
         if isinstance(value, GateDecision) and value.status == "approved" and self._approved is not None:
             self._approved.add(approved(described, raw, self._run_ids))
         self._write_answer(Answered(key, raw, at_once=at_once), aside, kept=True)
-        return value if kept is not None else value_then
+        return value_then if kept is None and kind is Finding else value
 
     def _aside(self, described: Described, known: Sequence[Recorded]) -> Aside:
         """Return the notes of a request. All attempts of a command have one place, and are counted together."""
@@ -313,7 +316,8 @@ class Journal:
         notes = codec.encode(aside.notes) if aside.notes else NOTHING
         if error is None:
             with suppress(RecursionError):
-                self._log.append(Completed(described.key, codec.encode(value), aside=notes, t=self.now()))
+                raw = codec.encode(self._as_recorded(value))
+                self._log.append(Completed(described.key, raw, aside=notes, t=self.now()))
         elif codec.may_be_kept(error):
             self._log.append(Completed(described.key, error=codec.encode_error(error), aside=notes, t=self.now()))
 
@@ -391,9 +395,13 @@ class Journal:
         if answered.error != NOTHING:
             raise codec.decode_error(answered.error)
         try:
-            return codec.decode(answered.value, kind)
+            value = codec.decode(answered.value, kind)
         except MsgspecError:
             raise _mismatch("the journal holds an answer that is none", described.shown) from None
+        return self._moved.answer(value) if self._moved is not None else value
+
+    def _as_recorded(self, value: T) -> T:
+        return self._moved.recorded(value) if self._moved is not None else value
 
     def note(self, key: str, kind: type[T], look: Callable[[], T]) -> T:
         """Return the result of `look`; in a replay, its recorded result."""

@@ -9,15 +9,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from prose_kernel import errors
 from prose_kernel.language.shortening import clipped
 from prose_kernel.runtime.ports import (
     CommandRequest,
+    CommandResult,
     Finding,
     GateRequest,
     JudgeRequest,
@@ -79,6 +81,46 @@ def shown(said: str) -> str:
     from prose_kernel.runtime.secret_patterns import hidden_of_process  # what counts is in the digest
 
     return clipped(hidden_of_process()(said[: 8 * _SHOWN]), _SHOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A run that continues in another directory: its records have the paths of the directory in which it was begun."""
+
+    then: str
+    now: str
+
+    def before(self, path: str) -> str:
+        """Return a path as it was in the first directory."""
+        return _below(path, self.now, self.then)
+
+    def request(self, request: Request) -> Request:
+        """Return a request as it was in the first directory."""
+        match request:
+            case CommandRequest():
+                return structs.replace(request, cwd=self.before(request.cwd))
+            case ShowRequest():
+                return structs.replace(request, directory=self.before(request.directory))
+            case _:
+                return request
+
+    def recorded(self, answer: T) -> T:
+        """Return an answer as a record has it."""
+        return _with_directory(answer, self.now, self.then)
+
+    def answer(self, answer: T) -> T:
+        """Return a recorded answer as it is in this directory."""
+        return _with_directory(answer, self.then, self.now)
+
+
+def _with_directory(answer: T, old: str, new: str) -> T:
+    if isinstance(answer, CommandResult) and answer.cwd_after is not None:
+        return structs.replace(answer, cwd_after=_below(answer.cwd_after, old, new))
+    return answer
+
+
+def _below(path: str, old: str, new: str) -> str:
+    return new + path[len(old) :] if path == old or path.startswith(f"{old}/") else path
 
 
 def describe(request: Request, also: Sequence[str] = ()) -> Described:

@@ -368,6 +368,11 @@ def is_written(path: Path) -> bool:
         return False
 
 
+def head_of(run: str, data: bytes) -> Head:
+    """Return the head in the first bytes of a journal. Raises `UsageError`."""
+    return _head(run, data.partition(b"\n")[0][_PREFIX:])
+
+
 def _head(run: str, body: bytes) -> Head:
     try:
         fields = loads(body, dict)
@@ -431,8 +436,8 @@ class JournalFile:
 
     Nothing is written before the first request, unless the run already has a directory: a run without requests and
     without kept values leaves no directory. `out_of_git` is a parent directory that is created with a `.gitignore`.
-    With a `copy` the file exists as soon as a text begins: a database lists the run, which has to be found here whenever
-    it is killed.
+    With a `copy` the file exists as soon as a text begins: a database lists the run then, and it has to be found here
+    whenever it is killed.
     """
 
     def __init__(

@@ -53,8 +53,10 @@ class RunStore(Store, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A run that is kept outside of memory. The directory is always on disk; the bindings may be in a database, and with
-    them a copy of the journal."""
+    """A run that is kept outside of memory. The directory is always on disk; the bindings may be in a database.
+
+    `copy` is that of the journal in a database of many runs.
+    """
 
     home: RunHome
     store: RunStore

@@ -13,9 +13,9 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, Protocol
 
@@ -27,10 +27,11 @@ from prose_kernel.storage import bindings, journal_file
 from prose_kernel.storage.journal_file import Glance, JournalRead
 from prose_kernel.storage.layout import RUN_ID, VVM, runs_directory
 
-State = Literal["running", "done", "failed", "interrupted", "killed", "unreadable", "unknown"]
-"""`unreadable`: the journal cannot be used; `unknown`: there is none, and nothing tells how the run ended."""
+State = Literal["running", "done", "failed", "interrupted", "killed", "lost", "unreadable", "unknown"]
+"""`lost`: a process on another machine, or in another directory, has stopped extending its lease; `unreadable`: the
+journal cannot be used; `unknown`: there is none, and nothing tells how the run ended."""
 
-UNFINISHED: Final = ("failed", "interrupted", "killed")
+UNFINISHED: Final = ("failed", "interrupted", "killed", "lost")
 _SHOWN: Final = 5
 _TAIL: Final = 4096
 _REMOVED: Final = ".removed-"
@@ -58,6 +59,8 @@ class KeptRun:
     """The outcome of a run without journal and log."""
     about: str = ""
     """The program name of a run without journal and log."""
+    elsewhere: bool = False
+    """Whether another machine or directory has run it last: then `ended` counts more than the journal here."""
 
     @property
     def path(self) -> Path:
@@ -134,6 +137,8 @@ class KeptRun:
 
     @cached_property
     def state(self) -> State:
+        if self.elsewhere and self.ended is not None:
+            return self.ended
         if self.has_journal and journal_file.is_written(self.path):
             return "running"
         journal = self._glance
@@ -270,8 +275,7 @@ def all_runs(where: Sequence[RunPlace]) -> list[KeptRun]:
     for place in where:
         for run in place.runs():
             known = found.get(run.id)
-            if known is None or (not known.has_journal and run.has_journal):
-                found[run.id] = run
+            found[run.id] = run if known is None else _one_of(known, run)
     seconds = Counter(name[:15] for name in found)
 
     def order(run: KeptRun) -> tuple[str, str, str]:
@@ -279,6 +283,12 @@ def all_runs(where: Sequence[RunPlace]) -> list[KeptRun]:
         return second, _started(run) if seconds[second] > 1 else "", run.id
 
     return sorted(found.values(), key=order)
+
+
+def _one_of(one: KeptRun, other: KeptRun) -> KeptRun:
+    """The same run in two places: the one with a journal, as the one that knows of another machine tells it."""
+    kept = other if other.has_journal and not one.has_journal else one
+    return replace(kept, ended=other.ended, elsewhere=True) if other.elsewhere and kept is one else kept
 
 
 def _started(run: KeptRun) -> str:
@@ -334,9 +344,8 @@ def find(where: Sequence[RunPlace], wanted: str) -> KeptRun:
         if RUN_ID.fullmatch(path.name) and path.is_dir():
             return Directories(path.parent).run(path.name)
         raise UsageError(f"{wanted} is no directory of a run")
-    same = with_id(where, wanted)
-    if same:
-        return same[0]
+    if same := with_id(where, wanted):
+        return reduce(_one_of, same)
     known = all_runs(where)
     fitting = [run for run in known if run.id.startswith(wanted)]
     if len(fitting) == 1:

@@ -68,6 +68,7 @@ _STATES: Final[Mapping[str, str]] = {
     "running": "running",
     "interrupted": "cancelled",
     "killed": "cancelled",
+    "lost": "cancelled",
 }
 
 

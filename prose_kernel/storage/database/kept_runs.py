@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
+from prose_kernel.access import atomic
 from prose_kernel.errors import UsageError
+from prose_kernel.runtime.journal_records import Head
+from prose_kernel.storage import journal_file
+from prose_kernel.storage.database.ownership import bytes_at, is_elsewhere, owner_of
 from prose_kernel.storage.database.postgres import PostgresDatabase
-from prose_kernel.storage.database.schema import BINDINGS, POSTGRES, SQLITE, Connection, DatabaseError, Dialect
+from prose_kernel.storage.database.schema import (
+    BINDINGS,
+    POSTGRES,
+    SQLITE,
+    X_JOURNAL,
+    Connection,
+    DatabaseError,
+    Dialect,
+)
 from prose_kernel.storage.database.sqlite import FILE, read_only
 from prose_kernel.storage.runs import KeptRun, State, StoredBinding
 
+_LOOK_SECONDS: Final = 1.0
 _ENDS: Final[dict[str, State]] = {"running": "running", "completed": "done", "interrupted": "interrupted"}
+
+
+class DatabaseAway(UsageError):
+    """The database of runs does not answer, or refuses the user."""
 
 
 class SqliteRuns:
@@ -51,31 +69,78 @@ def _bindings(dialect: Dialect, connect: Callable[[], Connection], run_id: str) 
 
 
 class PostgresRuns:
-    """The runs of a shared database. Those of this machine have a directory too, which tells more."""
+    """The runs of a shared database. Those of this machine have a directory too, which tells more. `pause` waits for so
+    many seconds."""
 
-    def __init__(self, database: PostgresDatabase, directory: Path) -> None:
+    def __init__(
+        self, database: PostgresDatabase, directory: Path, pause: Callable[[float], object] = time.sleep
+    ) -> None:
         self._database = database
         self._directory = directory
+        self._pause = pause
 
     def runs(self) -> Iterator[KeptRun]:
-        """Raises `UsageError` when the database does not answer."""
+        """Raises `DatabaseAway`."""
         with self._opened() as connection:
-            if "run" not in {str(name) for (name,) in connection.query(POSTGRES.existing)}:
+            there = {str(name) for (name,) in connection.query(POSTGRES.existing)}
+            if "run" not in there:
                 return
-            rows = connection.query("SELECT id, program_path, status FROM openprose.run")
-        for name, program, status in rows:
+            lease = "x_process, x_expires > clock_timestamp()" if X_JOURNAL.name in there else "NULL, NULL"
+            rows = connection.query(f"SELECT id, program_path, status, {lease} FROM openprose.run")
+        for name, program, status, process, runs in rows:
             ended = _ENDS.get(str(status), "failed")
-            yield KeptRun(str(name), self._directory / str(name), self, ended=ended, about=str(program or ""))
+            if ended == "running" and not runs:
+                ended = "lost"
+            directory = self._directory / str(name)
+            elsewhere = is_elsewhere(cast("str | None", process), directory / journal_file.NAME)
+            yield KeptRun(str(name), directory, self, ended, str(program or ""), elsewhere)
+
+    def head(self, run: KeptRun) -> Head | None:
+        """How a run began, as its journal in the database says; None if it has none there. Raises `UsageError`."""
+        with self._opened() as connection:
+            for _, lines in _rows(connection, run.id, 1):
+                return journal_file.head_of(run.id, lines)
+        return None
+
+    def bring(self, run_id: str, tell: Callable[[str], None]) -> None:
+        """Write the journal of a run here as the database has it, unless the one here has all of that.
+
+        If the run has an owner, wait until its lease has expired; `tell` says so.
+
+        Raises `UsageError` if the owner extends its lease, if the run has no journal, and if that cannot be written.
+        """
+        path = self._directory / run_id / journal_file.NAME
+        with self._opened() as connection:
+            self._wait_for_lease(connection, run_id, path, tell)
+            if _has_all(connection, run_id, path):
+                return
+            if path.exists() and journal_file.is_written(path):
+                raise UsageError(f"run {run_id} is being run by another process", hint="wait until that one has ended")
+            try:
+                atomic.keep_out_of_git(str(self._directory.parent))
+                atomic.replace(f"{path}.tmp", path, (lines for _, lines in _rows(connection, run_id)), 0o600)
+            except OSError as error:
+                reason = (error.strerror or "it did not work").lower()
+                raise UsageError(f"the journal of run {run_id} cannot be written here: {reason}") from None
+
+    def _wait_for_lease(self, connection: Connection, run_id: str, path: Path, tell: Callable[[str], None]) -> None:
+        left = 0.0
+        while (owner := owner_of(connection, run_id)) is not None and is_elsewhere(owner.process, path):
+            if left and owner.seconds > left:
+                hint = "wait until that one has ended"
+                raise UsageError(f"run {run_id} is being run by another process, on {owner.host}", hint=hint)
+            if not left:
+                tell(f"Waiting until the lease of run {run_id} on {owner.host} has expired.")
+            left = owner.seconds
+            self._pause(_LOOK_SECONDS)
 
     def bindings(self, run: KeptRun) -> list[StoredBinding]:
         return _bindings(POSTGRES, self._database.open, run.id)
 
     def remove(self, run: KeptRun) -> None:
-        """Remove the rows. A run of another machine that is running, or was killed there, stays."""
-        if run.place is self and run.state == "running":
-            raise UsageError(
-                f"run {run.id} is running on another machine, or was killed there", hint="remove it on that machine"
-            )
+        """Remove the rows. A run that is running on another machine stays."""
+        if run.state == "running":
+            raise UsageError(f"run {run.id} is running on another machine", hint="wait until it has ended there")
         with self._opened() as connection:
             connection.execute("DELETE FROM openprose.run WHERE id = %s", (run.id,))
 
@@ -85,4 +150,28 @@ class PostgresRuns:
             with contextlib.closing(self._database.open()) as connection:
                 yield connection
         except DatabaseError as error:
-            raise UsageError(f"PostgreSQL {self._database.place}: {error}") from None
+            raise DatabaseAway(f"PostgreSQL {self._database.place}: {error}") from None
+
+
+def _rows(connection: Connection, run_id: str, most: int = 10**9, *, last: bool = False) -> Iterator[tuple[int, bytes]]:
+    """Iterate over the rows of a run's journal: all of them, or at most so many of the first or `last` ones."""
+    found, order = -1, "DESC" if last else "ASC"
+    condition = f"run_id = %s AND start > %s ORDER BY start {order} LIMIT 100"
+    while rows := connection.query(f"SELECT start, lines FROM openprose.x_journal WHERE {condition}", (run_id, found)):
+        for start, lines in rows:
+            found = int(str(start))
+            yield found, bytes(cast("bytes", lines))
+            most -= 1
+            if not most:
+                return
+
+
+def _has_all(connection: Connection, run_id: str, path: Path) -> bool:
+    """Whether the file has all that the database has of a journal. Each line has a checksum over those before it, so it
+    is enough to compare the last row. Raises `UsageError` if neither has anything."""
+    for start, lines in _rows(connection, run_id, 1, last=True):
+        return bytes_at(path, start, len(lines)) == lines
+    if path.exists():
+        return True
+    hint = "an earlier version made it, or the setting journal was off"
+    raise UsageError(f"run {run_id} has no journal in the database", hint=hint)

@@ -1,8 +1,8 @@
 """Who runs a run in a shared database, and the copy of its journal there (docs/durability.md, amendment A52).
 
 The process that runs a run is its owner. Each of its transactions extends its lease, by the clock of the server; a
-thread does so while nothing else is written. A process that takes the run over counts `x_epoch` up. That ends the former
-owner: its next transaction finds another epoch and is rolled back.
+thread does so while nothing else is written. A process that takes the run over counts `x_epoch` up. That ends the
+former owner: its next transaction finds another epoch and is rolled back.
 
 A run is taken over when its lease has expired. That of a process on the same machine ends with the process: whoever
 holds the lock of the same journal's file takes over immediately.
@@ -42,21 +42,21 @@ RENEWAL: Final = f"x_expires = {_LEASE}"
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The owner of a run in a database: its machine, and the seconds that are left of its lease."""
+    """The owner of a run in a database: its machine, its process, and the seconds that are left of its lease."""
 
     host: str
-    epoch: int
+    process: str
     seconds: float
 
 
 def owner_of(connection: Connection, run_id: str) -> Owner | None:
     """Return the owner of a run, if its lease has not expired. Raises `DatabaseError`."""
     left = "EXTRACT(EPOCH FROM x_expires - clock_timestamp())::float8"
-    found = connection.query(f"SELECT x_host, x_epoch, {left} FROM openprose.run WHERE id = %s", (run_id,))
-    if not found or found[0][2] is None or cast("float", found[0][2]) <= 0:
-        return None
-    host, epoch, seconds = found[0]
-    return Owner(str(host), int(str(epoch)), cast("float", seconds))
+    condition = "id = %s AND x_expires > clock_timestamp()"
+    statement = f"SELECT x_host, x_process, {left} FROM openprose.run WHERE {condition}"
+    for host, process, seconds in connection.query(statement, (run_id,)):
+        return Owner(str(host), str(process), cast("float", seconds))
+    return None
 
 
 class Ownership:
@@ -115,7 +115,7 @@ class Ownership:
         """Copy what has been added to the journal. Raises `DatabaseError`."""
         self._sending = self._sent
         statement = self._statements.upsert(X_JOURNAL)
-        while lines := self._read(self._sending, min(self._size - self._sending, _ROW_BYTES)):
+        while lines := bytes_at(self._journal, self._sending, min(self._size - self._sending, _ROW_BYTES)):
             connection.execute(statement, (self._run_id, self._sending, lines))
             self._sending += len(lines)
 
@@ -144,7 +144,7 @@ class Ownership:
         statement = "SELECT start, lines FROM openprose.x_journal WHERE run_id = %s ORDER BY start DESC LIMIT 1"
         for start, lines in connection.query(statement, (self._run_id,)):
             begin, data = int(str(start)), bytes(cast("bytes", lines))
-            if begin + len(data) > self._size or self._read(begin, len(data)) != data:
+            if begin + len(data) > self._size or bytes_at(self._journal, begin, len(data)) != data:
                 raise StoreFailed(
                     f"run {self._run_id} has continued in another directory or on another machine",
                     hint=f"to continue from what the database has: prose run --resume {self._run_id} --state postgres",
@@ -152,17 +152,24 @@ class Ownership:
             return begin + len(data)
         return 0
 
-    def _read(self, start: int, size: int) -> bytes:
-        if size <= 0:
-            return b""
-        try:
-            descriptor = plain_files.descriptor(self._journal)
-        except OSError:
-            return b""
-        try:
-            return os.pread(descriptor, size, start)
-        finally:
-            os.close(descriptor)
+
+def bytes_at(path: Path, start: int, size: int) -> bytes:
+    """Return so many bytes of a file from an offset on, as far as it has them; none if it cannot be read."""
+    if size <= 0:
+        return b""
+    try:
+        descriptor = plain_files.descriptor(path)
+    except OSError:
+        return b""
+    try:
+        return os.pread(descriptor, size, start)
+    finally:
+        os.close(descriptor)
+
+
+def is_elsewhere(process: str | None, journal: Path) -> bool:
+    """Whether the owner of a run, by its `x_process`, is another process than those that use this journal's file."""
+    return process is not None and process != _process(journal)
 
 
 def _on(owner: Owner | None) -> str:
@@ -172,7 +179,7 @@ def _on(owner: Owner | None) -> str:
 def _process(journal: Path) -> str:
     """Return what identifies the process: the file whose lock it holds, on this start of this machine."""
     try:
-        found = os.stat(journal)
+        found = journal.stat()
     except OSError:  # no journal is kept
         return uuid.uuid4().hex
     return f"{_machine()} {found.st_dev}:{found.st_ino}"

@@ -115,8 +115,8 @@ class Column:
 class Table:
     """`key` are the expressions that identify a row, inside its run; `once` the columns that a later write of the same
     row does not change. `serial` is a column that the database numbers. `across` tells that a row may belong to no run
-    (agents of the project). `indexed` are the columns that readers search by. `of_shared`: only a database that many runs
-    share has the table."""
+    (agents of the project). `indexed` are the columns that readers search by. `of_shared`: only a database of many runs
+    has the table."""
 
     name: str
     columns: tuple[Column, ...]
@@ -314,8 +314,8 @@ class Dialect:
     """How a database spells its SQL. `prefix` leads the name of each table; `statuses` maps those of `execution` to
     what the database accepts (the finer one is in `metadata.event` anyway). `existing` selects the names of the tables
     that are there; `extras` are statements that make what only this database has. `holds_nul` tells whether a text
-    column can hold NUL characters. `migrations` are the statements that lead from each version of the schema to the next
-    one, the first from version 1; a change of a table adds one."""
+    column can hold NUL characters. `migrations` are the statements that lead from each version of the schema to the
+    next one, beginning with version 1; a change of a table adds one."""
 
     name: str
     title: str
@@ -367,11 +367,12 @@ _OWNER: Final = (
   CASE WHEN status = 'running' AND COALESCE(x_expires < clock_timestamp(), TRUE) THEN 'lost' ELSE status END AS status,
   x_host AS host FROM openprose.run""",
 )
+"""The owner of a run with its lease (`ownership.py`), and a view of the runs that tells which ones have lost theirs."""
+
 _JOURNAL: Final = """CREATE TABLE openprose.x_journal (
   run_id TEXT NOT NULL REFERENCES openprose.run (id) ON DELETE CASCADE, start BIGINT NOT NULL, lines BYTEA NOT NULL,
   metadata JSONB, PRIMARY KEY (run_id, start)
 )"""
-"""The process that runs a run, until when (`ownership.py`), and a view of the runs that says which ones have lost it."""
 
 POSTGRES: Final = Dialect(
     "postgres",
@@ -534,7 +535,8 @@ def prepare(connection: Connection, dialect: Dialect, place: str) -> None:
             hint="choose another place for the run with --state-dir",
         )
     if dialect.reads(version):
-        return _migrate(connection, dialect, place, int(version))
+        _migrate(connection, dialect, place, int(version))
+        return
     newer = version.isdecimal() and int(version) > dialect.version
     raise StateError(
         f"{place} has schema version {version}; this version of prose_kernel uses {dialect.version}",

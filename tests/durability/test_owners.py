@@ -1,0 +1,223 @@
+"""A52: a run in PostgreSQL has its journal there, and one owner; it continues on another machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from waiting import until
+
+from prose_kernel.cli.main import main
+
+COMMAND = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
+PROGRAM = """let a = exec "echo a >> $RAN; mkdir -p sub; cd sub; echo one"
+let b = exec "echo b >> $RAN; pwd | sed 's,.*/,,'"
+let c = exec "echo c >> $RAN; touch $RAN.ready; until test -e $RAN.go; do sleep 0.02; done; echo three"
+let d = exec "echo d >> $RAN; pwd | sed 's,.*/,,'"
+output all = "{a} {b} {c} {d}"
+"""
+
+
+class Project:
+    """A project with a database, and the programs that run there. `ran` tells which commands ran, in their order."""
+
+    def __init__(self, place: Path, url: str) -> None:
+        self.place, self.url = place, url
+        self.ran = place / "ran"
+        self.started: list[subprocess.Popen[str]] = []
+
+    def directory(self, name: str) -> Path:
+        """A directory with the program, on a machine of its own as far as files are concerned."""
+        made = self.place / name
+        (made / ".prose").mkdir(parents=True)
+        (made / ".prose/.env").write_text(f"OPENPROSE_POSTGRES_URL={self.url}\n")
+        (made / "p.prose").write_text(PROGRAM)
+        return made
+
+    def start(self, directory: Path, *arguments: str) -> subprocess.Popen[str]:
+        environment = {**os.environ, "RAN": str(self.ran), "HOME": str(self.place)}
+        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        started = subprocess.Popen([*COMMAND, *arguments], cwd=directory, env=environment, text=True, **pipes)
+        self.started.append(started)
+        return started
+
+    def run(self, directory: Path, *arguments: str) -> tuple[int, str, str]:
+        started = self.start(directory, *arguments)
+        out, err = started.communicate(timeout=60)
+        return started.returncode, out, err
+
+    def started_until_c(self, directory: Path) -> tuple[subprocess.Popen[str], str]:
+        """A run whose third command is under way, with its id. Its lease is the one of its last transaction."""
+        started = self.start(directory, "run", "p.prose", "--state=postgres")
+        until(Path(f"{self.ran}.ready").exists)
+        ((run_id,),) = self.rows("SELECT id FROM openprose.run")
+        return started, run_id
+
+    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            found = connection.execute(statement)  # type: ignore[arg-type]
+            return found.fetchall() if found.description else []
+
+    def expire(self) -> None:
+        """As if the lease had not been extended for its time."""
+        self.rows("UPDATE openprose.run SET x_expires = clock_timestamp() - interval '1 s'")
+
+    def go(self) -> None:
+        Path(f"{self.ran}.go").touch()
+
+    def commands(self) -> list[str]:
+        return self.ran.read_text().split()
+
+
+@pytest.fixture
+def project(tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    for name in ("OPENPROSE_POSTGRES_URL", "OPENPROSE_POSTGRES_USER_URL", "DATABASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    project = Project(tmp_path, postgres_url)
+    yield project
+    project.go()
+    for started in project.started:
+        if started.poll() is None:
+            started.send_signal(signal.SIGCONT)
+            started.kill()
+        started.communicate()
+
+
+def test_a52_a_killed_run_continues_on_another_machine(project: Project) -> None:
+    """Its directory is gone; commands that were answered do not run again, and the directory of `cd` is the new one."""
+    first = project.directory("first")
+    started, run_id = project.started_until_c(first)
+    started.kill()
+    started.wait()
+    shutil.rmtree(first)
+    project.expire()
+    project.go()
+    other = project.directory("other")
+    (other / "sub").mkdir()
+    assert project.run(other, "run", "--resume", run_id, "--state=postgres")[0] == 2  # nobody is asked
+    status, out, err = project.run(other, "run", "--resume", run_id, "--state=postgres", "--cwd", ".")
+    assert (status, out) == (0, "all: one sub three sub\n"), err
+    assert project.commands() == ["a", "b", "c", "c", "d"]
+    assert project.rows("SELECT status, x_epoch FROM openprose.run") == [("completed", 2)]
+    third = project.directory("third")  # complete: its outputs are printed again
+    assert project.run(third, "run", "--resume", run_id[:15], "--state=postgres", "--cwd", str(third))[1] == out
+    assert project.commands() == ["a", "b", "c", "c", "d"]
+
+
+def test_a52_all_that_another_machine_has_lost_is_resumed(project: Project) -> None:
+    started, run_id = project.started_until_c(project.directory("first"))
+    started.kill()
+    started.wait()
+    project.expire()
+    project.go()
+    other = project.directory("other")
+    (other / "sub").mkdir()
+    status, out, err = project.run(other, "runs", "resume", "--all")
+    assert (status, out) == (0, "no run here was killed\n") and run_id in err
+    status, out, err = project.run(other, "runs", "resume", "--all", "--cwd", ".")
+    assert (status, out) == (0, "all: one sub three sub\n"), err
+
+
+def test_a52_a_copy_of_the_directory_cannot_run_next_to_the_first(project: Project) -> None:
+    first = project.directory("first")
+    _, run_id = project.started_until_c(first)
+    shutil.copytree(first / ".prose", first / "copy")
+    before = (first / f"copy/runs/{run_id}/journal.jsonl").read_bytes()
+    status, _, err = project.run(first, "run", "--resume", f"copy/runs/{run_id}")
+    assert status == 2 and "is being run by another process" in err
+    assert (first / f"copy/runs/{run_id}/journal.jsonl").read_bytes() == before
+    assert project.commands() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("taken_over", [True, False])
+def test_a52_a_stopped_owner_that_wakes_up_is_refused_if_it_was_taken_over(taken_over: bool, project: Project) -> None:
+    first = project.directory("first")
+    started, run_id = project.started_until_c(first)
+    started.send_signal(signal.SIGSTOP)
+    project.expire()
+    project.go()
+    if taken_over:
+        other = project.directory("other")
+        (other / "sub").mkdir()
+        assert project.run(other, "run", "--resume", run_id, "--state=postgres", "--cwd", ".")[0] == 0
+    started.send_signal(signal.SIGCONT)
+    out, err = started.communicate(timeout=60)
+    if not taken_over:
+        assert (started.returncode, out) == (0, "all: one sub three sub\n")
+        return
+    assert started.returncode == 1
+    assert "was taken over" in err and "E219" in err
+    assert project.commands() == ["a", "b", "c", "c", "d"]  # it has not begun the next one
+    kept = project.rows("SELECT string_agg(lines, '' ORDER BY start) FROM openprose.x_journal")[0][0]
+    assert kept == (other / f".prose/runs/{run_id}/journal.jsonl").read_bytes()
+    status, out, err = project.run(first, "run", "--resume", run_id, "--cwd", ".")  # the database has the later journal
+    assert (status, out) == (0, "all: one sub three sub\n"), err
+
+
+def test_a52_the_clock_of_the_owner_does_not_matter(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    from datetime import datetime, timedelta
+
+    from prose_kernel.runtime.clock import SystemClock
+
+    here = SystemClock.now
+
+    def late(self: SystemClock) -> datetime:
+        return here(self) - timedelta(hours=1)
+
+    monkeypatch.setattr(SystemClock, "now", late)
+    monkeypatch.setenv("RAN", str(project.ran))
+    directory = project.directory("first")
+    monkeypatch.chdir(directory)
+    (directory / "p.prose").write_text('let a = exec "echo one"\nlet b = exec "psql=1"\n')
+    seen: list[Any] = []
+    from prose_kernel.storage.database.writes import DatabaseWrites
+
+    close = DatabaseWrites.close
+
+    def closing(self: DatabaseWrites) -> None:
+        seen.extend(project.rows("SELECT x_expires - clock_timestamp() FROM openprose.run"))
+        close(self)
+
+    monkeypatch.setattr(DatabaseWrites, "close", closing)
+    assert main(["run", "p.prose", "--state=postgres"]) == 0
+    ((left,),) = seen
+    assert timedelta() < left <= timedelta(seconds=30)
+
+
+@pytest.mark.parametrize(("change", "state"), [(None, "running"), (Project.expire, "lost")])
+def test_a50_a_run_whose_process_is_gone_is_not_running_for_ever(
+    change: Callable[[Project], None] | None, state: str, project: Project, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    started, run_id = project.started_until_c(project.directory("first"))
+    started.kill()
+    started.wait()
+    if change is not None:
+        change(project)
+    monkeypatch.chdir(project.directory("other"))
+    assert main(["runs"]) == 0
+    assert f"{run_id}  {state} " in capsys.readouterr().out
+    assert project.rows("SELECT id, status FROM openprose.x_runs") == [(run_id, state)]
+
+
+def test_a56_tables_of_version_1_are_migrated(project: Project, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    directory = project.directory("first")
+    (directory / "p.prose").write_text('output a = "one"\n')
+    monkeypatch.chdir(directory)
+    assert main(["run", "p.prose", "--state=postgres"]) == 0
+    columns = ", ".join(f"DROP COLUMN {name}" for name in ("x_epoch", "x_host", "x_process", "x_expires"))
+    project.rows(f"DROP VIEW openprose.x_runs; DROP TABLE openprose.x_journal; ALTER TABLE openprose.run {columns}")
+    project.rows("UPDATE openprose.x_meta SET value = '1' WHERE name = 'schema_version'")
+    capsys.readouterr()
+    assert main(["runs"]) == 0
+    assert " done " in capsys.readouterr().out
+    assert main(["run", "p.prose", "--state=postgres"]) == 0
+    assert project.rows("SELECT value FROM openprose.x_meta WHERE name = 'schema_version'") == [("2",)]
+    assert project.rows("SELECT status, x_epoch FROM openprose.run ORDER BY id") == [("completed", 0), ("completed", 1)]
