@@ -420,8 +420,8 @@ def _is_synced(record: Record) -> bool:
 class JournalCopy(Protocol):
     """A copy of the journal's file in a database. The store makes it, with each flush."""
 
-    def reach(self, size: int) -> None:
-        """So many bytes of the file hold whole records."""
+    def reach(self, size: int, *, answered: bool = True) -> None:
+        """So many bytes of the file hold whole records; `answered`: an answer is among the last ones."""
         ...
 
     @property
@@ -494,8 +494,8 @@ class JournalFile:
 
     @property
     def behind(self) -> bool:
-        """Whether the store has to be flushed before the next request is made, so that the copy has all records. In a
-        durable journal that includes the request."""
+        """Whether the store has to be flushed before the next request is made, so that the copy has all answers. In a
+        durable journal it has to have the request too."""
         return self._copy is not None and (self._durable or self._copy.behind)
 
     @property
@@ -541,15 +541,15 @@ class JournalFile:
             data += b"%08x %b\n" % (checksum, body)
         jsonl.add(self._descriptor, data)
         self.lines, self._size, self._checksum = self.lines + len(records), self._size + len(data), checksum
-        self._reach()
+        self._reach(answered=not all(isinstance(record, (Head, Text, Asked, Ended, Finished)) for record in records))
         if isinstance(records[-1], Ended) and not os.fstat(self._descriptor).st_nlink:
             raise OSError(errno.ENOENT, "it was removed")
         if self._durable and any(_is_synced(record) for record in records):
             os.fdatasync(self._descriptor)
 
-    def _reach(self) -> None:
+    def _reach(self, *, answered: bool = True) -> None:
         if self._copy is not None:
-            self._copy.reach(self._size)
+            self._copy.reach(self._size, answered=answered)
 
     def _open(self) -> None:
         if self._out_of_git is not None:

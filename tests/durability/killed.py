@@ -274,7 +274,10 @@ def rows_of(directory: Path, job: Job) -> dict[str, list[str]]:
             statement = "SELECT lines FROM openprose.x_journal WHERE run_id = %s ORDER BY start"
             copied = b"".join(lines for (lines,) in connection.execute(statement, (directory.name,)))
             file = (directory / "journal.jsonl").read_bytes()
-            return {**rows, "x_journal": ["that of the file" if copied == file else f"{len(copied)} of {len(file)} bytes"]}
+            return {
+                **rows,
+                "x_journal": ["that of the file" if copied == file else f"{len(copied)} of {len(file)} bytes"],
+            }
     return {}
 
 

@@ -53,6 +53,10 @@ class MemoryLog:
     def rewind(self, to: int) -> None:
         self.append(Rewound(to))
 
+    @property
+    def behind(self) -> bool:
+        return False
+
     def close(self) -> None:
         """There is nothing to close."""
 

@@ -26,7 +26,7 @@ from typing import Final, cast
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import StoreFailed
-from prose_kernel.storage.database.schema import POSTGRES, X_JOURNAL, Connection, Statements
+from prose_kernel.storage.database.schema import Connection, Row
 
 LEASE_SECONDS: Final = 30
 RENEW_SECONDS: Final = 10
@@ -37,7 +37,9 @@ _CLAIM: Final = f"""INSERT INTO openprose.run AS kept (id, x_epoch, x_host, x_pr
 VALUES (%s, 1, %s, %s, {_LEASE}) ON CONFLICT (id) DO UPDATE
 SET x_epoch = kept.x_epoch + 1, x_host = excluded.x_host, x_process = excluded.x_process, x_expires = excluded.x_expires
 WHERE {_FREE} OR kept.x_process = excluded.x_process RETURNING x_epoch"""
-RENEWAL: Final = f"x_expires = {_LEASE}"
+_COPY: Final = "INSERT INTO openprose.x_journal (run_id, start, lines)"
+_AGAIN: Final = "ON CONFLICT (run_id, start) DO UPDATE SET lines = excluded.lines"
+"""A transaction whose end was not heard may have been committed: it is repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,40 +66,69 @@ class Ownership:
     (`DatabaseWrites`), in any thread, one at a time."""
 
     def __init__(self, run_id: str, journal: Path) -> None:
-        self._statements = Statements(POSTGRES, run_id)
         self._run_id = run_id
         self._journal = journal
         self._process = ""
         self._epoch = self._taken = 0
-        self._size = 0
+        self._size = self._answered = 0
         self._sent = self._sending = 0
         self._begun, self._renewed = 0.0, -float(RENEW_SECONDS)
 
     # ------------------------------------------------------------ the journal's file
 
-    def reach(self, size: int) -> None:
-        """So many bytes of the journal's file hold whole records."""
+    def reach(self, size: int, *, answered: bool = True) -> None:
+        """So many bytes of the journal's file hold whole records; `answered`: an answer is among the last ones."""
         self._size = size
+        if answered:
+            self._answered = size
 
     @property
     def behind(self) -> bool:
-        """Whether a request has to wait for a transaction: records are not in the database, or the lease has not been
+        """Whether a request has to wait for a transaction: an answer is not in the database, or the lease has not been
         extended for a while."""
-        return self._size > self._sent or time.monotonic() - self._renewed > RENEW_SECONDS
+        return self._answered > self._sent or time.monotonic() - self._renewed > RENEW_SECONDS
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is something to write: to the journal's copy, or a longer lease."""
+        return self._size > self._sent or self.behind
 
     @property
     def owns(self) -> bool:
         """Whether a transaction has taken the run."""
         return self._epoch > 0
 
+    @property
+    def is_short(self) -> bool:
+        """Whether `update` is one statement, which needs no transaction around it."""
+        return self._epoch > 0 and self._size - self._sent <= _ROW_BYTES
+
     # ------------------------------------------------------------ inside a transaction
 
-    def own(self, connection: Connection) -> int:
-        """Take the run unless this process owns it, and return the epoch. Raises `StoreFailed` if another process owns
-        it, and `DatabaseError`."""
+    def update(self, connection: Connection, assignments: str, values: Row) -> None:
+        """Change the row of the run, extend the lease, and copy what has been added to the journal.
+
+        Raises `StoreFailed` if this process does not own the run and cannot take it, and `DatabaseError`.
+        """
         self._begun = time.monotonic()
-        if self._epoch:
-            return self._epoch
+        epoch = self._epoch or self._take(connection)
+        self._sending = self._sent
+        lines = self._next()
+        changed = f"UPDATE openprose.run SET {assignments}, x_expires = {_LEASE} WHERE id = %s AND x_epoch = %s"
+        copied = f", copied AS ({_COPY} SELECT id, %s, %s FROM owned {_AGAIN})" if lines else ""
+        statement = f"WITH owned AS ({changed} RETURNING id){copied} SELECT count(*) FROM owned"
+        row = (*values, self._run_id, epoch, *((self._sending, lines) if lines else ()))
+        if connection.query(statement, row) == [(0,)]:
+            raise self._lost(connection)
+        self._sending += len(lines)
+        while lines := self._next():
+            connection.execute(f"{_COPY} VALUES (%s, %s, %s) {_AGAIN}", (self._run_id, self._sending, lines))
+            self._sending += len(lines)
+
+    def _next(self) -> bytes:
+        return bytes_at(self._journal, self._sending, min(self._size - self._sending, _ROW_BYTES))
+
+    def _take(self, connection: Connection) -> int:
         self._process = self._process or _process(self._journal)
         row = (self._run_id, platform.node(), self._process)
         taken = connection.query(_CLAIM, row)
@@ -111,25 +142,17 @@ class Ownership:
         self._sent = self._copied(connection)
         return self._taken
 
-    def ship(self, connection: Connection) -> None:
-        """Copy what has been added to the journal. Raises `DatabaseError`."""
-        self._sending = self._sent
-        statement = self._statements.upsert(X_JOURNAL)
-        while lines := bytes_at(self._journal, self._sending, min(self._size - self._sending, _ROW_BYTES)):
-            connection.execute(statement, (self._run_id, self._sending, lines))
-            self._sending += len(lines)
-
     def committed(self) -> None:
         """The transaction was committed."""
-        self._epoch, self._sent, self._renewed = self._taken, self._sending, self._begun
+        self._epoch, self._sent, self._renewed = self._epoch or self._taken, self._sending, self._begun
 
     def release(self, connection: Connection) -> None:
         """End the lease. Raises `DatabaseError`."""
         statement = "UPDATE openprose.run SET x_expires = clock_timestamp() WHERE id = %s AND x_epoch = %s"
         connection.execute(statement, (self._run_id, self._epoch))
 
-    def lost(self, connection: Connection) -> StoreFailed:
-        """Return the error of an owner whose epoch is over. Raises `DatabaseError`."""
+    def _lost(self, connection: Connection) -> StoreFailed:
+        """Return the error of an owner whose epoch is over."""
         found = connection.query("SELECT x_host FROM openprose.run WHERE id = %s", (self._run_id,))
         if not found:
             return StoreFailed(f"run {self._run_id} was removed from the database", hint="nothing more is stored of it")

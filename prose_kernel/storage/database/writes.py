@@ -24,7 +24,7 @@ from prose_kernel.runtime.ports import AgentMemory, Binding, Clock, Key
 from prose_kernel.runtime.values import ExecText
 from prose_kernel.storage import bindings, layout
 from prose_kernel.storage.database import schema
-from prose_kernel.storage.database.ownership import RENEWAL, Heartbeat, Ownership
+from prose_kernel.storage.database.ownership import Heartbeat, Ownership
 from prose_kernel.storage.database.schema import Connection, Database, DatabaseError, Statements, Table
 from prose_kernel.storage.home import RunHome
 from prose_kernel.storage.pending import MOST_HELD, storage_error, weight
@@ -237,7 +237,7 @@ class DatabaseWrites:
 
     async def flush(self) -> None:
         """Write everything put so far. Raises `StateError` (E219) naming a binding that could not be stored."""
-        if self._is_behind():
+        if self._is_due():
             self.home.keep()
         if not self.home.pending.worth_keeping:
             return
@@ -262,13 +262,13 @@ class DatabaseWrites:
             batch, self._next, self._weight = self._next, _Batch(), 0
             self._renewed = set()
             self._being_written = batch.bindings
-        if not batch and not self._is_behind():
+        if not batch and not self._is_due():
             return True
         problems: dict[RowKey | None, tuple[str, str]] = {}
         rendered = list(self._rendered(batch.bindings, problems))
         unwritten = _Batch({key: batch.bindings[key] for key in problems if key is not None})
         try:
-            self._commit(lambda connection: self._execute(connection, batch, rendered), wait=wait)
+            self._commit(batch, rendered, wait=wait)
         except DatabaseError as error:
             unwritten = batch
             busy = (error.busy or error.lost) and not wait
@@ -309,8 +309,8 @@ class DatabaseWrites:
         self._users_reported = False
         return {}
 
-    def _is_behind(self) -> bool:
-        return self._ownership is not None and self._ownership.behind
+    def _is_due(self) -> bool:
+        return self._ownership is not None and self._ownership.is_due
 
     def _is_elsewhere(self, memory: AgentMemory) -> bool:
         return self._users is not None and memory.scope == "user"
@@ -326,7 +326,7 @@ class DatabaseWrites:
                 batch = _Batch(rows={table: self._next.rows.pop(table)}, emptied=self._next.emptied)
                 self._next.emptied = ()
             try:
-                self._commit(lambda connection: self._execute(connection, batch, []), wait=False)
+                self._commit(batch, [], wait=False)
                 self._spill_at = _SPILL
             except DatabaseError:
                 with self._swap:
@@ -337,8 +337,8 @@ class DatabaseWrites:
 
     # ------------------------------------------------------------ one transaction
 
-    def _commit(self, work: Callable[[Connection], None], *, wait: bool) -> None:
-        """Do the work in a transaction; where it may `wait`, again as long as the database is away or locked.
+    def _commit(self, batch: _Batch, rendered: list[tuple[schema.Value, ...]], *, wait: bool) -> None:
+        """Write a batch in a transaction; where it may `wait`, again as long as the database is away or locked.
 
         What has been reported already is not waited for again. Raises `DatabaseError`.
         """
@@ -348,8 +348,9 @@ class DatabaseWrites:
             began = time.monotonic()
             try:
                 connection = self._connect()
-                with connection.transaction():
-                    work(connection)
+                short = not batch and self._ownership is not None and self._ownership.is_short
+                with contextlib.nullcontext() if short else connection.transaction():
+                    self._execute(connection, batch, rendered)
                 self._row_of_run = True
                 if self._ownership is not None:
                     self._ownership.committed()
@@ -367,8 +368,8 @@ class DatabaseWrites:
     def _beat(self) -> None:
         """Extend the lease, and copy the journal. A failure is one of the next flush."""
         with self._disk, contextlib.suppress(DatabaseError, StateError):
-            if self._ownership is not None and self._ownership.behind:
-                self._commit(lambda connection: self._execute(connection, _Batch(), []), wait=False)
+            if self._is_due():
+                self._commit(_Batch(), [], wait=False)
 
     def _connect(self) -> Connection:
         if self._connection is None:
@@ -402,8 +403,6 @@ class DatabaseWrites:
                 self._unopened.pop(gate, None)
             else:  # its record is written after this
                 self._unopened[gate] = row
-        if self._ownership is not None:
-            self._ownership.ship(connection)
 
     def _upsert(self, table: Table) -> str:
         found = self._upserts.get(table.name)
@@ -413,7 +412,6 @@ class DatabaseWrites:
 
     def _execute_run(self, connection: Connection, run: Mapping[str, schema.Value], *, restarted: bool) -> None:
         say, mark, owned = self._say, self._say.dialect.placeholder, self._ownership
-        epoch = [owned.own(connection)] if owned is not None else []
         if owned is None and not self._row_of_run:
             connection.execute(*say.ensure_run())
         values = {**run, "updated_at": self._now()}
@@ -424,14 +422,12 @@ class DatabaseWrites:
         if added is not None and not restarted:
             changes.append(f"program_source = COALESCE(program_source, '') || {mark}")
             values[_ADDED] = added
-        condition = f"id = {mark}"
+        assignments = ", ".join(changes)
         if owned is not None:
-            changes.append(RENEWAL)
-            condition += f" AND x_epoch = {mark}"
-        statement = f"UPDATE {say.name(schema.RUN)} SET {', '.join(changes)} WHERE {condition}"
-        changed = connection.execute(statement, (*values.values(), self.home.run_id, *epoch))
-        if owned is not None and not changed:
-            raise owned.lost(connection)
+            owned.update(connection, assignments, list(values.values()))
+            return
+        statement = f"UPDATE {say.name(schema.RUN)} SET {assignments} WHERE id = {mark}"
+        connection.execute(statement, (*values.values(), self.home.run_id))
 
     def _execute_agent(self, connection: Connection, memory: AgentMemory, prompts: Sequence[str], prefix: str) -> None:
         """Write the memory of an agent as its files hold it now, and the segments of its last sessions."""
