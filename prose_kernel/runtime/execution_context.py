@@ -396,7 +396,7 @@ class ControlFlow(Exception):
     """How a program leaves a body early. No error: no handler of the program sees it.
 
     `return` is `valued` when it gives a value, and so is an anonymous `output` of OpenProse. `fields` tells that the
-    value is an object literal, whose keys become the outputs of a program.
+    value is an object literal, whose keys become the outputs of a program; without `outputs` it gives none.
     """
 
     def __init__(
@@ -406,12 +406,14 @@ class ControlFlow(Exception):
         *,
         valued: bool = False,
         fields: bool = False,
+        outputs: bool = True,
     ) -> None:
         super().__init__(how)
         self.how = how
         self.value = value
         self.valued = valued
         self.fields = fields
+        self.outputs = outputs
         self._settled = valued
 
     def passed(self, value: Value) -> None:

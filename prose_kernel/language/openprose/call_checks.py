@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
 
 from prose_kernel.language.nearest import did_you_mean
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.contracts import CallInput, CallProblem, CallTarget
+from prose_kernel.language.openprose.contracts import (
+    MODIFIERS,
+    SESSION_MODIFIERS,
+    CallInput,
+    CallProblem,
+    CallTarget,
+)
 from prose_kernel.language.openprose.name_resolution import Reader
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.openprose.program_index import Survey
 from prose_kernel.language.openprose.properties import PropertyChecker
 from prose_kernel.language.openprose.scopes import Result
-
-MODIFIERS: Final = ("retry", "backoff")
-"""Always modifiers of the call."""
-SESSION_MODIFIERS: Final = ("prompt", "model", "context", "timeout")
-"""Modifiers of the session that renders a target, unless it declares an input of the name."""
 
 
 class CallChecker:

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from prose_kernel.language.openprose.names import Variable
     from prose_kernel.language.source import Span
 
+MODIFIERS: Final = ("retry", "backoff")
+"""What always modifies the call in the block below it (3.5)."""
+SESSION_MODIFIERS: Final = ("prompt", "model", "context", "timeout")
+"""Modifiers of the session that renders a target, unless the target declares an input of the name."""
+
 NodeKind = Literal["function", "responsibility", "gateway", "delegation", "cell"]
 """What a script belongs to; `cell` is one of a notebook, or a text without a contract."""
 

@@ -64,6 +64,8 @@ def bind(
     if s.host.preview is not None:
         value = s.host.preview.bound(s, name, value, node)
     s.recent.result = None
+    called, s.single = s.single, None
+    single = called[1] if called is not None and called[0] is value else ""
     slot = layer.table.get(name)
     previous = slot is not None
     cell = s.run.progress.cell
@@ -85,6 +87,7 @@ def bind(
                 layer.outputs.pop(name, None)
         slot.value, slot.source, slot.span, slot.spawned = value, s.source, node.span, spawned
         slot.cell = cell
+    slot.single = single
     s.run.changed(slot)
     if s.host.names.several and layer is s.run.root:
         s.run.publish(name, value)
@@ -167,8 +170,12 @@ class LetStep(Step):
 
     async def _several(self, s: ProgramContext) -> Value:
         value = await value_of(self.code, s)
+        called, s.single = s.single, None
         found: list[Value] = []
         for name in self.node.names:
+            if called is not None and called == (value, name.id) and not (type(value) is dict and name.id in value):
+                found.append(value)  # the only output of a call, by its name (prose-md.md 3.6)
+                continue
             try:
                 found.append(await judging.member(s, name, value, name.id))
             except RunError as error:
@@ -208,6 +215,13 @@ class AssignStep(Step):
         layer, kind = home_of(s, name)  # something may have declared it meanwhile
         bind(s, layer, name.id, kind, value, self.node, spawned)
         return value
+
+
+@statement(tree.Append)
+def append_step(node: tree.Append, used: bool) -> Step:
+    """`append value to list` is `list = list + [value]` (prose-md.md 3.10)."""
+    item = tree.Array.at(*node.value.span, (node.value,))
+    return AssignStep(tree.Assign.at(*node.span, node.name, tree.Binary.at(*node.span, "+", node.name, item)), used)
 
 
 @statement(tree.Output)

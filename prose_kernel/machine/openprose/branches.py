@@ -9,12 +9,13 @@ from prose_kernel.language.openprose import tree
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode, bind, produce
 from prose_kernel.machine.openprose.code import Body, compile_expression, expression
 from prose_kernel.machine.openprose.failures import error_value
-from prose_kernel.machine.openprose.frames import Spawned
-from prose_kernel.machine.openprose.loops import ForCode, collection, loop_names
+from prose_kernel.machine.openprose.frames import Spawned, Temp
+from prose_kernel.machine.openprose.loops import ForCode, RepeatCode, collection, loop_names
 from prose_kernel.machine.openprose.program_context import ProgramContext
 from prose_kernel.machine.openprose.program_text import Needs, needs_of, statement_text
 from prose_kernel.runtime.compiled_code import Code, Step
 from prose_kernel.runtime.events import BranchStep, LoopPass, ParallelJoined, ParallelStarted
+from prose_kernel.runtime.execution_context import ControlFlow
 from prose_kernel.runtime.forks import Fork, Join, Outcome, iterate, race_of
 from prose_kernel.runtime.numbering import PARALLEL, ForkAllocation
 from prose_kernel.runtime.trampoline import call
@@ -103,12 +104,12 @@ class ParallelCode(Code):
     async def _branch(self, s: ProgramContext, index: int) -> Value:
         code, body = self.codes[index], self.bodies[index]
         if code is None:
-            return await call(body.run(s))
+            return await until_return(s, body)
         branch = self.node.branches[index]
         name = branch.name.id
         named = Body((branch,), True)
         named.use([_NamedBranch(branch, code, Destination(name, s.key(name), "let"))])
-        return await call(named.run(s))
+        return await until_return(s, named)
 
     def _publish(self, s: ProgramContext, fork: Fork[ProgramContext]) -> None:
         """Publish the names that the branches have bound, then the branches' own names, in source order."""
@@ -130,6 +131,7 @@ class ParallelCode(Code):
             value = None if fork.join.raised is not None and outcome.status != "done" else _member(fork.join, outcome)
             context = fork.contexts.get(index)
             branches = context.branches if context is not None else s.branches
+            s.single = context.single if context is not None else None
             outer, s.branches = s.branches, branches
             try:
                 bind(s, s.layer, branch.name.id, "let", value, branch, spawned)
@@ -173,6 +175,16 @@ class _NamedBranch(Step):
 
 
 # ---------------------------------------------------------------- iterations
+
+
+async def until_return(s: ProgramContext, body: Body) -> Value:
+    """Run the body of a branch or an iteration. In ProseScript `return` ends it (prose-md.md 3.7)."""
+    try:
+        return await call(body.run(s))
+    except ControlFlow as leave:
+        if leave.how != "return" or not s.run.is_script:
+            raise
+        return leave.value
 
 
 async def each(
@@ -222,5 +234,29 @@ class ParallelForCode(Code):
         s.temps = {**s.temps, **loop_names(s, node, items, index)}
         if s.host.heard[LoopPass]:
             s.emit(LoopPass(s.place(node), index, len(items)))
-        result = await call(self.body.run(s))
+        result = await until_return(s, self.body)
         return s.kept_element(result, node) if self.used else result
+
+
+@expression(tree.Repeat, lambda node: (node.count,))
+def repeat_code(node: tree.Repeat, parts: Sequence[Code] = (), used: bool = True) -> Code:
+    return ParallelRepeatCode(node, parts, used) if node.concurrent else RepeatCode(node, parts, used)
+
+
+class ParallelRepeatCode(RepeatCode):
+    """`parallel repeat`: all passes at the same time (prose-md.md 3.10)."""
+
+    __slots__ = ()
+
+    async def _run(self, s: ProgramContext) -> Value:
+        numbers = await self.numbers(s)
+
+        async def one(branch: ProgramContext, index: int, number: Value) -> Value:
+            if self.node.variable is not None:
+                branch.temps = {**branch.temps, self.node.variable.id: Temp(number, "loop variable")}
+            if branch.host.heard[LoopPass]:
+                branch.emit(LoopPass(branch.place(self.node), index, len(numbers)))
+            result = await until_return(branch, self.body)
+            return branch.kept_element(result, self.node) if self.used else result
+
+        return await each(s, self.node, numbers, ALL, one)

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from prose_kernel.errors import RunError, ThrowError
 from prose_kernel.language.openprose import tree
+from prose_kernel.language.openprose.contracts import interface_of
 from prose_kernel.machine.openprose import judging
 from prose_kernel.machine.openprose.code import Body, compile_expression, expression, statement
 from prose_kernel.machine.openprose.failures import error_value
@@ -142,12 +143,33 @@ class ThrowStep(Step):
             if s.catching is None:
                 raise ThrowError("")
             raise s.catching.error.with_traceback(None)
+        if s.run.is_script:
+            raise thrown(s, await self._thrown(s))
         if isinstance(self.node.value, tree.Text):
             raise ThrowError(await render(s, self.node.value))  # shows what it inserts, so that half a value will do
         value = await value_of(self.code, s)
         if isinstance(value, ErrorValue):
             raise value.error.with_traceback(None)
         raise ThrowError(inserted_text(value))
+
+    async def _thrown(self, s: ProgramContext) -> Value:
+        assert self.code is not None
+        text = self.node.value
+        return await render(s, text) if isinstance(text, tree.Text) else await value_of(self.code, s)
+
+
+def thrown(s: ProgramContext, value: Value) -> RunError:
+    """What `throw` raises in ProseScript (prose-md.md 3.11): an error value again, else a `ThrowError` with the fields
+    of an object, and with the `name` of the declared error that it is."""
+    if isinstance(value, ErrorValue):
+        return value.error.with_traceback(None)
+    fields = dict(value) if isinstance(value, dict) else {}
+    said = fields.get("message", fields.get("error"))
+    message = inserted_text(value if said is None else said)
+    kinds = (message, fields.get("error"))
+    name = next((name for name in interface_of(s.source).errors if name in kinds), None)
+    details = {key: part for key, part in fields.items() if key not in ("type", "code", "message")}
+    return ThrowError(message, details={**details, "name": name})
 
 
 @statement(tree.Return)
@@ -161,6 +183,9 @@ class ReturnStep(Step):
         self.code = compile_expression(node.value) if node.value is not None else None
 
     async def _run(self, s: ProgramContext) -> Value:
+        if s.run.is_script:
+            value = await value_of(self.code, s) if self.code is not None else None
+            raise ControlFlow("return", value, valued=True, outputs=False)
         if self.code is None:
             raise ControlFlow("return")
         fields = isinstance(self.node.value, tree.Object)

@@ -41,5 +41,5 @@ def one_line(text: str) -> str:
     return " ".join(text.split()) if "\n" in text else text
 
 
-def recursion_error(block: str, limit: int) -> RecursionLimitExceeded:
-    return RecursionLimitExceeded(f"RecursionLimitExceeded: block '{block}' exceeded max_depth {limit}")
+def recursion_error(name: str, limit: int, kind: str = "block") -> RecursionLimitExceeded:
+    return RecursionLimitExceeded(f"RecursionLimitExceeded: {kind} '{name}' exceeded max_depth {limit}")

@@ -39,7 +39,8 @@ Temps = dict[str, Temp]
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """A variable of a table. `source` and `span` are the statement that made its value."""
+    """A variable of a table. `source` and `span` are the statement that made its value; `single` is the only output of
+    the target whose call gave it."""
 
     name: str
     kind: Kind
@@ -49,6 +50,7 @@ class Slot:
     span: Span
     spawned: Spawned | None = None
     cell: int = 0
+    single: str = ""
 
     def binding(self) -> Binding:
         return Binding(self.key, self.kind, self.value, statement_text(self.source, self.span))

@@ -12,7 +12,7 @@ from msgspec import structs
 from prose_kernel.errors import JudgeError, ProseError, Undecided, ValueTypeError
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.shortening import clipped
-from prose_kernel.machine.openprose.frames import visible
+from prose_kernel.machine.openprose.frames import Slot, visible
 from prose_kernel.machine.openprose.operators import truth
 from prose_kernel.machine.openprose.program_context import ProgramContext
 from prose_kernel.runtime import structured_text as readings
@@ -201,11 +201,30 @@ async def choose(s: ProgramContext, node: tree.Node, text: str, arms: Arms) -> s
 
 
 async def member(s: ProgramContext, node: tree.Node, value: Value, name: str) -> Value:
-    """`value.name` (3.11), by the judge where the rules leave it open."""
+    """`value.name` (3.11), by the judge where the rules leave it open.
+
+    In ProseScript an array has a `length`, and `x.n` is `x` where `n` is the only output of the call that gave `x`
+    (prose-md.md 3.2, 3.6).
+    """
+    if s.run.is_script:
+        if name == "length" and isinstance(value, list):
+            return len(value)
+        if isinstance(node, tree.Member | tree.Interpolation) and _is_single(s, node, value, name):
+            return value
     try:
         return readings.member(value, name)
     except readings.JudgeNeeded as needed:
         return await _extract(s, node, needed.text, name)
+
+
+def _is_single(s: ProgramContext, node: tree.Member | tree.Interpolation, value: Value, name: str) -> bool:
+    if isinstance(value, dict) and name in value:
+        return False
+    root = node.value if isinstance(node, tree.Member) else node
+    if not isinstance(root, tree.Name | tree.Interpolation):
+        return False
+    variable = s.find(root.id if isinstance(root, tree.Name) else root.name)
+    return isinstance(variable, Slot) and variable.single == name and variable.value is value
 
 
 async def _extract(s: ProgramContext, node: tree.Node, text: str, name: str) -> Value:

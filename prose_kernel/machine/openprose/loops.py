@@ -109,6 +109,8 @@ class ForCode(Code):
 
     async def _run(self, s: ProgramContext) -> Value:
         items = await collection(self.parts[0], s, self.node.item.id)
+        if self.node.maximum is not None:
+            items = items[: self.node.maximum]
         outer = s.temps
         s.temps = temps = dict(outer)
 
@@ -145,7 +147,6 @@ async def collection(code: Code, s: ProgramContext, name: str) -> list[Value]:
         raise located(s, error, code.node) from None
 
 
-@expression(tree.Repeat, lambda node: (node.count,))
 class RepeatCode(Code):
     __slots__ = ("body",)
 
@@ -155,11 +156,7 @@ class RepeatCode(Code):
 
     async def _run(self, s: ProgramContext) -> Value:
         variable = self.node.variable
-        numbers: Sequence[Value]
-        if s.host.preview is not None:
-            numbers = await s.host.preview.passes(s, self.parts[0], variable.id if variable is not None else "")
-        else:
-            numbers = range(self._count(s, await value_of(self.parts[0], s)))
+        numbers = await self.numbers(s)
         outer = s.temps
         s.temps = temps = dict(outer) if variable is not None else outer
 
@@ -172,6 +169,14 @@ class RepeatCode(Code):
             return await _Passes(s, self.node, self.body, count).all(count, begin, self.used)
         finally:
             s.temps = outer
+
+    async def numbers(self, s: ProgramContext) -> Sequence[Value]:
+        """The values of the counter."""
+        variable = self.node.variable
+        if s.host.preview is not None:
+            name = variable.id if variable is not None else ""
+            return cast("Sequence[Value]", await s.host.preview.passes(s, self.parts[0], name))
+        return range(self._count(s, await value_of(self.parts[0], s)))
 
     def _count(self, s: ProgramContext, value: Value) -> int:
         try:

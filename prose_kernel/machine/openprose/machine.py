@@ -16,6 +16,7 @@ from prose_kernel.language.source import Source
 from prose_kernel.machine.openprose import (  # noqa: F401 - each registers the code of its constructs
     blocks,
     branches,
+    calls,
     control,
     execs,
     expressions,

@@ -143,10 +143,21 @@ async def _reduce(s: ProgramContext, operation: tree.PipeOperation, body: Body, 
 async def _pmap(s: ProgramContext, operation: tree.PipeOperation, body: Body, items: list[Value]) -> Value:
     async def one(branch: ProgramContext, index: int, item: Value) -> Value:
         _begins(branch, operation, index, len(items))
-        value = await _once(branch, body, {**branch.temps, "item": Temp(item, "pipeline variable")})
+        branch.temps = {**branch.temps, "item": Temp(item, "pipeline variable")}
+        value = await _pass(branch, body)
         return branch.kept_element(value, operation)
 
     return await each(s, operation, items, ALL, one)
+
+
+async def _pass(s: ProgramContext, body: Body) -> Value:
+    """One item of `pmap`."""
+    try:
+        return await _once(s, body, s.temps)
+    except ControlFlow as leave:
+        if leave.how != "return" or not s.run.is_script:
+            raise
+        return leave.value
 
 
 _OPERATIONS = {"map": _map, "filter": _filter, "reduce": _reduce, "pmap": _pmap}

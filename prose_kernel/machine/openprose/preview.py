@@ -191,12 +191,13 @@ def _shadow(run: ProgramRun, foresight: Foresight) -> ProgramRun:
     nobody, store = Nobody(), Looking(run.store)
     ports = structs.replace(run.host.ports, judge=nobody, user=nobody, store=store, races=None)
     host = Host(ports, (), load=run.host.load, supplied=run.host.supplied, hook=StepLimit(foresight.told))
-    host.preview, host.pipefail = foresight, run.host.pipefail
+    host.preview, host.pipefail, host.renderer = foresight, run.host.pipefail, run.host.renderer
     shadow = ProgramRun(host, store, run.name, run.program)
     shadow.module = run.module
     table = {name: replace(slot) for name, slot in run.root.table.items()}
     shadow.root = Layer(Frame(), table=table, exports=dict(run.root.exports), outputs=dict(run.root.outputs))
     shadow.agents, shadow.blocks, shadow.programs = dict(run.agents), dict(run.blocks), dict(run.programs)
+    shadow.uses = dict(run.uses)
     shadow.supplied, shadow.elsewhere = run.supplied, run.elsewhere
     shadow.started_agents = set(run.started_agents)
     shadow.finished.extend(run.finished)

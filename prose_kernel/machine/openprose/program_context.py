@@ -70,12 +70,25 @@ class ProgramRun(Run):
         self.gate_names: dict[str, None] = {}
         self.started_agents: set[str] = set()
         self.supplied: Mapping[str, Value] = {}
+        self.uses: dict[str, str] = {}
+        """Of a script: the aliases of its `use` lines, with their paths."""
+        self.prior: Value = None
+        """Of the script of a responsibility: its prior truth."""
         self._text: tree.Program | None = None
         self._declared: frozenset[str] | None = None
 
     def begin(self, program: tree.Program) -> None:
         super().begin(program)
+        self.read(program)
+
+    def read(self, program: tree.Program) -> None:
+        """The text that runs from here on."""
         self._text, self._declared = program, None
+
+    @property
+    def is_script(self) -> bool:
+        """Whether the running text is ProseScript."""
+        return self._text is not None and self._text.script
 
     def properties(self, owner: str, written: tree.Properties) -> dict[str, object]:
         """The properties of an `exec` or `session` by name, without those that the program's profile does not know."""
@@ -103,7 +116,7 @@ class ProgramRun(Run):
 class ProgramContext(ExecutionContext):
     """One line of control in an OpenProse program: the root, or one branch, with the names that it sees."""
 
-    __slots__ = ("catching", "frame", "layer", "temps")
+    __slots__ = ("catching", "frame", "layer", "single", "temps")
 
     run: ProgramRun
     language = "openprose"
@@ -115,6 +128,8 @@ class ProgramContext(ExecutionContext):
         self.frame = layer.frame
         self.temps: Temps = {}
         self.catching: ErrorValue | None = None
+        self.single: tuple[Value, str] | None = None
+        """The value of the call that has just returned, and the name of its target's only output."""
         self.statement = tree.Constant(None)
 
     def _inner(self, iteration: int | None, path: str) -> Self:

@@ -193,14 +193,23 @@ def needs_of(statement: tree.Node) -> Needs:
     found = list(walk(statement))
     named = {id(spawn) for node in found if (spawn := _named_spawn(node)) is not None}
     sessions = [node for node in found if isinstance(node, tree.Session | tree.Resume)]
+    calls = [node for node in found if isinstance(node, tree.Call)]
+    spawns = [*sessions, *calls, *(node for node in found if isinstance(node, tree.Stage))]
     return Needs(
         calls_blocks=any(isinstance(node, tree.BlockCall) for node in found),
-        programs=frozenset(node.program.id for node in found if isinstance(node, tree.ProgramCall)),
-        spawns=any(id(node) not in named for node in sessions)
+        programs=frozenset(
+            [node.program.id for node in found if isinstance(node, tree.ProgramCall)]
+            + [_called(node) for node in calls]
+        ),
+        spawns=any(id(node) not in named for node in spawns)
         or any(isinstance(node, tree.OnReject) and node.action == "session" for node in found),
         stores=any(isinstance(node, tree.For | tree.Repeat | tree.Pipe) for node in found)
         or any(node.agent is not None or node.properties for node in sessions),
     )
+
+
+def _called(node: tree.Call) -> str:
+    return node.target.id if isinstance(node.target, tree.Name) else node.target.raw
 
 
 def _named_spawn(node: tree.Node) -> tree.Node | None:

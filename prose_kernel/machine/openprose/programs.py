@@ -10,6 +10,8 @@ from typing import cast
 from prose_kernel.errors import ImportProgramError, RunError, StoreFailed
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import contract, is_executable, slug
+from prose_kernel.language.openprose.contracts import interface_of
+from prose_kernel.language.openprose.keywords import HOST_READS
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.source import Source
 from prose_kernel.machine.openprose import foreign
@@ -24,7 +26,7 @@ from prose_kernel.runtime.imports import load
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
 from prose_kernel.runtime.structured_text import ProgramResult
 from prose_kernel.runtime.trampoline import call
-from prose_kernel.runtime.values import Value
+from prose_kernel.runtime.values import Value, inserted_text
 
 _HOISTED = (tree.Use, tree.SkillImport, tree.Agent, tree.Block)
 
@@ -61,6 +63,19 @@ async def run_text(
         s.run.programs.update(imports)
     start = s.path
     await call(_imports(s, program, loaded=imports is not None))
+    return await call(run_statements(s, program, used=used, start=start))
+
+
+async def run_statements(
+    s: ProgramContext, program: tree.Program, *, used: bool = False, start: str | None = None
+) -> Value:
+    """Run the statements of a text whose imports are known: its first inputs, its definitions, then the others. `start`
+    is the path of the text."""
+    start = s.path if start is None else start
+    if program.script:
+        for use in program.items:
+            if isinstance(use, tree.Use):
+                s.run.uses[(use.alias.id if use.alias is not None else slug(use.path.raw)) or ""] = use.path.raw
     rest = [item for item in program.items if not isinstance(item, _HOISTED)]
     first = 0
     while first < len(rest) and isinstance(rest[first], tree.Input):
@@ -88,7 +103,7 @@ async def _imports(s: ProgramContext, program: tree.Program, *, loaded: bool) ->
     for item in program.items:
         if isinstance(item, tree.SkillImport):
             s.run.skills[item.skill.raw] = None
-        elif isinstance(item, tree.Use) and not loaded:
+        elif isinstance(item, tree.Use) and not loaded and not program.script:
             try:
                 entry = await call(register(s, item))
             except RunError as error:
@@ -138,6 +153,8 @@ def _ended(s: ProgramContext, leave: ControlFlow, node: tree.Node, value: Value)
     """`return` or an anonymous output at root: the program ends, its value becomes the outputs (3.16)."""
     if not leave.valued:
         return value
+    if not leave.outputs:
+        return leave.value
     fields = leave.value if leave.fields and isinstance(leave.value, dict) else {"result": leave.value}
     for name, part in fields.items():
         s.layer.outputs[name] = bind(s, s.layer, name, "output", part, node, None)
@@ -183,6 +200,8 @@ class ProgramCallCode(Code):
     async def _run(self, s: ProgramContext) -> Value:
         node: tree.ProgramCall = self.node
         entry, preview = s.run.programs.get(node.program.id), s.host.preview
+        if entry is None and s.run.is_script and node.program.id in HOST_READS:
+            return await self._host_read(s)
         if entry is None and preview is not None:
             return cast("Value", preview.program(s, node))
         if entry is None:
@@ -194,6 +213,17 @@ class ProgramCallCode(Code):
         _check(s, node, entry, supplied)
         result = cast("Value", await call(_run_program(s, node, entry, supplied)))
         return result if preview is None else cast("Value", preview.unknown(entry.alias))
+
+    async def _host_read(self, s: ProgramContext) -> Value:
+        """`read_world_model("self")`: the prior truth. `read_subscription(node, facet)`: the input called `facet`, else
+        the only one (prose-md.md 3.10)."""
+        if self.node.program.id == "read_world_model":
+            return s.run.prior
+        inputs = interface_of(s.source).fixed
+        wanted = inserted_text(await value_of(self.parts[-1], s)) if self.parts else ""
+        name = wanted if wanted in inputs else inputs[0] if len(inputs) == 1 else ""
+        found = s.find(name)
+        return found.value if found is not None else None
 
 
 def _check(s: ProgramContext, node: tree.ProgramCall, entry: ImportedProgram, supplied: dict[str, Value]) -> None:
@@ -245,14 +275,33 @@ def _context_of_call(
     aliases = frozenset(
         alias for alias, other in s.run.programs.items() if (other.loaded.handle, other.loaded.slug) == program
     )
+    context = nested_context(s, node, entry.alias, program, loaded.source, loaded.source.text, aliases)
+    context.run.supplied, context.run.elsewhere = supplied, bool(loaded.url)
+    return context
+
+
+def nested_context(
+    s: ProgramContext,
+    node: tree.Node,
+    alias: str,
+    program: tuple[str, str],
+    source: Source,
+    text: str,
+    aliases: frozenset[str],
+) -> ProgramContext:
+    """A run of its own, below that of the caller, for a program that it calls `alias`.
+
+    `program` are the two parts of the name of its directory, `text` is the copy that is kept there; `aliases` are the
+    names under which the caller may call it.
+    """
     number = s.numbers.next(call_of("--".join(program), aliases))
-    store = s.run.store.nested(*program, loaded.source.text, number)
-    run = ProgramRun(s.host, store, loaded.source.name, store.chain)
-    run.supplied, run.elsewhere, run.module = supplied, bool(loaded.url), (*s.run.module, entry.alias)
+    store = s.run.store.nested(*program, text, number)
+    run = ProgramRun(s.host, store, source.name, store.chain)
+    run.module = (*s.run.module, alias)
     location = s.location(node.span)
-    called = f"in program {entry.alias}, called at line {location.line} of {location.source}"
+    called = f"in program {alias}, called at line {location.line} of {location.source}"
     run.call_stack = (called, *s.stack_lines(), *s.run.call_stack)
-    context = ProgramContext(run, run.root, loaded.source, s.cwd, s.at("program"))
+    context = ProgramContext(run, run.root, source, s.cwd, s.at("program"))
     context.race_gate = s.race_gate
     context.cancellation = s.cancellation
     context.branches = s.branches

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import cast
+from typing import Final, cast
 
 from msgspec import structs
 
@@ -18,7 +18,7 @@ from prose_kernel.language.openprose.properties import no_tools
 from prose_kernel.language.source import Source
 from prose_kernel.language.typed_answers import Schema
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode
-from prose_kernel.machine.openprose.code import expression
+from prose_kernel.machine.openprose.code import compile_expression, expression
 from prose_kernel.machine.openprose.execs import backoff_word, word
 from prose_kernel.machine.openprose.frames import Spawned
 from prose_kernel.machine.openprose.interpolation import cut_notes, kept_silently, render
@@ -26,6 +26,7 @@ from prose_kernel.machine.openprose.program_context import AgentEntry, ProgramCo
 from prose_kernel.machine.openprose.program_text import statement_text
 from prose_kernel.machine.openprose.session_context import assemble, value_given
 from prose_kernel.runtime.budgets import Budget
+from prose_kernel.runtime.compiled_code import value_of
 from prose_kernel.runtime.execution_context import Node, agent_budget, budget_of, located
 from prose_kernel.runtime.imports import load
 from prose_kernel.runtime.ports import (
@@ -43,6 +44,7 @@ from prose_kernel.runtime.shared_names import Agent, Asked
 from prose_kernel.runtime.values import Reference, Value, inserted_text
 
 Properties = Mapping[str, object]
+_SHAPE: Final = {"self": "You are responsible for", "delegates": "You delegate to", "prohibited": "You must not"}
 
 
 class _SessionCode(SpawnCode):
@@ -251,7 +253,7 @@ async def _request(
         system=system,
         agent=node.agent.id if node.agent is not None else None,
         label=label,
-        model=word(model) if model is not None else None,
+        model=await model_word(s, model) if model is not None else None,
         context=await _context(s, own, agent, entry),
         skills=_skills(agent.get("skills")),
         permissions=await _permissions(s, own, agent),
@@ -266,6 +268,30 @@ async def _request(
         bare=no_tools(own.get("tools")) or no_tools(agent.get("tools")),
         elsewhere=s.run.elsewhere,
     )
+
+
+async def model_word(s: ProgramContext, value: object) -> str | None:
+    """The model that a property names; in ProseScript by a variable or a path, too (prose-md.md 3.9)."""
+    if not s.run.is_script:
+        return word(value)
+    if isinstance(value, tree.Name) and (found := s.find(value.id)) is not None:
+        return inserted_text(found.value) if found.value is not None else None
+    if isinstance(value, tree.Member | tree.Index | tree.Constant):
+        found_value = await value_of(compile_expression(value), s)
+        return inserted_text(found_value) if found_value is not None else None
+    return await render(s, value) if isinstance(value, tree.Text) else word(value)
+
+
+def _shaped(agent: Properties, instructions: str | None) -> str | None:
+    """An agent's prompt with the lines that its `shape` adds (prose-md.md 3.9)."""
+    shape = agent.get("shape")
+    lines = [instructions] if instructions else []
+    for entry in shape.entries if isinstance(shape, tree.ContextBlock) else ():
+        value = entry.value
+        parts = value.elements if isinstance(value, tree.Array) else (value,)
+        said = ", ".join(part.raw for part in parts if isinstance(part, tree.Text))
+        lines.append(f"{_SHAPE.get(entry.name.id, entry.name.id)}: {said}")
+    return "\n".join(lines) or None
 
 
 async def _schema(s: ProgramContext, node: Node, value: object, source: Source) -> Schema | None:
@@ -303,6 +329,7 @@ async def _words(
             parts.append(await render(s, text) + cut_notes(s, text))
     prompt = agent.get("prompt")
     instructions = await render(s, prompt, kept_silently) if isinstance(prompt, tree.Text) else None
+    instructions = _shaped(agent, instructions)
     if not parts:
         return instructions or "", None
     return "\n\n".join(parts), instructions
