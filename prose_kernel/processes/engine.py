@@ -26,6 +26,7 @@ from prose_kernel.processes.termination import GRACE
 from prose_kernel.processes.watchdog import Watchdog
 
 if TYPE_CHECKING:
+    from prose_kernel.processes.monitor import Monitor
     from prose_kernel.processes.process import EngineProcess
 
 _DESCRIPTORS_EACH = 8
@@ -60,6 +61,7 @@ class Engine:
         self.grace = grace
         self.marker = mark + secrets.token_hex(16)
         self.loop: asyncio.AbstractEventLoop
+        self._monitor: Monitor | None = None
         self._on_warning = on_warning
         self._state_dir = state_dir
         # reentrant, because a signal handler may interrupt a thread that is inside `post`
@@ -139,6 +141,8 @@ class Engine:
         await leftovers
         for group in known - self._background.groups:
             self._watchdog.ended(group)
+        if self._monitor is not None:
+            self._monitor.kill()
         await self._watchdog.close()
         self._orphans.close()
         await self._end_waiting()
@@ -211,6 +215,15 @@ class Engine:
 
     # ------------------------------------------------------------ what a process tells its owner
 
+    @property
+    def monitor(self) -> Monitor:
+        """The monitor of agents' programs."""
+        if self._monitor is None:
+            from prose_kernel.processes.monitor import Monitor
+
+            self._monitor = Monitor(self.loop)
+        return self._monitor
+
     def started(self, pid: int, ticks: int = 0) -> None:
         """A process leads a group of its own. `ticks` is when it started, for one that need not carry the marker."""
         self._watchdog.started(pid, ticks)
@@ -231,7 +244,7 @@ class Engine:
             self._idle.set()
 
     def forget(self, leader: int) -> None:
-        """A program under a monitor is over; until then the watchdog ends it if kernel and monitor are both killed."""
+        """A program under a guard has ended; until then the watchdog ends it if kernel and guard are both killed."""
         self._watchdog.ended(leader)
 
     def guards(self, number: int) -> bool:

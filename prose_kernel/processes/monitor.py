@@ -1,398 +1,95 @@
-"""A program under a monitor: the engine's side (exec-and-tasks.md 1.3).
+"""The engine's side of the monitor, the process that starts agents' programs (exec-and-tasks.md 1.3).
 
-The monitor enforces the clock and ends the whole tree; this side drains the pipes, says when to stop, and derives the
-record. Should the monitor be stopped or killed from outside, this side ends what it can see of the tree.
+It is started with the first such program and ends with the engine. If it is killed from outside, the next program
+starts another one; programs that run are not affected, because each has a guard process.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
-import marshal
-import os
-import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
-from prose_kernel.processes import process_table
-from prose_kernel.processes.drain import Drain
-from prose_kernel.processes.process import Owner
-from prose_kernel.processes.process_table import Member
-from prose_kernel.processes.spawn import children_are_lost, close, unignore
-from prose_kernel.processes.system import memory_file
-from prose_kernel.runtime.ports import Outcome, Stream
+from prose_kernel.processes.spawn import close
 
-_SCRIPT = Path(__file__).with_name("monitor_process.py")
-_START_TIMEOUT = 20.0
-_OURS: dict[str, Outcome] = {"timed_out": "timed_out", "interrupted": "interrupted", "cancelled": "cancelled"}
-_BACKSTOP = 3.0
-"""Seconds beyond the limit and the grace after which a monitor that says nothing is given up."""
+SCRIPT = Path(__file__).with_name("monitor_process.py")
+COMMAND = (sys.executable or "python3", "-I", "-S", str(SCRIPT))
 
-Identity = tuple[int, int]
-"""Device and inode of a file: what was checked is what is used."""
+_AGAIN = 0.005
+"""Seconds until a job is sent again after the monitor's queue was full."""
+
+_PATIENCE = 2.0
+"""Seconds that a killed monitor is waited for."""
+
+_QUEUE = 16384
+"""Bytes of the monitor's queue: room for some forty jobs. The system limits how many descriptors are on their way."""
 
 
-@dataclass(frozen=True, slots=True)
-class Confinement:
-    """The restrictions of a program, set before it starts; they cannot be undone.
+class Monitor:
+    """Keeps one monitor process. All calls in the engine's loop."""
 
-    `landlock` puts it into a domain: it can neither signal nor trace nor look into processes outside. With `paths` it
-    reaches these files alone, each with its rights (`sandbox_syscalls.READ` and others). `own_network` gives it
-    an empty network namespace, `no_tcp` forbids TCP through Landlock. `apart` keeps it from what other processes share
-    by name, in namespaces of its own, in which `read_only` files and directories cannot be changed. `filtered` refuses
-    it system calls (`system_call_filter`), with `no_sockets` all sockets but Unix ones. With `keep_rights` it may do
-    whatever this user may; only the monitor is wanted.
-    """
-
-    landlock: bool = False
-    paths: tuple[tuple[bytes, int], ...] | None = None
-    own_network: bool = False
-    no_tcp: bool = False
-    apart: bool = False
-    read_only: tuple[bytes, ...] = ()
-    filtered: bool = False
-    no_sockets: bool = False
-    keep_rights: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class MonitoredLaunch:
-    """A program to start: its absolute path, its arguments with the first as given, and all options.
-
-    `limits` are (resource, soft, hard). `grace` is the time between TERM and KILL at the limit, `interrupt_grace` that
-    between the steps of a user's interrupt. `identity` and `cwd_identity` are compared just before the start.
-    """
-
-    program: str
-    argv: Sequence[str]
-    env: Mapping[bytes, bytes]
-    cwd: str
-    timeout: float | None
-    grace: float
-    interrupt_grace: float
-    limits: tuple[tuple[int, int, int], ...] = ()
-    confinement: Confinement = Confinement()
-    identity: Identity | None = None
-    cwd_identity: Identity | None = None
-    umask: int = 0o022
-
-    def marshalled(self) -> bytes:
-        return marshal.dumps(
-            {
-                "program": os.fsencode(self.program),
-                "argv": [os.fsencode(each) for each in self.argv],
-                "env": dict(self.env),
-                "cwd": os.fsencode(self.cwd),
-                "timeout": self.timeout,
-                "start_timeout": _START_TIMEOUT,
-                "grace": self.grace,
-                "interrupt_grace": self.interrupt_grace,
-                "limits": list(self.limits),
-                **{name: getattr(self.confinement, name) for name in Confinement.__slots__},
-                "identity": self.identity,
-                "cwd_identity": self.cwd_identity,
-                "umask": self.umask,
-            }
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class StartFailure:
-    """The program did not start: at which step (`cwd`, `limits`, `confinement`, `program`, `monitor`), and why."""
-
-    step: str
-    number: int
-    what: str = ""
-
-    @property
-    def name(self) -> str:
-        return errno.errorcode.get(self.number, str(self.number))
-
-
-@dataclass(frozen=True, slots=True)
-class MonitorRecord:
-    """The outcome. `status` is a wait status, None if the program never started or never ended."""
-
-    outcome: Outcome
-    status: int | None = None
-    duration: float = 0.0
-    failure: StartFailure | None = None
-    background_killed: int = 0
-    left: int = 0
-    max_rss: int = 0
-    cpu_s: float = 0.0
-
-
-class Keeper(Protocol):
-    """Gets what the program prints, as bytes, in the engine's loop. Must not block."""
-
-    def take(self, stream: Stream, data: bytes, final: bool) -> None: ...
-
-
-@dataclass(slots=True)
-class _Ends:
-    """Our ends of the pipes to the monitor."""
-
-    control: int = -1
-    report: int = -1
-    pidfd: int = -1
-    text: bytes = b""
-    told: list[bytes] = field(default_factory=list)
-
-
-class MonitoredProcess:
-    """Owns one monitor and, through it, one program. In the engine's loop; `done` is called exactly once."""
-
-    def __init__(
-        self,
-        owner: Owner,
-        launch: MonitoredLaunch,
-        keeper: Keeper,
-        done: Callable[[MonitorRecord], None],
-    ) -> None:
-        self.foreground = True
-        self._owner = owner
-        self._launch = launch
-        self._keeper = keeper
-        self._done = done
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
         self._popen: subprocess.Popen[bytes] | None = None
-        self._ends = _Ends()
-        self._drain = Drain(owner.loop, keeper.take, self._advance)
-        self._main: Member | None = None
-        self._started = 0.0
-        self._exited = False
-        self._finished = False
-        self._backstop: asyncio.TimerHandle | None = None
-        self._stopping = False
-        self._outcome_if_lost: Outcome = "spawn_failed"
+        self._channel: socket.socket | None = None
+        self._jobs: deque[Sequence[int]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
 
-    @property
-    def pid(self) -> int | None:
-        """None: the watchdog learns of the program's own group, and the monitor ends by itself."""
-        return None
+    def start(self, job: Sequence[int]) -> None:
+        """Hand over a job's descriptors, which are then closed. Raises `OSError` if there is no monitor."""
+        if self._popen is None or self._popen.poll() is not None:
+            self._open()
+        self._jobs.append(job)
+        if self._timer is None:
+            self._send()
 
-    @property
-    def has_exited(self) -> bool:
-        """Whether the program has ended, seen now."""
-        if self._finished or self._exited or self._main is None:
-            return self._finished or self._exited
-        now = process_table.member_of(self._main.pid)
-        return now is None or now.identity != self._main.identity
-
-    # ------------------------------------------------------------ start
-
-    def start(self) -> None:
-        """Start the monitor; whatever fails is reported as a record."""
-        try:
-            stdout, stderr = self._spawn()
-        except OSError as problem:
-            self._finish(MonitorRecord("spawn_failed", failure=StartFailure("monitor", problem.errno or 0)))
-            return
-        loop = self._owner.loop
-        self._started = loop.time()
-        self._drain.start(stdout, stderr)
-        loop.add_reader(self._ends.report, self._read_report)
-        loop.add_reader(self._ends.pidfd, self._exit_seen)
-        if self._launch.timeout is not None:
-            limit = _START_TIMEOUT + self._launch.timeout + self._launch.grace + _BACKSTOP
-            self._backstop = loop.call_later(limit, self._give_up)
-
-    def _spawn(self) -> tuple[int, int]:
-        unignore()
-        if children_are_lost():
-            raise OSError(errno.ECHILD, "SIGCHLD is ignored in this process")
-        ours: list[int] = []
-        theirs: list[int] = []
-        try:
-            theirs.append(memory_file(self._launch.marshalled()))
-            for reads in (False, True, True, True):  # control, report, stdout, stderr
-                reader, writer = os.pipe()
-                ours.append(reader if reads else writer)
-                theirs.append(writer if reads else reader)
+    def _open(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
             self._popen = subprocess.Popen(
-                [sys.executable or "python3", "-I", "-S", str(_SCRIPT), *map(str, theirs)],
+                [*COMMAND, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env={},
                 cwd="/",
                 start_new_session=True,
-                pass_fds=theirs,
+                pass_fds=(theirs.fileno(),),
             )
-            pidfd = os.pidfd_open(self._popen.pid)
-        except (OSError, ValueError, subprocess.SubprocessError) as problem:
-            close(ours)  # the monitor, if there is one, ends with its control pipe
-            raise problem if isinstance(problem, OSError) else OSError(errno.EINVAL, str(problem)) from None
-        finally:
-            close(theirs)
-        for descriptor in ours:
-            os.set_blocking(descriptor, False)
-        self._ends.control, self._ends.report, self._ends.pidfd = ours[0], ours[1], pidfd
-        return ours[2], ours[3]
+        self._channel.setblocking(False)
+        self._channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _QUEUE)
 
-    # ------------------------------------------------------------ what the monitor tells
+    def _send(self) -> None:
+        self._timer = None
+        while self._jobs and self._channel is not None:
+            try:
+                socket.send_fds(self._channel, [b"j"], self._jobs[0])
+            except BlockingIOError:
+                self._timer = self._loop.call_later(_AGAIN, self._send)
+                return
+            except OSError:
+                pass  # the monitor has just been killed: the job ends with its socket, like one in the queue
+            close(self._jobs.popleft())
 
-    def _read_report(self) -> None:
-        try:
-            data = os.read(self._ends.report, 4096)
-        except BlockingIOError:
-            return
-        if not data:
-            self._owner.loop.remove_reader(self._ends.report)
-            return
-        self._ends.text += data
-        *lines, self._ends.text = self._ends.text.split(b"\n")
-        self._ends.told += lines
-        for line in lines:
-            if line.startswith(b"started "):
-                self._program_started(*(int(word) for word in line.split()[1:]))
-
-    def _program_started(self, pid: int, ticks: int) -> None:
-        self._started = self._owner.loop.time()
-        self._main = Member(pid, pid, pid, ticks)
-        self._owner.started(pid, ticks)
-        if self._backstop is not None and self._launch.timeout is not None and not self._stopping:
-            self._watch_ladder(self._launch.timeout + self._launch.grace)
-
-    def _exit_seen(self) -> None:
-        if self._exited:
-            return
-        self._exited = True
-        self._owner.loop.remove_reader(self._ends.pidfd)
-        while not self._finished:  # all that it reported before
-            before = len(self._ends.text), len(self._ends.told)
-            self._read_report()
-            if (len(self._ends.text), len(self._ends.told)) == before:
-                break
-        if not any(line.startswith((b"ended ", b"failed ")) for line in self._ends.told):
-            self._end_what_is_seen()
-        self._advance()
-
-    def _advance(self) -> None:
-        if not self._exited or self._finished:
-            return
-        if self._drain.over:
-            self._finish(self._record())
-        else:
-            self._drain.lose_patience(self._out_of_patience, hurried=self._stopping)
-
-    def _out_of_patience(self) -> None:
-        if not self._finished:
-            self._finish(self._record())
-
-    # ------------------------------------------------------------ ending it
-
-    def _tell(self, letter: bytes) -> None:
-        if self._ends.control >= 0:
-            with contextlib.suppress(OSError):
-                os.write(self._ends.control, letter)
-
-    def stop(self, outcome: Outcome, grace: float | None = None) -> None:
-        """TERM, the grace, KILL, to the whole tree; a shorter grace than the launch's own ends with KILL when it is
-        over."""
-        self._outcome_if_lost, self._stopping = outcome, True
-        self._tell(b"c")
-        self._watch_ladder(self._launch.grace)
-        if grace is not None and grace < self._launch.grace:
-            self._owner.loop.call_later(grace, self._tell, b"k")
-
-    def kill(self, outcome: Outcome) -> None:
-        """KILL without a grace."""
-        self.stop(outcome)
-        self._tell(b"k")
-
-    def interrupt(self) -> None:
-        """A user's interrupt: INT, TERM, KILL; a second one jumps to KILL."""
-        if self._outcome_if_lost == "interrupted":
-            self._tell(b"k")
-        self._outcome_if_lost, self._stopping = "interrupted", True
-        self._tell(b"i")
-        self._watch_ladder(2 * self._launch.interrupt_grace)
-
-    def shutdown(self) -> None:
-        """The engine closes."""
-        self.stop("cancelled")
-
-    def refuse(self, outcome: Outcome) -> None:
-        """End one that was never started."""
-        self._finished = True
-        self._done(MonitorRecord(outcome))
-
-    def _watch_ladder(self, seconds: float) -> None:
-        """A monitor that was stopped from outside cannot end anything: not for ever."""
-        if self._finished or self._popen is None:
-            return
-        if self._backstop is not None:
-            self._backstop.cancel()
-        self._backstop = self._owner.loop.call_later(seconds + _BACKSTOP, self._give_up)
-
-    def _give_up(self) -> None:
-        self._end_what_is_seen()
-        if self._popen is not None and not self._exited:
-            self._popen.kill()
-
-    def _end_what_is_seen(self) -> None:
-        """KILL to all below the monitor, and to the program's own group and session."""
-        assert self._popen is not None
-        for _ in range(3):  # what was forked while looking
-            table = self._owner.table(fresh=True)
-            for member in process_table.below((self._popen.pid,), table):
-                with contextlib.suppress(OSError):
-                    os.kill(member.pid, signal.SIGKILL)
-            if self._main is not None:
-                leader = self._main
-                # a number is not used again while a group or session has it, and this one was just in use
-                if any(m.ticks >= leader.ticks and process_table.in_scope(m, leader.pid) for m in table):
-                    process_table.signal_scope(leader.pid, signal.SIGKILL, table)
-
-    # ------------------------------------------------------------ the end
-
-    def _record(self) -> MonitorRecord:
-        duration = self._owner.loop.time() - self._started
-        for line in self._ends.told:
-            words = line.decode("utf-8", "replace").split(" ")
-            if words[0] == "failed":
-                if words[1] == "cancelled":
-                    return MonitorRecord(self._outcome_if_lost, duration=duration)
-                return MonitorRecord("spawn_failed", failure=StartFailure(words[1], int(words[2]), " ".join(words[3:])))
-            if words[0] == "ended":
-                return self._ended(words, duration)
-        outcome = self._outcome_if_lost
-        failure = StartFailure("monitor", 0, "it was ended from outside") if outcome == "spawn_failed" else None
-        return MonitorRecord(outcome, duration=duration, failure=failure)
-
-    def _ended(self, words: list[str], duration: float) -> MonitorRecord:
-        status = int(words[1])
-        outcome = _OURS.get(words[2]) or ("signaled" if status >= 0 and os.WIFSIGNALED(status) else "exited")
-        return MonitorRecord(
-            outcome,
-            status if status >= 0 else None,
-            duration,
-            background_killed=int(words[3]),
-            left=int(words[4]),
-            max_rss=int(words[5]),
-            cpu_s=float(words[6]),
-        )
-
-    def _finish(self, record: MonitorRecord) -> None:
-        self._finished = True
-        if self._backstop is not None:
-            self._backstop.cancel()
-        self._drain.stop()
-        ends, self._ends = self._ends, _Ends()
-        for descriptor in (ends.report, ends.pidfd):
-            if descriptor >= 0:
-                self._owner.loop.remove_reader(descriptor)
-        close([descriptor for descriptor in (ends.control, ends.report, ends.pidfd) if descriptor >= 0])
+    def kill(self) -> None:
+        """End the monitor: with it, jobs that it has not taken yet, and no program that runs."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._jobs:
+            close(self._jobs.popleft())
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
         if self._popen is not None:
-            with contextlib.suppress(ChildProcessError):
-                self._popen.poll()
-        if self._main is not None:
-            self._owner.forget(self._main.pid)
-        self._owner.ended(self, ())
-        self._done(record)
+            self._popen.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._popen.wait(_PATIENCE)
+            self._popen = None

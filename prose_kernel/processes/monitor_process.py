@@ -1,20 +1,25 @@
-"""The monitor process: one for each call, it owns all that the call starts (exec-and-tasks.md 1.3).
+"""The monitor process and its guards: one guard for each program, which owns all that the program starts
+(exec-and-tasks.md 1.3).
 
-Run by path with `python -I -S`. It adopts whatever loses its parent below it, so that nothing can leave; it enforces
-the clock, ends the whole tree, and does so too when the pipe from the kernel ends. It never holds the program's pipes.
+The kernel runs this file once, by path, with `python -I -S`. The monitor always keeps one spare guard, which has forked
+the process that will become a program. Both wait for a job, so a program starts in two milliseconds; a new interpreter
+takes 25. A guard adopts every process below it that loses its parent, so none can leave. It enforces the time limit and
+ends the whole tree, also when the kernel is gone. Neither monitor nor guard holds the pipes of a running program.
 
-It reads its job (a `dict`, marshalled) from a memory file, and reports in lines: `started PID TICKS`, `failed STEP
-ERRNO`, `ended STATUS CAUSE KILLED LEFT MAXRSS CPU`. The kernel tells it in single letters: `i` interrupt, `c` cancel,
-`k` kill now.
+A job is one message with four descriptors: a memory file with the job (a `dict`, marshalled), a socket to the kernel,
+and the program's stdout and stderr. The guard reports in lines: `guard PID`, `started PID TICKS`, `failed STEP ERRNO`,
+`ended STATUS CAUSE KILLED LEFT MAXRSS CPU`. The kernel sends single letters: `i` interrupt, `c` cancel, `k` kill now.
 """
 
 from __future__ import annotations
 
 import _signal as signals  # type: ignore[import-not-found]  # without the 8 ms of enumerations around it
+import _socket as sockets  # for the same reason
 import marshal
 import os
 import resource
 import select
+import struct
 import sys
 import time
 
@@ -23,13 +28,13 @@ if __name__ == "__main__":
     import process_table  # type: ignore[import-not-found]
     import sandbox_syscalls  # type: ignore[import-not-found]
     import system  # type: ignore[import-not-found]
-    import system_call_filter  # type: ignore[import-not-found]
 else:
-    from prose_kernel.processes import process_table, sandbox_syscalls, system, system_call_filter
+    from prose_kernel.processes import process_table, sandbox_syscalls, system
 
 _KILL_PATIENCE = 2.0
 _LOOK = 0.02
 _LOOK_KILLING = 0.002
+_FOUR_DESCRIPTORS = sockets.CMSG_SPACE(4 * 4)
 _IGNORED = (signals.SIGINT, signals.SIGQUIT, signals.SIGTERM, signals.SIGHUP)
 
 TYPE_CHECKING = False
@@ -42,24 +47,27 @@ if TYPE_CHECKING:
 # ---------------------------------------------------------------- the child, until it is the program
 
 
-def become_program(job: Job, monitor: int, stdout: int, stderr: int, failures: int) -> None:
-    """Never returns: execs, or tells which step failed, and ends."""
+def become_program(guard: int, jobs: sockets.socket, failures: int) -> None:
+    """Wait for a job. Never returns: execs, or reports which step failed, and ends."""
     step = "start"
     try:
         os.setsid()
         _sane_signals()
         sandbox_syscalls.die_with_parent(signals.SIGKILL)
-        if os.getppid() != monitor:
+        if os.getppid() != guard:
             os._exit(127)
-        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        for source, target in ((null, 0), (stdout, 1), (stderr, 2)):
-            os.dup2(source, target)
-        os.umask(job["umask"])
+        os.dup2(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), 0)
         system.prefer_for_out_of_memory(os.getpid())
+        job_file, stdout, stderr = _received(jobs)
+        os.dup2(stdout, 1)
+        os.dup2(stderr, 2)
+        job = _read(job_file)
+        os.umask(job["umask"])
         step = "cwd"
         os.chdir(job["cwd"])
         _same(os.stat("."), job["cwd_identity"])  # noqa: PTH116
         step = "limits"
+        sandbox_syscalls.inherit_limits(job["kernel"])
         sandbox_syscalls.set_limits(job["limits"])
         step = "confinement"
         _confine(job)
@@ -72,6 +80,13 @@ def become_program(job: Job, monitor: int, stdout: int, stderr: int, failures: i
     except BaseException as problem:
         os.write(failures, f"start 0 {type(problem).__name__}".encode())
     os._exit(127)
+
+
+def _read(file: int) -> Job:
+    """Read the job from a file that two processes share."""
+    data = os.pread(file, os.fstat(file).st_size, 0)
+    os.close(file)
+    return marshal.loads(data)  # type: ignore[no-any-return]  # noqa: S302 - from our own kernel, in memory
 
 
 def _sane_signals() -> None:
@@ -103,9 +118,8 @@ def _confine(job: Job) -> None:
             paths = sandbox_syscalls.all_but_shared_memory()
         sandbox_syscalls.landlock(paths, job["no_tcp"])
     sandbox_syscalls.drop_capabilities()
-    if job["filtered"]:
-        code = system_call_filter.code(sockets=job["no_sockets"], shared=not job["apart"])
-        sandbox_syscalls.filter_calls(code)
+    if job["filter"]:
+        sandbox_syscalls.filter_calls(job["filter"])
 
 
 # ---------------------------------------------------------------- the tree
@@ -157,12 +171,11 @@ class Tree:
         return len(members)
 
 
-class Monitor:
+class Guard:
     """Watches one program, and ends what belongs to it."""
 
-    def __init__(self, job: Job, control: int, report: int, main: int) -> None:
-        self._control = control
-        self._report = report
+    def __init__(self, job: Job, link: int, wakes: int, main: int) -> None:
+        self._link = link
         self._tree = Tree(main)
         self._timeout: float | None = job["timeout"]
         self._grace: float = job["grace"]
@@ -171,14 +184,9 @@ class Monitor:
         self._told = ""
         self._killed = 0
         self._poller = select.poll()
-        self._poller.register(control, select.POLLIN)
-        reader, writer = os.pipe()
-        os.set_blocking(reader, False)
-        os.set_blocking(writer, False)
-        signals.signal(signals.SIGCHLD, lambda *_: None)
-        signals.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        self._poller.register(reader, select.POLLIN)
-        self._wakes = reader
+        self._poller.register(link, select.POLLIN)
+        self._wakes = wakes
+        self._poller.register(wakes, select.POLLIN)
 
     def run(self) -> None:
         end = time.monotonic() + self._timeout if self._timeout is not None else None
@@ -198,15 +206,15 @@ class Monitor:
     def _wait(self, seconds: float | None) -> None:
         """Wait until a process ended, the kernel sent something, or the time is over."""
         for descriptor, _ in self._poller.poll(None if seconds is None else max(0.0, seconds) * 1000 + 0.5):
-            if descriptor == self._control:
+            if descriptor == self._link:
                 self._listen()
             else:
                 os.read(self._wakes, 4096)
 
     def _listen(self) -> None:
-        words = os.read(self._control, 4096)
+        words = os.read(self._link, 4096)
         if not words:
-            self._poller.unregister(self._control)
+            self._poller.unregister(self._link)
             self._told += "c"  # the kernel is gone
         self._told += words.decode("ascii", "replace")
 
@@ -247,51 +255,133 @@ class Monitor:
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         status = self._tree.status if self._tree.exited else -1
         cpu = usage.ru_utime + usage.ru_stime
-        line = f"ended {status} {self._cause} {self._killed} {left} {usage.ru_maxrss} {cpu:.6f}\n"
-        try:
-            os.write(self._report, line.encode())
-        except OSError:
-            return  # the kernel is gone
+        _report(self._link, f"ended {status} {self._cause} {self._killed} {left} {usage.ru_maxrss} {cpu:.6f}".encode())
 
 
-# ---------------------------------------------------------------- start
-
-
-def main(job_file: int, control: int, report: int, stdout: int, stderr: int) -> None:
-    for number in _IGNORED:
-        signals.signal(number, signals.SIG_IGN)
+def guard(jobs: sockets.socket, taken: int) -> None:
+    """Prepare a program, wait for its job, and watch it until nothing of it is left."""
+    wakes, own_pid = _wakes(), os.getpid()
+    sandbox_syscalls.die_with_parent(signals.SIGKILL)  # as long as it is a spare
     sandbox_syscalls.become_sub_reaper()
-    for descriptor in (job_file, control, report, stdout, stderr):
-        os.set_inheritable(descriptor, False)
-    with os.fdopen(job_file, "rb") as file:
-        job: Job = marshal.load(file)  # noqa: S302 - from our own kernel, in memory
+    here, there = sockets.socketpair()
     reader, failures = os.pipe()
-    monitor = os.getpid()
     pid = os.fork()
     if pid == 0:
-        become_program(job, monitor, stdout, stderr, failures)
-    for descriptor in (stdout, stderr, failures):
+        for socket in (jobs, here):
+            socket.close()
+        become_program(own_pid, there, failures)
+    there.close()
+    os.close(failures)
+    own = process_table.member_of(pid)
+    job_file, link, *streams = _received(jobs)
+    sandbox_syscalls.die_with_parent(0)
+    _report(link, b"guard %d" % own_pid)
+    here.sendmsg([b"j"], [(sockets.SOL_SOCKET, sockets.SCM_RIGHTS, struct.pack("3i", job_file, *streams))])
+    os.write(taken, b"t")
+    for descriptor in (taken, *streams):
         os.close(descriptor)
-    failure = _until_exec(reader, control, pid, job["start_timeout"])
+    for socket in (jobs, here):
+        socket.close()
+    job = _read(job_file)
+    failure = _until_exec(reader, link, pid, job["start_timeout"])
     if failure:
         os.waitpid(pid, 0)
-        os.write(report, b"failed " + failure + b"\n")
+        _report(link, b"failed " + failure)
         return
-    own = process_table.member_of(pid)
-    os.write(report, b"started %d %d\n" % (pid, own.ticks if own is not None else 0))
-    Monitor(job, control, report, pid).run()
+    _report(link, b"started %d %d" % (pid, own.ticks if own is not None else 0))
+    Guard(job, link, wakes, pid).run()
 
 
-def _until_exec(reader: int, control: int, pid: int, seconds: float) -> bytes:
+def _received(socket: sockets.socket) -> list[int]:
+    """The descriptors of a message, when it comes. Ends this process if there won't be one."""
+    _, sent, _, _ = socket.recvmsg(1, _FOUR_DESCRIPTORS, sockets.MSG_CMSG_CLOEXEC)
+    if not sent:
+        os._exit(0)
+    return [number for _, _, each in sent for (number,) in struct.iter_unpack("i", each)]
+
+
+def _report(link: int, line: bytes) -> None:
+    try:
+        os.write(link, line + b"\n")
+    except OSError:
+        return  # the kernel is gone
+
+
+def _until_exec(reader: int, link: int, pid: int, seconds: float) -> bytes:
     """Wait for the exec, which closes the pipe; what failed otherwise. A file system may hang: not longer than this."""
     poller = select.poll()
     poller.register(reader, select.POLLIN)
-    poller.register(control, select.POLLIN)
+    poller.register(link, select.POLLIN)
     ready = {descriptor for descriptor, _ in poller.poll(seconds * 1000)}
     if reader in ready:
         return os.read(reader, 512)
     os.kill(pid, signals.SIGKILL)
     return b"cancelled 0 " if ready else b"program 110 "
+
+
+# ---------------------------------------------------------------- the monitor
+
+
+def monitor(channel: int) -> None:
+    """Keep a spare guard, until the kernel is gone. The guards end by themselves."""
+    for number in _IGNORED:
+        signals.signal(number, signals.SIG_IGN)
+    sandbox_syscalls.become_sub_reaper()
+    wakes, jobs = _wakes(), sockets.socket(fileno=channel)
+    poller = select.poll()
+    poller.register(channel, 0)  # only its end
+    poller.register(wakes, select.POLLIN)
+    while True:
+        taken = _spare(jobs)
+        poller.register(taken, select.POLLIN)
+        ready: set[int] = set()
+        while taken not in ready:
+            ready = {descriptor for descriptor, _ in poller.poll()}
+            if channel in ready:
+                return
+            if wakes in ready:
+                os.read(wakes, 4096)
+                _tidy()
+        poller.unregister(taken)
+        os.close(taken)
+
+
+def _spare(jobs: sockets.socket) -> int:
+    """Fork a guard. Returns a descriptor that becomes readable when it has a job, or has ended."""
+    reader, taken = os.pipe()
+    if os.fork() == 0:
+        try:
+            guard(jobs, taken)
+        finally:
+            os._exit(0)
+    os.close(taken)
+    return reader
+
+
+def _tidy() -> None:
+    """Take the statuses of guards, and KILL what a killed guard owned, which then became a child of this process.
+
+    A guard is in the session of the monitor, and a program never is.
+    """
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+        session = os.getsid(0)
+        for pid in system.children(os.getpid()):
+            if os.getsid(pid) != session:
+                os.kill(pid, signals.SIGKILL)
+    except OSError:
+        return
+
+
+def _wakes() -> int:
+    """A descriptor that becomes readable when a child ends."""
+    reader, writer = os.pipe()
+    for descriptor in (reader, writer):
+        os.set_blocking(descriptor, False)
+    signals.signal(signals.SIGCHLD, lambda *_: None)
+    signals.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    return reader
 
 
 def probe() -> None:
@@ -330,11 +420,11 @@ def _try_apart() -> None:
 
 def _try_filter() -> None:
     sandbox_syscalls.no_new_privileges()
-    sandbox_syscalls.filter_calls(system_call_filter.code(sockets=True, shared=True))
+    sandbox_syscalls.filter_calls(bytes.fromhex(sys.argv[2]))
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "--probe":
         probe()
     else:
-        main(*(int(word) for word in sys.argv[1:6]))
+        monitor(int(sys.argv[1]))

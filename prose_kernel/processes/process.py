@@ -13,7 +13,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from prose_kernel.processes import process_table, system
 from prose_kernel.processes.drain import Drain
@@ -21,6 +21,9 @@ from prose_kernel.processes.output import Capture
 from prose_kernel.processes.spawn import Child, ExitWatch, SpawnFailure, classify, close, high, spawn
 from prose_kernel.processes.termination import GroupScope, Ladder, TreeScope, ladder
 from prose_kernel.runtime.ports import DEFAULT_MAX_OUTPUT, Outcome, Stream
+
+if TYPE_CHECKING:
+    from prose_kernel.processes.monitor import Monitor
 
 _CHUNK = 65536
 _LOOK = 0.003
@@ -80,7 +83,7 @@ class Record:
 
 
 class EngineProcess(Protocol):
-    """A process of an engine: its child (`Process`), or a program under a monitor (`MonitoredProcess`).
+    """A process of an engine: its child (`Process`), or a program under a guard (`MonitoredProcess`).
 
     All calls in the engine's loop. `foreground` ones get a user's interrupts.
     """
@@ -145,6 +148,9 @@ class Owner(Protocol):
 
     loop: asyncio.AbstractEventLoop
     grace: float
+
+    @property
+    def monitor(self) -> Monitor: ...
 
     def started(self, pid: int, ticks: int = 0) -> None: ...
 

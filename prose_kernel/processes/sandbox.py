@@ -5,19 +5,18 @@ A look at the version of the system proves nothing: a container may forbid what 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import os
 import subprocess
-import sys
 import threading
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
-from prose_kernel.processes import system
+from prose_kernel.processes import system, system_call_filter
+from prose_kernel.processes.monitor import COMMAND
 
-_SCRIPT = Path(__file__).with_name("monitor_process.py")
 _SECONDS = 20
 _SCOPES = 6
 _TCP = 4
@@ -69,7 +68,7 @@ def _tried() -> Mechanisms:
     if not system.LINUX:
         return Mechanisms("it needs Linux (a process that adopts orphans, Landlock)", 0, "there is no monitor")
     try:
-        lines = _run([sys.executable or "python3", "-I", "-S", str(_SCRIPT), "--probe"]).stdout.decode().split("\n")
+        lines = _run([*COMMAND, "--probe", _filter().hex()]).stdout.decode().split("\n")
     except (OSError, subprocess.SubprocessError) as problem:
         return Mechanisms(f"the monitor does not start: {type(problem).__name__}", 0, "there is no monitor")
     found = dict(line.split(" ") for line in lines if line)
@@ -78,6 +77,12 @@ def _tried() -> Mechanisms:
     version = int(found["landlock"]) if found.get("domain") == "0" else 0
     network = "" if found.get("network") == "0" else _reason(found.get("network", "1"))
     return Mechanisms("", version, network, found.get("filter") == "0", found.get("apart") == "0")
+
+
+def _filter() -> bytes:
+    with contextlib.suppress(OSError):
+        return system_call_filter.code(sockets=True, shared=True)
+    return b""
 
 
 def _run(argv: list[str]) -> subprocess.CompletedProcess[bytes]:

@@ -12,13 +12,10 @@ import os
 import resource
 import struct
 
-if __package__:
-    from prose_kernel.processes import system_call_filter
-else:  # in the monitor, which is run by path
-    import system_call_filter  # type: ignore[import-not-found,no-redef]
-
 _libc = ctypes.CDLL(None, use_errno=True)
+_libc.prctl.argtypes = (ctypes.c_int, *(ctypes.c_ulong,) * 4)
 
+_LIMITS = 16
 _NO_NEW_PRIVILEGES = 38
 _PARENT_DEATH_SIGNAL = 1
 _SUB_REAPER = 36
@@ -51,8 +48,7 @@ def _check(result: int, step: str) -> int:
 
 
 def _prctl(option: int, *arguments: int) -> int:
-    padded = [ctypes.c_ulong(each) for each in (*arguments, 0, 0, 0, 0)[:4]]
-    return int(_libc.prctl(option, *padded))
+    return int(_libc.prctl(option, *(*arguments, 0, 0, 0, 0)[:4]))
 
 
 def become_sub_reaper() -> None:
@@ -63,6 +59,12 @@ def become_sub_reaper() -> None:
 def die_with_parent(signal: int) -> None:
     """Valid for this process alone, and only when the thread that forked it is its parent's main thread."""
     _check(_prctl(_PARENT_DEATH_SIGNAL, signal), "parent death signal")
+
+
+def inherit_limits(pid: int) -> None:
+    """Take over the present limits of another process, in which they may have changed since this one was forked."""
+    for number in range(_LIMITS):
+        resource.setrlimit(number, resource.prlimit(pid, number))
 
 
 def set_limits(limits: list[tuple[int, int, int]]) -> None:
@@ -91,8 +93,8 @@ def drop_capabilities() -> None:
         return
     _prctl(_AMBIENT, _AMBIENT_CLEAR_ALL)
     for number in range(64):
-        if not 1 << number & _KEPT_CAPABILITIES:
-            _prctl(_DROP_FROM_BOUNDING_SET, number)
+        if not 1 << number & _KEPT_CAPABILITIES and _prctl(_DROP_FROM_BOUNDING_SET, number) < 0:
+            break  # this system knows no more of them
     low, high = 0xFFFFFFFF, 32
     kept = (effective & low, permitted & low, 0, effective >> high, permitted >> high, 0)
     _check(_libc.capset(header, ctypes.create_string_buffer(struct.pack("=6I", *kept))), "capabilities")
@@ -104,13 +106,10 @@ _SECCOMP, _SECCOMP_FILTER = 22, 2
 
 
 def filter_calls(code: bytes) -> None:
-    """Refuse system calls, as `system_call_filter.code` says, to this process and all that it starts."""
-    if os.uname().machine not in system_call_filter.MACHINES:
-        raise OSError(38, os.strerror(38), "system call filter")
+    """Refuse system calls to this process and all that it starts: `code` is made by `system_call_filter`."""
     instructions = ctypes.create_string_buffer(code, len(code))
     program = ctypes.create_string_buffer(struct.pack("@HP", len(code) // 8, ctypes.addressof(instructions)))
-    if _libc.prctl(_SECCOMP, ctypes.c_ulong(_SECCOMP_FILTER), program, 0, 0) < 0:
-        _check(-1, "system call filter")
+    _check(_prctl(_SECCOMP, _SECCOMP_FILTER, ctypes.addressof(program)), "system call filter")
 
 
 # ---------------------------------------------------------------- namespaces

@@ -1,19 +1,21 @@
 """System calls that a confined program may not make, through any interface of the machine (exec-and-tasks.md 1.3).
 
 One filter for all architectures that a process may switch to: the 32-bit calls of a 64-bit system have other numbers,
-and those of an interface that is not known here are refused altogether. Runs in the monitor's forked child, so it
-imports next to nothing.
+and those of an interface that is not known here are refused altogether.
 """
 
 from __future__ import annotations
 
+import errno
+import functools
+import os
 import struct
 
 _X86_64, _I386, _ARM64, _ARM, _RISCV64 = 0xC000003E, 0x40000003, 0xC00000B7, 0x40000028, 0xC00000F3
 _X32 = 0x40000000
 """The mark of the calls of x86's third interface, which have 32-bit pointers."""
 
-MACHINES = ("x86_64", "i686", "i586", "i386", "aarch64", "armv7l", "armv8l", "riscv64")
+_MACHINES = ("x86_64", "i686", "i586", "i386", "aarch64", "armv7l", "armv8l", "riscv64")
 """Machines, as `os.uname` names them, whose programs have calls that are known here."""
 
 # Limits: of the caller alone. Sockets, and the old call that makes them on i386. Processes and their namespaces: the
@@ -61,10 +63,13 @@ _UNIX = 1
 Instruction = tuple[int, int, int, int]
 
 
+@functools.cache
 def code(*, sockets: bool, shared: bool) -> bytes:
     """Return the filter, as the system reads it. `sockets` refuses all families of sockets but Unix ones, `shared` what
-    is shared by name with other processes.
+    is shared by name with other processes. Raises `OSError` on a machine whose calls are not known here.
     """
+    if os.uname().machine not in _MACHINES:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), "system call filter")
     found: list[Instruction] = []
     for architecture in (_X86_64, _ARM64, _RISCV64, _I386, _ARM):
         section = _section(architecture, sockets, shared)

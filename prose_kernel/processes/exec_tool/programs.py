@@ -6,6 +6,10 @@ a link does not hide them. A copy under another name cannot be known.
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import itertools
+import os
 import re
 from pathlib import Path
 
@@ -50,14 +54,22 @@ def _named(name: str) -> bool:
 
 
 def _known() -> set[tuple[int, int]]:
-    """Looked up again for each call: what is installed may change, and a call is rare."""
+    """Looked up for each call, because what is installed may change."""
+    directories: dict[tuple[int, int], tuple[str, ...]] = {}
+    for directory in _DIRECTORIES:  # one may be a link to another
+        with contextlib.suppress(OSError):
+            status = os.stat(directory)  # noqa: PTH116 - a third of the time
+            directories[status.st_dev, status.st_ino] = _installed(directory, status.st_mtime_ns)
     found = set()
-    for directory in _DIRECTORIES:
-        for name in (*_SHELLS, *_LAUNCHERS):
-            try:
-                status = Path(directory, name).stat()
-            except OSError:
-                continue
+    for path in itertools.chain(*directories.values()):
+        with contextlib.suppress(OSError):
+            status = os.stat(path)  # noqa: PTH116
             # several programs in one (busybox, uutils) are a launcher under each name
             found.add((status.st_dev, status.st_ino))
     return found
+
+
+@functools.lru_cache(maxsize=len(_DIRECTORIES))
+def _installed(directory: str, changed: int) -> tuple[str, ...]:
+    """The shells and launchers in a directory that was last changed at this time."""
+    return tuple(f"{directory}/{name}" for name in os.listdir(directory) if name in _SHELLS or name in _LAUNCHERS)  # noqa: PTH208

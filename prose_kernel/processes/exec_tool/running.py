@@ -15,7 +15,7 @@ from prose_kernel.processes.exec_tool.arguments import Arguments
 from prose_kernel.processes.exec_tool.checks import Checked, Refused
 from prose_kernel.processes.exec_tool.options import ExecOptions
 from prose_kernel.processes.exec_tool.sandbox_plan import Plan
-from prose_kernel.processes.monitor import MonitoredLaunch, MonitoredProcess, MonitorRecord, StartFailure
+from prose_kernel.processes.monitored_process import MonitoredLaunch, MonitoredProcess, MonitorRecord, StartFailure
 from prose_kernel.processes.output import Head
 from prose_kernel.runtime.ports import Stream
 

@@ -14,7 +14,7 @@ from prose_kernel.processes import sandbox_syscalls as rights
 from prose_kernel.processes.exec_tool.capabilities import CapabilityRecord
 from prose_kernel.processes.exec_tool.checks import Checked, Refused
 from prose_kernel.processes.exec_tool.options import ExecOptions
-from prose_kernel.processes.monitor import Confinement
+from prose_kernel.processes.monitored_process import Confinement
 from prose_kernel.processes.sandbox import Mechanisms
 
 _PROGRAMS = ("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin")

@@ -162,19 +162,18 @@ class AgentPrograms:
         return shlex.join(display([str(item) for item in argv]))
 
     async def call(self, caller: ExecCaller, call: str, arguments: object) -> ExecOutcome:
-        await asyncio.to_thread(self._known, caller)
+        if self.capabilities.find(caller.agent) is None:
+            await asyncio.to_thread(self._make_record, caller)
         return await self._dispatcher.dispatch(caller.agent, call, NAME, arguments)
 
-    def _known(self, caller: ExecCaller) -> CapabilityRecord:
-        """The agent's record, made at its first call."""
+    def _make_record(self, caller: ExecCaller) -> None:
+        """Make the agent's record, at its first call."""
         with self._lock:
-            record = self.capabilities.find(caller.agent)
-            if record is None:
+            if self.capabilities.find(caller.agent) is None:
                 kernel = self._kernel()
                 record = capabilities.capabilities(caller, self._options, kernel.get("PATH"), kernel.get("HOME", ""))
                 self.capabilities.create(caller.agent, record)
                 self._warn_of(caller, record, kernel.get("PATH"))
-        return record
 
     def _warn_of(self, caller: ExecCaller, record: CapabilityRecord, path: str | None) -> None:
         lines = [

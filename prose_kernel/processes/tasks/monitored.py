@@ -21,7 +21,7 @@ from prose_kernel.processes.exec_tool.capabilities import capabilities
 from prose_kernel.processes.exec_tool.checks import Checked, Refused
 from prose_kernel.processes.exec_tool.options import ExecOptions
 from prose_kernel.processes.exec_tool.sandbox_plan import Plan
-from prose_kernel.processes.monitor import Confinement, MonitoredLaunch, MonitoredProcess, MonitorRecord
+from prose_kernel.processes.monitored_process import Confinement, MonitoredLaunch, MonitoredProcess, MonitorRecord
 from prose_kernel.processes.output import Capture, no_op
 from prose_kernel.processes.process import Record
 from prose_kernel.processes.sandbox import mechanisms

@@ -21,7 +21,7 @@ from prose_kernel.processes.exec_tool.audit import AuditLog, display
 from prose_kernel.processes.exec_tool.dispatch import Dispatcher
 from prose_kernel.processes.exec_tool.options import ExecOptions
 from prose_kernel.processes.exec_tool.tool import ExecTool, register_exec
-from prose_kernel.processes.process_table import members
+from prose_kernel.processes.process_table import below, members
 
 HOST = Path(__file__).with_name("host.py")
 
@@ -228,11 +228,11 @@ async def test_hazard_64_a_program_goes_before_the_kernel_when_memory_runs_out(b
 # ---------------------------------------------------------------- life of the kernel
 
 
-@pytest.mark.parametrize("both", [False, True])
-def test_hazards_71_72_the_kernel_is_killed(tmp_path: Path, both: bool) -> None:
-    """By its monitor, and by the watchdog when the monitor is killed too."""
+@pytest.mark.parametrize("also", ["", "monitor", "guards"])
+def test_hazards_71_72_the_kernel_is_killed(tmp_path: Path, also: str) -> None:
+    """The guard ends the program, also without the monitor, and the watchdog does when the guard is killed too."""
     script = "(trap '' TERM INT HUP; sleep 86.1) & setsid sleep 86.2 & touch ready; sleep 86.3"
-    if both:
+    if also == "guards":
         script = "(trap '' TERM INT HUP; sleep 86.1) & touch ready; sleep 86.3"  # what a session of its own survives
     host = subprocess.Popen(
         [sys.executable, str(HOST), str(tmp_path / "state"), str(tmp_path), "/bin/sh", "-c", script],
@@ -241,17 +241,20 @@ def test_hazards_71_72_the_kernel_is_killed(tmp_path: Path, both: bool) -> None:
     try:
         until((tmp_path / "ready").exists)
         pids = processes("86.")
-        monitors = [m.pid for m in members() if m.parent == host.pid and b"monitor_process" in cmdline(m.pid)]
-        assert len(monitors) == 1
-        if both:
+        ours = [m for m in below((host.pid,), members()) if b"monitor_process" in cmdline(m.pid)]
+        (monitor,) = [m.pid for m in ours if m.parent == host.pid]
+        killed = {"": [], "monitor": [monitor], "guards": [m.pid for m in ours]}[also]
+        if also == "guards":
             # the watchdog has been told by the time that it runs
             until(lambda: any(b"watchdog_process" in cmdline(m.pid) for m in members() if m.parent == host.pid))
-            os.kill(monitors[0], signal.SIGSTOP)
+        for pid in killed:
+            os.kill(pid, signal.SIGSTOP)
         os.kill(host.pid, signal.SIGKILL)
-        if both:
-            os.kill(monitors[0], signal.SIGKILL)
+        for pid in killed:
+            with suppress(ProcessLookupError):  # a spare ends with the monitor
+                os.kill(pid, signal.SIGKILL)
         host.wait()
-        assert ended([*pids, *monitors])
+        assert ended([*pids, *(m.pid for m in ours)])
     finally:
         host.kill()
         for pid in processes("86."):

@@ -462,26 +462,26 @@ async def test_red_team_the_monitor_cannot_be_traced(bench: Bench, tmp_path: Pat
     assert result(await bench(PYTHON, "-I", "-c", code))["stdout"] == "-1\n"
 
 
-async def test_red_team_a_monitor_killed_from_outside(bench: Bench) -> None:
-    """Hazard 73: the program ends with its monitor, and the call says what happened."""
+async def test_red_team_a_guard_killed_from_outside(bench: Bench) -> None:
+    """Hazard 73: the program ends with its guard, and the call says what happened."""
     call = asyncio.ensure_future(bench("/bin/sh", "-c", "sleep 70.1 & touch ready; sleep 70.2"))
     await appears(bench.directory / "ready")
     pids = processes("70.")
-    (monitor,) = [m.parent for m in members() if m.pid in pids and m.session == m.pid]
-    os.kill(monitor, 9)
+    (guard,) = [m.parent for m in members() if m.pid in pids and m.session == m.pid]
+    os.kill(guard, 9)
     outcome = await asyncio.wait_for(call, 10)
     assert outcome.error == "tool_failed" and "monitor" in outcome.message
     assert ended(pids)
 
 
-async def test_red_team_a_monitor_stopped_from_outside(bench: Bench) -> None:
+async def test_red_team_a_guard_stopped_from_outside(bench: Bench) -> None:
     call = asyncio.ensure_future(bench("/bin/sh", "-c", "setsid sleep 71.1 & touch ready; sleep 71.2", timeout_s=1))
     await appears(bench.directory / "ready")
     pids = processes("71.")
-    (monitor,) = [m.parent for m in members() if m.pid in pids and m.session == m.pid and m.parent not in pids]
-    os.kill(monitor, 19)
+    (guard,) = [m.parent for m in members() if m.pid in pids and m.session == m.pid and m.parent not in pids]
+    os.kill(guard, 19)
     outcome = await asyncio.wait_for(call, 15)
-    assert outcome.error == "tool_failed" and ended([*pids, monitor])
+    assert outcome.error == "tool_failed" and ended([*pids, guard])
 
 
 # ---------------------------------------------------------------- output and arguments

@@ -1,0 +1,374 @@
+"""A program under a guard of the monitor: the engine's side (exec-and-tasks.md 1.3).
+
+The guard enforces the time limit and ends the whole tree; this side drains the pipes, says when to stop, and derives
+the record. If the guard or the monitor is stopped or killed from outside, this side ends what it can see of the tree.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import marshal
+import os
+import signal
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from prose_kernel.processes import process_table, system_call_filter
+from prose_kernel.processes.drain import Drain
+from prose_kernel.processes.process import Owner
+from prose_kernel.processes.process_table import Member
+from prose_kernel.processes.spawn import close
+from prose_kernel.processes.system import memory_file
+from prose_kernel.runtime.ports import Outcome, Stream
+
+_START_TIMEOUT = 20.0
+_OURS: dict[str, Outcome] = {"timed_out": "timed_out", "interrupted": "interrupted", "cancelled": "cancelled"}
+_BACKSTOP = 3.0
+"""Seconds beyond the limit and the grace after which a guard that reports nothing is given up."""
+
+Identity = tuple[int, int]
+"""Device and inode of a file: what was checked is what is used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """The restrictions of a program, set before it starts; they cannot be undone.
+
+    `landlock` puts it into a domain: it can neither signal nor trace nor look into processes outside. With `paths` it
+    reaches these files alone, each with its rights (`sandbox_syscalls.READ` and others). `own_network` gives it
+    an empty network namespace, `no_tcp` forbids TCP through Landlock. `apart` keeps it from what other processes share
+    by name, in namespaces of its own, in which `read_only` files and directories cannot be changed. `filtered` refuses
+    it system calls (`system_call_filter`), with `no_sockets` all sockets but Unix ones. With `keep_rights` it may do
+    whatever this user may; only the monitor is wanted.
+    """
+
+    landlock: bool = False
+    paths: tuple[tuple[bytes, int], ...] | None = None
+    own_network: bool = False
+    no_tcp: bool = False
+    apart: bool = False
+    read_only: tuple[bytes, ...] = ()
+    filtered: bool = False
+    no_sockets: bool = False
+    keep_rights: bool = False
+
+    @property
+    def filter(self) -> bytes:
+        """The code of the filter; empty for none. Raises `OSError` if there can be none here."""
+        return system_call_filter.code(sockets=self.no_sockets, shared=not self.apart) if self.filtered else b""
+
+
+@dataclass(frozen=True, slots=True)
+class MonitoredLaunch:
+    """A program to start: its absolute path, its arguments with the first as given, and all options.
+
+    `limits` are (resource, soft, hard). `grace` is the time between TERM and KILL at the limit, `interrupt_grace` that
+    between the steps of a user's interrupt. `identity` and `cwd_identity` are compared just before the start.
+    """
+
+    program: str
+    argv: Sequence[str]
+    env: Mapping[bytes, bytes]
+    cwd: str
+    timeout: float | None
+    grace: float
+    interrupt_grace: float
+    limits: tuple[tuple[int, int, int], ...] = ()
+    confinement: Confinement = Confinement()
+    identity: Identity | None = None
+    cwd_identity: Identity | None = None
+    umask: int = 0o022
+
+    def marshalled(self) -> bytes:
+        return marshal.dumps(
+            {
+                "program": os.fsencode(self.program),
+                "argv": [os.fsencode(each) for each in self.argv],
+                "env": dict(self.env),
+                "cwd": os.fsencode(self.cwd),
+                "timeout": self.timeout,
+                "start_timeout": _START_TIMEOUT,
+                "grace": self.grace,
+                "interrupt_grace": self.interrupt_grace,
+                "limits": list(self.limits),
+                **{name: getattr(self.confinement, name) for name in Confinement.__slots__},
+                "filter": self.confinement.filter,
+                "identity": self.identity,
+                "cwd_identity": self.cwd_identity,
+                "umask": self.umask,
+                "kernel": os.getpid(),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StartFailure:
+    """The program did not start: at which step (`cwd`, `limits`, `confinement`, `program`, `monitor`), and why."""
+
+    step: str
+    number: int
+    what: str = ""
+
+    @property
+    def name(self) -> str:
+        return errno.errorcode.get(self.number, str(self.number))
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorRecord:
+    """The outcome. `status` is a wait status, None if the program never started or never ended."""
+
+    outcome: Outcome
+    status: int | None = None
+    duration: float = 0.0
+    failure: StartFailure | None = None
+    background_killed: int = 0
+    left: int = 0
+    max_rss: int = 0
+    cpu_s: float = 0.0
+
+
+class Keeper(Protocol):
+    """Gets what the program prints, as bytes, in the engine's loop. Must not block."""
+
+    def take(self, stream: Stream, data: bytes, final: bool) -> None: ...
+
+
+class MonitoredProcess:
+    """Owns one guard and, through it, one program. In the engine's loop; `done` is called exactly once."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        launch: MonitoredLaunch,
+        keeper: Keeper,
+        done: Callable[[MonitorRecord], None],
+    ) -> None:
+        self.foreground = True
+        self._owner = owner
+        self._launch = launch
+        self._keeper = keeper
+        self._done = done
+        self._link = -1
+        self._rest = b""
+        self._guard: int | None = None
+        self._last: list[str] = []
+        """The words of the guard's last report, `ended` or `failed`; empty if it was killed before."""
+        self._drain = Drain(owner.loop, keeper.take, self._advance)
+        self._main: Member | None = None
+        self._started = 0.0
+        self._exited = False
+        self._finished = False
+        self._backstop: asyncio.TimerHandle | None = None
+        self._stopping = False
+        self._outcome_if_lost: Outcome = "spawn_failed"
+
+    @property
+    def pid(self) -> int | None:
+        """None: the watchdog learns of the program's own group, and the guard ends by itself."""
+        return None
+
+    @property
+    def has_exited(self) -> bool:
+        """Whether the program has ended, seen now."""
+        if self._finished or self._exited or self._main is None:
+            return self._finished or self._exited
+        now = process_table.member_of(self._main.pid)
+        return now is None or now.identity != self._main.identity
+
+    # ------------------------------------------------------------ start
+
+    def start(self) -> None:
+        """Start the program; a failure is reported as a record."""
+        try:
+            stdout, stderr = self._spawn()
+        except OSError as problem:
+            self._finish(MonitorRecord("spawn_failed", failure=StartFailure("monitor", problem.errno or 0)))
+            return
+        loop = self._owner.loop
+        self._started = loop.time()
+        self._drain.start(stdout, stderr)
+        loop.add_reader(self._link, self._read_reports)
+        if self._launch.timeout is not None:
+            limit = _START_TIMEOUT + self._launch.timeout + self._launch.grace + _BACKSTOP
+            self._backstop = loop.call_later(limit, self._give_up)
+
+    def _spawn(self) -> tuple[int, int]:
+        """Hand the program over to the monitor. Returns our ends of its pipes."""
+        ours: list[int] = []
+        theirs: list[int] = []
+        try:
+            theirs.append(memory_file(self._launch.marshalled()))
+            link, other = socket.socketpair()
+            ours.append(link.detach())
+            theirs.append(other.detach())
+            for _ in ("stdout", "stderr"):
+                reader, writer = os.pipe()
+                ours.append(reader)
+                theirs.append(writer)
+            self._owner.monitor.start(theirs)
+        except OSError:
+            close([*ours, *theirs])
+            raise
+        for descriptor in ours:
+            os.set_blocking(descriptor, False)
+        self._link, stdout, stderr = ours
+        return stdout, stderr
+
+    # ------------------------------------------------------------ reports of the guard
+
+    def _read_reports(self) -> None:
+        try:
+            data = os.read(self._link, 4096)
+        except BlockingIOError:
+            return
+        except OSError:  # the guard ended before it read all that it was sent
+            data = b""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            words = line.decode("utf-8", "replace").split(" ")
+            if words[0] == "guard":
+                self._guard = int(words[1])
+            elif words[0] == "started":
+                self._program_started(int(words[1]), int(words[2]))
+            else:
+                self._last = words
+        if self._last or not data:
+            self._guard_ended()
+
+    def _program_started(self, pid: int, ticks: int) -> None:
+        self._started = self._owner.loop.time()
+        self._main = Member(pid, pid, pid, ticks)
+        self._owner.started(pid, ticks)
+        if self._backstop is not None and self._launch.timeout is not None and not self._stopping:
+            self._watch_ladder(self._launch.timeout + self._launch.grace)
+
+    def _guard_ended(self) -> None:
+        self._exited = True
+        self._owner.loop.remove_reader(self._link)
+        if not self._last:
+            self._end_what_is_seen()
+        self._advance()
+
+    def _advance(self) -> None:
+        if not self._exited or self._finished:
+            return
+        if self._drain.over:
+            self._finish(self._record())
+        else:
+            self._drain.lose_patience(self._out_of_patience, hurried=self._stopping)
+
+    def _out_of_patience(self) -> None:
+        if not self._finished:
+            self._finish(self._record())
+
+    # ------------------------------------------------------------ ending it
+
+    def _tell(self, letter: bytes) -> None:
+        if self._link >= 0:
+            with contextlib.suppress(OSError):
+                os.write(self._link, letter)
+
+    def stop(self, outcome: Outcome, grace: float | None = None) -> None:
+        """TERM, the grace, KILL, to the whole tree; a shorter grace than the launch's own ends with KILL when it is
+        over."""
+        self._outcome_if_lost, self._stopping = outcome, True
+        self._tell(b"c")
+        self._watch_ladder(self._launch.grace)
+        if grace is not None and grace < self._launch.grace:
+            self._owner.loop.call_later(grace, self._tell, b"k")
+
+    def kill(self, outcome: Outcome) -> None:
+        """KILL without a grace."""
+        self.stop(outcome)
+        self._tell(b"k")
+
+    def interrupt(self) -> None:
+        """A user's interrupt: INT, TERM, KILL; a second one jumps to KILL."""
+        if self._outcome_if_lost == "interrupted":
+            self._tell(b"k")
+        self._outcome_if_lost, self._stopping = "interrupted", True
+        self._tell(b"i")
+        self._watch_ladder(2 * self._launch.interrupt_grace)
+
+    def shutdown(self) -> None:
+        """The engine closes."""
+        self.stop("cancelled")
+
+    def refuse(self, outcome: Outcome) -> None:
+        """End one that was never started."""
+        self._finished = True
+        self._done(MonitorRecord(outcome))
+
+    def _watch_ladder(self, seconds: float) -> None:
+        """Limit the wait for a guard that was stopped from outside: it can end nothing."""
+        if self._finished or self._link < 0:
+            return
+        if self._backstop is not None:
+            self._backstop.cancel()
+        self._backstop = self._owner.loop.call_later(seconds + _BACKSTOP, self._give_up)
+
+    def _give_up(self) -> None:
+        self._end_what_is_seen()
+        if self._guard is None:
+            self._owner.monitor.kill()  # it does not start guards
+        elif not self._exited:
+            with contextlib.suppress(OSError):
+                os.kill(self._guard, signal.SIGKILL)
+
+    def _end_what_is_seen(self) -> None:
+        """KILL to all below the guard, and to the program's own group and session."""
+        for _ in range(3):  # what was forked while looking
+            table = self._owner.table(fresh=True)
+            for member in process_table.below((self._guard,), table) if self._guard is not None else ():
+                with contextlib.suppress(OSError):
+                    os.kill(member.pid, signal.SIGKILL)
+            if self._main is not None:
+                leader = self._main
+                # a number is not used again while a group or session has it, and this one was just in use
+                if any(m.ticks >= leader.ticks and process_table.in_scope(m, leader.pid) for m in table):
+                    process_table.signal_scope(leader.pid, signal.SIGKILL, table)
+
+    # ------------------------------------------------------------ the end
+
+    def _record(self) -> MonitorRecord:
+        duration = self._owner.loop.time() - self._started
+        match self._last:
+            case ["ended", *_]:
+                return self._ended(self._last, duration)
+            case ["failed", step, number, *what] if step != "cancelled":
+                return MonitorRecord("spawn_failed", failure=StartFailure(step, int(number), " ".join(what)))
+        outcome = self._outcome_if_lost
+        failure = StartFailure("monitor", 0, "it was ended from outside") if outcome == "spawn_failed" else None
+        return MonitorRecord(outcome, duration=duration, failure=failure)
+
+    def _ended(self, words: list[str], duration: float) -> MonitorRecord:
+        status = int(words[1])
+        outcome = _OURS.get(words[2]) or ("signaled" if status >= 0 and os.WIFSIGNALED(status) else "exited")
+        return MonitorRecord(
+            outcome,
+            status if status >= 0 else None,
+            duration,
+            background_killed=int(words[3]),
+            left=int(words[4]),
+            max_rss=int(words[5]),
+            cpu_s=float(words[6]),
+        )
+
+    def _finish(self, record: MonitorRecord) -> None:
+        self._finished = True
+        if self._backstop is not None:
+            self._backstop.cancel()
+        self._drain.stop()
+        if self._link >= 0:
+            self._owner.loop.remove_reader(self._link)
+            close((self._link,))
+            self._link = -1
+        if self._main is not None:
+            self._owner.forget(self._main.pid)
+        self._owner.ended(self, ())
+        self._done(record)
