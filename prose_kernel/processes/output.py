@@ -322,7 +322,7 @@ class Live:
         self._loop = engine_loop
         self._post = post
         self._consumer = consumer
-        self._spare = max(displayed + 1, WAITING // 4) if displayed else 0
+        self._spare = displayed + 1 if displayed else 0
         self._lock = threading.Lock()
         self._pending: dict[Stream, _Waiting] = {}
         self._posted = False

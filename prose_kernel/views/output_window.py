@@ -135,7 +135,7 @@ def _position(text: str, size: int, lines: int, limits: Limits) -> int:
     """How far the text may be displayed: whole lines where there are any."""
     at = len(text)
     if limits.size:
-        at = len(text.encode("utf-8", "replace")[:size].decode("utf-8", "ignore"))
+        at = len(text[:size].encode("utf-8", "replace")[:size].decode("utf-8", "ignore"))
         at = text.rfind("\n", 0, at) + 1 or at
     if limits.lines:
         found = -1
@@ -154,7 +154,7 @@ def _start_of_end(text: str, size: int, lines: int) -> int:
         at = text.rfind("\n", 0, max(at - 1, 0)) + 1
         if not at:
             break
-    room = len(text) - len(text.encode("utf-8", "replace")[-size:].decode("utf-8", "ignore"))
+    room = len(text) - len(text[-size:].encode("utf-8", "replace")[-size:].decode("utf-8", "ignore"))
     if room <= at:
         return at
     return text.find("\n", room - 1) + 1 or room
