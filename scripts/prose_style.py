@@ -28,14 +28,14 @@ PATTERNS = {
     "what-clause": rf"(?:^|[.;:] |\| |\*\*)(?:What|Who|Where|Whoever|Whatever) (?!{_DOES}\b(?! \w+ed\b))[^?]*?[.|;]",
     "stands": r"\b(?:stands|stand in the|stood)\b",
     "nobody": r"\b(?:nobody|somebody|anybody|everybody|no one|whoever)\b",
-    "of one's own": r"\bof (?:its|their|your|our|his|one's) own\b|\bof (?:yours|ours)\b",
+    "of one's own": r"\bof (?:its|their|your|our|his|one's) own\b(?! [a-z])|\bof (?:yours|ours)\b",
     "at once": r"\bat once\b",
     "alone": r"\balone\b",
     "goes on": r"\b(?:goes|go|going|went) on\b",
     "told": r"\b(?:told|tells|tell)\b",
     "beside": r"\bbeside\b",
-    "behind": r"\bbehind\b",
-    "is no": r"\b(?:is|are|was|were) no (?!longer|more|less|such)\w+",
+    "behind": r"(?<!left )\bbehind\b",
+    "is no": r"(?<!there )\b(?:is|are|was|were) no (?!longer|more|less|such)\w+",
     "anew": r"\b(?:anew|mended|mend|mends|under way|is away|are away)\b",
 }  # fmt: skip
 
