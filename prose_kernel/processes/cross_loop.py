@@ -21,7 +21,7 @@ async def answered(answer: asyncio.Future[T], cancel: Callable[[], object]) -> T
     """The result of `answer`, or what it raises.
 
     Each cancellation of the call calls `cancel`, which must bring the answer about; only then `CancelledError` is
-    raised. So nothing is left behind a call that has returned.
+    raised. So nothing is left after a call that has returned.
     """
     cancelled: asyncio.CancelledError | None = None
     while not answer.done():

@@ -66,7 +66,7 @@ class Drain:
             self._ended()
 
     def pause(self) -> None:
-        """Leave what comes in the pipes, until `resume`. Whoever writes then has to wait."""
+        """Leave output in the pipes until `resume`. A program that writes more has to wait."""
         if not self._paused:
             self._paused = True
             for descriptor in self._open.values():

@@ -108,7 +108,7 @@ class Engine:
         self.loop.run_forever()
         with self._lock:
             self._stopped = True
-        # What was posted before the door closed still gets its answer.
+        # Calls that were posted before the close still get their answer.
         self.loop.run_until_complete(asyncio.sleep(0))
         self.loop.close()
 
@@ -149,7 +149,7 @@ class Engine:
         self.loop.stop()
 
     async def _end_waiting(self) -> None:
-        """Whoever still waits in this loop for something that will not come any more."""
+        """Cancel tasks that still wait in this loop for something that will not come any more."""
         waiting = asyncio.all_tasks(self.loop) - {asyncio.current_task(self.loop)}
         for task in waiting:
             task.cancel()
@@ -213,7 +213,7 @@ class Engine:
         else:
             process.stop("cancelled")
 
-    # ------------------------------------------------------------ what a process tells its owner
+    # ------------------------------------------------------------ reports of processes
 
     @property
     def monitor(self) -> Monitor:
@@ -225,7 +225,7 @@ class Engine:
         return self._monitor
 
     def started(self, pid: int, ticks: int = 0) -> None:
-        """A process leads a group of its own. `ticks` is when it started, for one that need not carry the marker."""
+        """A process leads its own group. `ticks` is when it started, for one that need not carry the marker."""
         self._watchdog.started(pid, ticks)
 
     def ended(self, process: EngineProcess, left: Sequence[process_table.Member]) -> None:

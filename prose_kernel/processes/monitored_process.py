@@ -39,11 +39,11 @@ class Confinement:
     """The restrictions of a program, set before it starts; they cannot be undone.
 
     `landlock` puts it into a domain: it can neither signal nor trace nor look into processes outside. With `paths` it
-    reaches these files alone, each with its rights (`sandbox_syscalls.READ` and others). `own_network` gives it
-    an empty network namespace, `no_tcp` forbids TCP through Landlock. `apart` keeps it from what other processes share
-    by name, in namespaces of its own, in which `read_only` files and directories cannot be changed. `filtered` refuses
-    it system calls (`system_call_filter`), with `no_sockets` all sockets but Unix ones. With `keep_rights` it may do
-    whatever this user may; only the monitor is wanted.
+    can open only these files, each with its rights (`sandbox_syscalls.READ` and others). `own_network` gives it
+    an empty network namespace, `no_tcp` forbids TCP through Landlock. `apart` gives it separate namespaces, without
+    the named shared memory of other processes, in which `read_only` files and directories cannot be changed.
+    `filtered` refuses it system calls (`system_call_filter`), with `no_sockets` all sockets but Unix ones. With
+    `keep_rights` it may do whatever this user may, and only has a guard.
     """
 
     landlock: bool = False

@@ -6,10 +6,10 @@ this process has to take their exit statuses: a dead child whose status was not 
 scripts wait for that.
 
 Only the statuses of orphans are taken. They are children of the first thread, those of the engine are children of the
-engine's thread. A child in a session that is neither ours nor its own can only be an orphan, and so can one with the
-mark of the engine's commands. One without it that leads its session may also have been started by other code in this
-process, which may ask for its status at any time: it is left alone, except in a process that runs nothing but this
-package, a kernel or the command line, and there for a moment only.
+engine's thread. A child in a session that is neither ours nor its own is an orphan for certain, and so is one with the
+mark of the engine's commands. One without the mark that leads its session may have been started by other code in this
+process, which may ask for its status at any time. Its status is taken only in a process that runs nothing but this
+package (a kernel, the command line), and only after a moment.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def adopt() -> bool:
 
 class Orphans:
     """Takes the statuses of orphans, in the engine's loop. `mark` is how the marker of the engine's commands begins;
-    `busy` tells whether something runs that may leave some, `ends` whether the engine ends a session or group at its
-    close. What it does not end is noted (`detached.py`)."""
+    `busy` returns whether something runs that may leave some, `ends` whether the engine ends a session or group at its
+    close. Orphans that it does not end are noted (`detached.py`)."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, mark: str, busy: Callable[[], bool], ends: Callable[[int], bool]
@@ -113,7 +113,7 @@ class Orphans:
             watch.stop()
 
     def _is_orphan(self, pid: int) -> bool | None:
-        """Whether a child of the first thread is surely an orphan; None for one that is left alone."""
+        """Whether a child of the first thread is surely an orphan; None for one whose status is not taken."""
         try:
             session = os.getsid(pid)
             if session == os.getsid(0) or pid in _own:

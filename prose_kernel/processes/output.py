@@ -4,7 +4,7 @@
 end, for tasks; `Tail` the end, for terminals of CLI agents. Each at constant cost a piece and in constant memory,
 however much comes.
 
-Both get the same decoded text. What is kept is cut to its first code points (2.7); what is shown is a side channel
+Both get the same decoded text. The kept part is its first code points (2.7); the display is a side channel
 (1.2, capture point 4; 5.1): `Live` can be behind, blocked or broken without any effect on the command, unless its
 consumer displays without a limit; then a command waits for it, as it would for a pipe.
 """
@@ -61,7 +61,7 @@ class Decoder:
 
 
 def _replaced_bytes(data: bytes, text: str) -> int:
-    # A program may print U+FFFD itself: those are valid, and stand in the data as well.
+    # A program may print U+FFFD itself: those are valid, and in the data as well.
     replacements = text.count(_REPLACEMENT) - data.count(_REPLACEMENT_BYTES)
     return len(data) - (len(text.encode()) - len(_REPLACEMENT_BYTES) * replacements)
 
@@ -96,9 +96,9 @@ class Capture:
     """One stream: decodes, keeps the first `most` code points, counts all bytes.
 
     With `pictures`, a stream that is a picture, or becomes one where it stops being UTF-8, is no text from there on:
-    the picture is kept as bytes, up to `images.LARGEST`, and one line represents it at the end. Text pays nothing for
-    that but a look at its first piece: whether a picture begins further on is asked only where a piece cannot be
-    decoded anyway.
+    the picture is kept as bytes, up to `images.LARGEST`, and one line represents it at the end. For text
+    this costs a look at its first piece only: whether a picture begins further on is checked only where a piece cannot
+    be decoded.
     """
 
     __slots__ = ("_begin", "_decoder", "_kept", "_picture", "_picture_bytes", "_room", "total_bytes", "truncated")
@@ -153,7 +153,7 @@ class Capture:
         if self._picture_bytes <= images.LARGEST:
             self._picture += data
         else:
-            del self._picture[4096:]  # enough to tell its size
+            del self._picture[4096:]  # enough to know its size
             self.truncated = True
 
     @property

@@ -2,7 +2,7 @@
 
 Everything here runs in the engine's loop. The order at the end matters: the exit is seen without reaping, the pipes are
 drained, a ladder waits for the *group* to be empty, and the leader is reaped last, because until then its number cannot
-belong to anybody else.
+belong to another process.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Launch:
 
     `prepare` makes the arguments: it is given the descriptor of the report pipe (None without `report`) and returns
     them with further descriptors to pass on, which are closed after the start. May raise `SpawnFailure` or `OSError`.
-    `tree` is the value of `PROSE_JOB` that this command alone has: then all of its processes belong to it, also those
-    that left its group. What is still in its group when it ends by itself is then ended too, and counted.
+    `tree` is the value of `PROSE_JOB` that only this command has: then all of its processes belong to it, also those
+    that left its group. Processes that are still in its group when it ends are then ended too, and counted.
     With `talk` its standard input is a pipe, whose end `Process.stdin` is the caller's to write and to close; else it
     reads `stdin`. Of each stream the first `kept` characters are recorded.
     """
@@ -368,7 +368,7 @@ class Process:
             if await self._run_step(step.signal, self._owner.loop.time() + step.grace, last):
                 break
         self._climbing = False
-        # What even KILL does not end is not waited for: the record says how many there are.
+        # Processes that survive KILL are not waited for: the record counts them.
         self._exited = True
         self._advance()
 
@@ -414,8 +414,9 @@ class Process:
     def _repeat(self, number: signal.Signals, told: dict[int, bytes]) -> None:
         """Signal again what has lost the signal.
 
-        A shell's child still has the shell's handlers until it executes its program; what comes before that is noted
-        there and forgotten. Whoever executes the same program as before has got the signal, and may be cleaning up.
+        A shell's child still has the shell's handlers until it executes its program; a signal that comes before is
+        noted there and forgotten. A process that executes the same program as before has got the signal, and may be
+        cleaning up.
         """
         for member in self._scope.members(self._owner.table()):
             before = told.get(member.pid)

@@ -21,7 +21,7 @@ else:  # run by path
 class Member:
     """One live process: its number, its group, its session, its start time in ticks since boot, and its parent.
 
-    Number and start time together name a process for ever; the number alone may be used again.
+    Number and start time together identify a process; a number may be used again.
     """
 
     __slots__ = ("group", "parent", "pid", "session", "ticks")

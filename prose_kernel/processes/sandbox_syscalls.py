@@ -1,7 +1,7 @@
-"""What a child does to itself before it becomes the program: limits, no new rights, no way out (exec-and-tasks.md 1.3).
+"""System calls that confine a child before it becomes the program: limits, privileges, namespaces, Landlock (1.3).
 
-Runs in the monitor's forked child, so it imports only what starts in a few milliseconds, and each failure is an
-`OSError` that carries the name of the step. Nothing here can be undone by the program that follows.
+The monitor imports this module, so it imports only modules that load in a few milliseconds. Each failure is an
+`OSError` with the name of the step. The program cannot undo anything of this.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ def _prctl(option: int, *arguments: int) -> int:
 
 
 def become_sub_reaper() -> None:
-    """From now on, whoever below loses its parent becomes a child of this process."""
+    """From now on, a process below this one that loses its parent becomes a child of this one."""
     _check(_prctl(_SUB_REAPER, 1), "sub-reaper")
 
 
 def die_with_parent(signal: int) -> None:
-    """Valid for this process alone, and only when the thread that forked it is its parent's main thread."""
+    """Get this signal when the parent ends; 0: none. Works only if the parent's main thread forked this process."""
     _check(_prctl(_PARENT_DEATH_SIGNAL, signal), "parent death signal")
 
 
@@ -207,7 +207,7 @@ def _allow(domain: int, path: bytes, rights: int) -> None:
             rights &= _OF_FILES
         rule = ctypes.create_string_buffer(struct.pack("=Qi", rights, descriptor), 12)
         added = _libc.syscall(_LANDLOCK_ADD, domain, ctypes.c_int(1), rule, ctypes.c_uint32(0))
-        if added < 0 and ctypes.get_errno() != errno.EBADFD:  # a pipe behind `/dev/stdin`: it needs no rule
+        if added < 0 and ctypes.get_errno() != errno.EBADFD:  # a pipe at `/dev/stdin` needs no rule
             _check(added, "Landlock")
     finally:
         os.close(descriptor)

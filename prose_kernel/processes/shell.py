@@ -136,7 +136,7 @@ class Shell:
         start = self._with_pipefail() if pipefail else self._start
         if len(text) <= LONGEST_ARGUMENT:
             if report is None:
-                # a shell would take a sign at the beginning for one of its own options
+                # a shell would take a sign at the beginning for one of its options
                 return (*start, b" " + text if text[:1] in (b"-", b"+") else text, "exec"), ()
             return (*start, cwd_report.wrapper(report), "exec", text), ()
         script = _script(text)

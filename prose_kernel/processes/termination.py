@@ -1,6 +1,6 @@
 """Ending a command: which signals, how long each is given, and which processes get them.
 
-The ladders stand in docs/reference/exec-and-tasks.md 1.2, what belongs to a command in 1.4: its process group, or its
+The ladders are in docs/reference/exec-and-tasks.md 1.2, what belongs to a command in 1.4: its process group, or its
 whole tree. A tree also holds what left the group with setsid: processes that carry the command's own marker in their
 environment, and those that were seen below one of its processes while the line of parents was whole.
 """
@@ -61,7 +61,7 @@ class GroupScope:
         process_table.signal_scope(self.leader, number, table)
 
     def surely_empty(self) -> bool:
-        """True when one system call tells that there is nothing; False means that a look at the table is needed."""
+        """True if one system call shows that the scope is empty; False if only the table can show it."""
         try:
             os.killpg(self.leader, 0)
         except ProcessLookupError:
@@ -72,7 +72,7 @@ class GroupScope:
 
 
 _jobs: dict[tuple[int, int], str | None] = {}
-"""What each process carries: read once for all scopes, since two hundred of them look at each other's processes."""
+"""The marker of each process, read once for all scopes: two hundred of them look at each other's processes."""
 
 _MOST_JOBS = 10_000
 

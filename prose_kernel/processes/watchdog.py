@@ -40,13 +40,14 @@ WARNING = "the watchdog cannot be kept running: commands would survive if the ke
 
 
 _SWEPT: Final = 6.0
-"""Seconds for a dead kernel's commands to end: the watchdog's two graces, and what it takes to start."""
+"""Seconds for a dead kernel's commands to end: the watchdog's two graces, and its start."""
 
 
 def wait_for_orphans(stop: threading.Event, state_dir: Path | None = None) -> bool:
-    """Return when nothing runs any more that kernels of this user have left by being killed; whether that is so.
+    """Wait until nothing runs any more that killed kernels of this user have left. Returns whether that was reached.
 
-    Their watchdogs end it; what has none any more is ended here. Blocks, for seconds at most, or until `stop` is set.
+    Watchdogs end such processes; those without a watchdog are ended here. Blocks for seconds at most, or until `stop`
+    is set.
     """
     directory = str(state_dir or _directory())
     if not watchdog_process.private(directory):
@@ -102,7 +103,7 @@ class Watchdog:
         self._flush()
 
     def all_started(self) -> None:
-        """What was announced has been started, or was not to be started by this process."""
+        """The announced commands have been started, or failed to start."""
         self._announced = b""
         self._unsent += b"?\n"
         self._flush()
@@ -227,7 +228,7 @@ class Watchdog:
             self._popen = None
 
     async def close(self) -> None:
-        """Tell it that nothing is left, let it end, reap it."""
+        """End it, and take its status."""
         self._closed = True
         if self._popen is None:
             await asyncio.sleep(0)  # a start may be on its way

@@ -30,7 +30,7 @@ _LOOKS = 5
 another program, while the table is read is not seen in it."""
 
 _PARENT = 1.0
-"""Seconds between two looks whether the kernel lives, where no descriptor tells."""
+"""Seconds between two checks whether the kernel lives, where no descriptor shows it."""
 _GRACE = 1.0
 _START = 0.3
 """Seconds in which what the kernel was just starting has become its program."""
@@ -91,8 +91,8 @@ class Groups:
         return scopes
 
     def recall(self) -> None:
-        """After both were killed: the numbers may be used again. A group is ours if its leader started when it was
-        said to, or if a process in it carries our marker."""
+        """After both were killed: the numbers may be used again. A group is ours if its leader started at the
+        recorded time, or if a process in it carries our marker."""
         table = process_table.members()
         ours = self.marker.rpartition(":")[0] + ":"
         for group, ticks in tuple(self.running.items()):
@@ -164,7 +164,7 @@ def _is_there(group: int, known: Known, marker: str, table: list[process_table.M
 
 
 def private(directory: str) -> bool:
-    """Make the directory if need be; whether it is ours alone."""
+    """Make the directory if it is missing. Returns whether it is private to this user."""
     try:
         os.makedirs(directory, mode=0o700, exist_ok=True)  # noqa: PTH103
         status = os.lstat(directory)
@@ -248,7 +248,7 @@ def _remove(path: str) -> None:
 
 
 class Watch:
-    """Takes what the kernel tells, until it closes the pipe or is gone."""
+    """Reads the kernel's reports until it closes the pipe or ends."""
 
     def __init__(self, groups: Groups, kernel: int) -> None:
         self._groups = groups

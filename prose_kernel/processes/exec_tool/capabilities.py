@@ -69,7 +69,7 @@ class CapabilityRecord:
         return isinstance(name, str) and bool(name) and (EVERYTHING in self.tool_grants or name in self.tool_grants)
 
     def reach(self, *, binaries: bool = False, writable: bool = False) -> Reach:
-        """What the grants cover now: for the program that is started (`binaries`), or for what it works on."""
+        """The files that the grants cover now: for the program that is started (`binaries`), or for its data."""
         return Reach(
             grant
             for grant in self.fs_grants
@@ -115,7 +115,7 @@ def _problems(record: CapabilityRecord) -> Iterable[str]:
 
 
 def capabilities(caller: ExecCaller, options: ExecOptions, search_path: str | None, home: str = "") -> CapabilityRecord:
-    """The record of an agent (3.12). `prompt` counts as granted: the person has said yes before a call arrives."""
+    """The record of an agent (3.12). `prompt` counts as granted: the person has agreed before a call arrives."""
     surface = Surface(caller.workspace, home or str(Path.home()))
     execute = caller.rules.get("execute", "deny")
     listed = None if isinstance(execute, str) else program_grants(execute, surface, search_path)
@@ -149,7 +149,7 @@ def not_found(caller: ExecCaller, search_path: str | None) -> tuple[str, ...]:
 
 
 def dangerous(record: CapabilityRecord) -> tuple[str, ...]:
-    """What is granted that can run arbitrary commands, for a warning at registration: programs, and directories."""
+    """The granted programs and directories that can run arbitrary commands, for a warning at registration."""
     found = []
     for grant in record.fs_grants:
         path = Path(resolve(grant.prefix).path)

@@ -1,7 +1,7 @@
 """The checks of one call, in their order; the first that fails decides.
 
 Steps 5 to 9 of `docs/reference/exec-and-tasks.md` 3.2. Grants are
-checked before existence, so that the answer for a path that is not granted never tells whether it exists.
+checked before existence, so that the answer for a path that is not granted never reveals whether it exists.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from prose_kernel.runtime.services import ExecErrorKind
 
 
 class Refused(Exception):
-    """The call is not carried out. `missing` is what would have to be granted, `target` where a link led: for the
-    audit log alone."""
+    """The call is not carried out. `missing` is what would have to be granted, `target` where a link led: only for
+    the audit log."""
 
     def __init__(self, kind: ExecErrorKind, message: str, *, missing: str = "", target: str = "") -> None:
         super().__init__(message)
@@ -82,7 +82,7 @@ def _listed(path: str, program: Resolved, record: CapabilityRecord) -> None:
 
 
 def _rule(kind: str, path: str) -> str:
-    """The line for `permissions:`. Made of the call's own text, so that it tells nothing about what is there."""
+    """The line for `permissions:`. Made of the call's own text, so that it reveals nothing about the files."""
     return f"{kind}: [{json.dumps(path, ensure_ascii=False)}]"
 
 

@@ -102,7 +102,7 @@ class Run:
             "duration_s": round(record.duration, 6),
             "timed_out": record.outcome == "timed_out",
         }
-        # additional: the cause of an end only where it is certain, and what was left behind and killed
+        # additional: the cause of an end where it is certain, and the number of killed background processes
         limit = {-signal.SIGXCPU: "cpu", -signal.SIGXFSZ: "file_size"}.get(code)
         if limit is not None and not result["timed_out"]:
             result["limit_hit"] = limit

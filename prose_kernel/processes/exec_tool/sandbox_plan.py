@@ -27,7 +27,7 @@ _MOST_KEPT = 500
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a call is confined. `gaps` name what is not enforced. Whoever ends the call ends `watch`."""
+    """How a call is confined. `gaps` name what is not enforced. The caller ends `watch` with the call."""
 
     confinement: Confinement
     gaps: tuple[str, ...] = ()
@@ -167,7 +167,7 @@ def _alone(grant: FsGrant, prefix: str) -> bool:
 
 
 def _matching(grant: FsGrant, prefix: str) -> Iterable[str]:
-    """The files that a pattern names now. A link is no file of its own: where it leads has to be granted."""
+    """The files that a pattern names now. A link isn't followed: its target has to be granted."""
     reach = Reach((grant,))
     if not grant.pattern:
         if os.path.isfile(prefix):  # noqa: PTH113

@@ -19,7 +19,7 @@ _GONE = (psutil.Error, OSError)
 
 
 def now() -> int:
-    boottime = getattr(time, "CLOCK_BOOTTIME", None)  # Linux alone: its psutil counts from a rounded time of boot
+    boottime = getattr(time, "CLOCK_BOOTTIME", None)  # on Linux psutil counts from a rounded time of boot
     present = time.time() if boottime is None else _BOOTED + time.clock_gettime(boottime)
     return int((present - 0.02) * _HUNDREDTHS)  # the systems round
 

@@ -1,7 +1,7 @@
 """A task's log: a file of its whole output, bounded by keeping the first and the last part (exec-and-tasks.md 4.5).
 
-The first 4 MiB are the file itself. What comes after goes to small files beside it, of which the oldest is removed when
-a new one is begun, so that their sum never exceeds 12 MiB. When the task ends they are joined to the file behind one
+The first 4 MiB are the file itself. Later output goes to small files next to it, of which the oldest is removed when
+a new one is begun, so that their sum never exceeds 12 MiB. When the task ends they are joined to the file after one
 line that says how much is missing. A disk that is full ends the logging, never the task: a log leaves the last
 `RECORDS_ROOM` of a disk to the records of the tasks, which are kept later than the output that fills it.
 """

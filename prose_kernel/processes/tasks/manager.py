@@ -121,7 +121,7 @@ class Manager:
             return await self._answer(command)
 
     async def _plan(self, caller: TaskCaller, shell: Shell, identity: Identity) -> Plan | None:
-        """How an agent's command is confined, be it by its monitor alone; None for the person's, which has none.
+        """The confinement of an agent's command, at least a guard; None for a person's command, which has none.
 
         Raises `TaskRefused` where the rules forbid what cannot be enforced.
         """
@@ -505,7 +505,7 @@ class Manager:
         for command in commands:
             if command.record is not None:
                 command.process.stop("cancelled", self._options.shutdown_grace)
-                # one that was stopped before has a grace of its own, which is longer
+                # one that was stopped before has a separate, longer grace
                 loop.call_later(self._options.shutdown_grace, command.process.kill, "cancelled")
             else:
                 self._engine.cancel(command.process)

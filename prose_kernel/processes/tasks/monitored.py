@@ -1,8 +1,8 @@
-"""An agent's commands: under the monitor, and kept to the agent's permissions (exec-and-tasks.md 1.3, 3.12).
+"""An agent's commands: under a guard, and confined to the agent's permissions (exec-and-tasks.md 1.3, 3.12).
 
-The monitor owns all that a command starts, however it detaches. Where the rules leave a shell less than this user may
-(the network denied, lists of files that bind) it runs in a domain of its own; what the machine cannot enforce is
-refused, never run with less.
+The guard owns all that a command starts, however it detaches. If the rules allow a shell less than this user may do
+(the network denied, lists of files that bind) it runs in a separate Landlock domain; a rule that the machine cannot
+enforce is refused, never run with less.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from prose_kernel.runtime.services import ExecCaller, TaskCaller
 
 
 def plan_for(caller: TaskCaller, shell: Shell, identity: Identity, workspace: str) -> Plan:
-    """What the rules forbid, as the machine can enforce it. May take a moment the first time: call it in a thread.
+    """How the machine enforces what the rules forbid. May take a moment the first time: call it in a thread.
 
     Raises `TaskRefused`, naming the mechanism that is missing.
     """
@@ -55,14 +55,14 @@ def plan_for(caller: TaskCaller, shell: Shell, identity: Identity, workspace: st
 
 
 def monitor_alone(identity: Identity) -> Plan | None:
-    """The monitor, and nothing taken away; None where there can be none, or for a command too long to be handed on."""
+    """A guard without any restriction; None where the system has none, or for a command too long to be handed on."""
     if len(identity.cmd.encode()) > LONGEST_ARGUMENT or mechanisms().monitor:
         return None
     return Plan(Confinement(keep_rights=True))
 
 
 class MonitoredCommand(MonitoredProcess):
-    """A command under the monitor, with the manners of `Process`: the monitor owns all that it starts."""
+    """A command under a guard, which owns all that it starts; its record is that of `Process`."""
 
     def __init__(
         self,
@@ -109,15 +109,15 @@ class MonitoredCommand(MonitoredProcess):
             self._record_done(record)
             return
         comparing = self._loop.run_in_executor(None, self._watch.end)  # a file system may be slow
-        comparing.add_done_callback(lambda said: self._record_done(replace(record, created=_said(said))))
+        comparing.add_done_callback(lambda found: self._record_done(replace(record, created=_created(found))))
 
 
-def _said(comparing: asyncio.Future[str]) -> str:
+def _created(comparing: asyncio.Future[str]) -> str:
     return comparing.result() if not comparing.cancelled() and comparing.exception() is None else ""
 
 
 class _Keeper:
-    """Decodes what the monitor hands on, for the recorder."""
+    """Decodes the output for the recorder."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder

@@ -1,4 +1,4 @@
-"""Notes beside the runs that tell which of them may have tasks to look after (exec-and-tasks.md 4.9).
+"""Notes next to the runs that name those which may have unfinished tasks (exec-and-tasks.md 4.9).
 
 So a start need not look into each run that there ever was.
 """

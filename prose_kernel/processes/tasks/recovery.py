@@ -1,6 +1,6 @@
 """After a restart: what earlier runs left is recorded as interrupted, once, and reported (exec-and-tasks.md 4.9).
 
-A run that may have something unfinished leaves a pointer beside the runs, so that a start need not look into each of
+A run that may have something unfinished leaves a pointer next to the runs, so that a start need not look into each of
 them. Nothing is run again and nothing re-attached; the whole command stays in the record.
 """
 
@@ -62,9 +62,9 @@ def interrupt_all(store: Store, clock: Clock) -> list[TaskRecord]:
 def recover_all(
     state_dir: Path, clock: Clock, notebook: str | None, *, private: Path | None = None, tell: bool = True
 ) -> Recovered:
-    """Look after every run that a pointer tells of, and that has no owner. Raises nothing; may take a second.
+    """Settle every run that a pointer names and that has no owner. Raises nothing; may take a second.
 
-    What belongs to this notebook is returned, and counts as reported. `private` is where process data is kept (1.4).
+    Notices for this notebook are returned, and count as reported. `private` is where process data is kept (1.4).
     """
     tasks: list[TaskSnapshot] = []
     follow_ups: list[tuple[Path, TaskFollowUp]] = []

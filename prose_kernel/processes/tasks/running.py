@@ -73,7 +73,7 @@ class Recorder:
         self._watchers.append(watcher)
 
     def unwatch(self, watcher: Live) -> None:
-        """What waits for the watcher is left to whoever delivers it."""
+        """Leave what waits for the watcher to the caller that delivers it."""
         watcher.stop()
         self._watchers.remove(watcher)
         self._room()
@@ -109,7 +109,7 @@ class Command:
 
 
 def launch_of(shell: Shell, identity: Identity, environment: Mapping[bytes, bytes], job: str) -> Launch:
-    """How the process is started. `job` is the value of `PROSE_JOB` that this command alone gets."""
+    """How the process is started. `job` is the value of `PROSE_JOB` that only this command gets."""
     return Launch(
         prepare=lambda _: shell.arguments(identity.cmd),
         env={**environment, b"PROSE_JOB": job.encode()},

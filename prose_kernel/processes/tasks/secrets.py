@@ -1,7 +1,7 @@
 """Which values must not be disclosed: variables that look like secrets, and secrets in the text of a command.
 
 Names decide about variables (exec-and-tasks.md 4.1). A command line is shown with its secrets replaced,
-here-documents and inline scripts only counted (4.10, hazard 100); the whole text stays in files of the owner alone.
+here-documents and inline scripts only counted (4.10, hazard 100). Only the owner can read the files with all of it.
 """
 
 from __future__ import annotations

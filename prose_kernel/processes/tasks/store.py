@@ -51,7 +51,7 @@ class Owned(Exception):
 
 
 class Store:
-    """The records of one run. All calls in one thread, except where said otherwise."""
+    """The records of one run. All calls in one thread, except where documented."""
 
     def __init__(self, directory: Path | None, *, mode: Literal["own", "look"] = "own") -> None:
         """`directory` is the run's; None keeps everything in memory. Raises `Owned` and `StoreError`."""
