@@ -71,8 +71,10 @@ class ShellCommands:
             request = identified(request)
             call: ProcessCall[CommandResult] = ProcessCall(self._engine)
             live = Live(self._engine.loop, call.post, on_output, self._displayed) if on_output is not None else None
+            completes = asides.completing()
 
             def done(result: CommandResult) -> None:
+                completes(result)
                 call.done(result, live.deliver if live is not None else None)
 
             return await call.wait(self.process(request, live, done))

@@ -24,6 +24,7 @@ from prose_kernel.remote.connection import Connection, Target, Terms
 from prose_kernel.remote.messages import LEASE, Inherit
 from prose_kernel.remote.runner import allowed
 from prose_kernel.remote.worker import RemoteCommand, Worker
+from prose_kernel.runtime import asides
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, OnOutput, Outcome
 
 INHERITED = (
@@ -174,8 +175,11 @@ class RemoteCommands:
             return True
 
         live = Live(link.loop, post, on_output, self._displayed) if on_output is not None else None
+        completes = asides.completing()
 
         def done(result: CommandResult) -> None:
+            completes(result)
+
             def complete() -> None:
                 if live is not None:
                     live.deliver()

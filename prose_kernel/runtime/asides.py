@@ -36,26 +36,53 @@ class Aside:
     the id of the run. `attempt` is 1, and larger if the request was made before: it had no answer when the run was
     killed, or is a command that failed and is retried."""
 
-    __slots__ = ("_after", "attempt", "journal", "key", "notes", "run", "steps")
+    __slots__ = ("_after", "_completes", "attempt", "is_completed", "journal", "key", "notes", "run", "steps")
 
-    def __init__(self, key: str, journal: str, run: str = "", attempt: int = 1, steps: Steps | None = None) -> None:
+    def __init__(
+        self,
+        key: str,
+        journal: str,
+        run: str = "",
+        attempt: int = 1,
+        steps: Steps | None = None,
+        completes: Callable[[object], bool] | None = None,
+    ) -> None:
         self.key = key
         self.steps = steps
         self.journal = journal
         self.run = run
         self.attempt = attempt
         self.notes: dict[str, object] = {}
+        self.is_completed = False
+        """Whether the journal has the result already: its branch has to wait for its turn."""
+        self._completes = completes
         self._after: list[Callable[[bool], None]] = []
 
     def after(self, then: Callable[[bool], None]) -> None:
         """Call `then` when the answer is in the journal; with False if the program didn't receive the answer."""
         self._after.append(then)
 
+    def completes(self, value: object) -> None:
+        """Pass on the result of the work. Call it in the thread that sees the work end."""
+        if self._completes is not None:
+            self.is_completed = self._completes(value)
+
     def settle(self, kept: bool) -> None:
         """Run the callbacks: the journal has the answer, or a record that there is none."""
         after, self._after = self._after, []
         for then in after:
             then(kept)
+
+
+def _ignored(value: object) -> None:
+    """Without a journal nothing is written."""
+
+
+def completing() -> Callable[[object], None]:
+    """Return the function to call with the result of the open request, in the thread that sees the work end: the event
+    loop of the program may be computing."""
+    aside = _asked.get()
+    return aside.completes if aside is not None else _ignored
 
 
 def current() -> Aside | None:

@@ -71,8 +71,8 @@ class Log(Protocol):
     """The destination of records."""
 
     def append(self, record: Record) -> None:
-        """Write a record, so that it survives the end of the process. Never raises: the owner reports to the person
-        what can't be written."""
+        """Write a record, so that it survives the end of the process. May be called from any thread. Never raises: the
+        owner reports to the person what can't be written."""
         ...
 
     def rewind(self, to: int) -> None:
@@ -156,6 +156,7 @@ class Journal:
         self._run = run_ids[0] if run_ids else ""
         self._repeated: Counter[str] = Counter()
         self._completed: dict[str, Completed] = {}
+        self._open = 0  # requests whose work has not ended
         self._steps: dict[str, list[Step | StepEnded]] = {}
         self._run_ids = tuple(run_id.encode() for run_id in run_ids)
         self._known = known.records if known is not None else None
@@ -255,6 +256,7 @@ class Journal:
         if repeated:
             self._repeat(key)
         aside = self._aside(described, self._steps_before(key) if repeated else ())
+        self._open += 1
         try:
             try:
                 with asides.asking(aside):
@@ -265,6 +267,7 @@ class Journal:
                 self._complete(described, aside, wait, error=error)
                 raise
             finally:
+                self._open -= 1
                 if wait.happened:
                     await turns.regain()
             whole = value if kept is None else kept(value)
@@ -299,7 +302,17 @@ class Journal:
         earlier = (f"{place}#{retry}" if retry else place for retry in range(int(retries or 0)))
         attempt = sum(1 + self._repeated[key] for key in (*earlier, described.key))
         steps = Steps(described.key, self._aside_record, known, without=self._run_ids, now=self.now)
-        return Aside(place, self._place, self._run, attempt, steps)
+        completes = partial(self._completes, described.key) if described.kind == "command" else None
+        return Aside(place, self._place, self._run, attempt, steps, completes)
+
+    def _completes(self, key: str, result: object) -> bool:
+        """Record the result of a command in the thread that sees it end, because the program may be computing in a
+        single step. Returns whether it is recorded: not if it was cancelled, nor if no other branch can delay it."""
+        ended = isinstance(result, CommandResult) and result.outcome not in ("interrupted", "cancelled")
+        if not ended or self.abandoned or not (self._turns.is_running or self._open > 1):
+            return False
+        self._log.append(Completed(key, codec.encode(result), t=self.now()))
+        return True
 
     def _complete(
         self,
@@ -312,6 +325,8 @@ class Journal:
     ) -> None:
         """Record that the work for a request has ended, if its branch has to wait for its turn."""
         if not wait.happened or not self._turns.is_running or described.kind not in _WORK or self.abandoned:
+            return
+        if aside.is_completed:
             return
         notes = codec.encode(aside.notes) if aside.notes else NOTHING
         if error is None:

@@ -16,6 +16,7 @@ import errno
 import json
 import os
 import re
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -62,6 +63,7 @@ _LOCK_ATTEMPTS: Final = 5
 _LOCK_PAUSE: Final = 0.01
 _ANSWER: Final = b'{"k":"answered"'
 _COMPLETED: Final = b'{"k":"completed"'
+_WITHOUT_ANSWERS: Final = (Head, Text, Asked, Step, Ended, Finished)
 _STEP_RECORD: Final = b'{"k":"step'
 _BEGIN: Final = re.compile(rb"[0-9a-f]{8} \{")
 _TRIED: Final = 100
@@ -459,6 +461,7 @@ class JournalFile:
         self._checksum = 0
         self._size = 0
         self._early: list[Record] = []
+        self._lock = threading.RLock()  # commands end in another thread
         self._lost = False
 
     def continue_from(self, read: JournalRead) -> None:
@@ -483,14 +486,15 @@ class JournalFile:
 
     def append(self, record: Record) -> None:
         """Write a record. Never raises. A head and a text are written with the next record, unless there is a copy."""
-        if self._lost:
-            return
-        self._early.append(record)
-        if isinstance(record, (Head, Text)) and not (self._copy is not None and isinstance(record, Text)):
-            return
-        if self._descriptor is None and isinstance(record, (Ended, Finished)) and not self.path.parent.is_dir():
-            return
-        self.flush()
+        with self._lock:
+            if self._lost:
+                return
+            self._early.append(record)
+            if isinstance(record, (Head, Text)) and not (self._copy is not None and isinstance(record, Text)):
+                return
+            if self._descriptor is None and isinstance(record, (Ended, Finished)) and not self.path.parent.is_dir():
+                return
+            self.flush()
 
     @property
     def behind(self) -> bool:
@@ -505,19 +509,20 @@ class JournalFile:
 
     def flush(self) -> None:
         """Write the waiting records. Never raises."""
-        records, self._early = self._early, []
-        if self._lost or not records:
-            return
-        try:
-            if self._descriptor is None:
-                self._open()
-            self._write(records)
-        except OSError as error:
-            if error.errno in _NO_ROOM and len(records) < _MOST_WAITING:
-                self._early = records  # written with the next one, when there is room again
-                self._tell(error)
-            else:
-                self._give_up(error)
+        with self._lock:
+            records, self._early = self._early, []
+            if self._lost or not records:
+                return
+            try:
+                if self._descriptor is None:
+                    self._open()
+                self._write(records)
+            except OSError as error:
+                if error.errno in _NO_ROOM and len(records) < _MOST_WAITING:
+                    self._early = records  # written with the next one, when there is room again
+                    self._tell(error)
+                else:
+                    self._give_up(error)
 
     def copy(self, records: Iterable[Record]) -> None:
         """Write many records in one call. Raises `OSError`."""
@@ -541,7 +546,7 @@ class JournalFile:
             data += b"%08x %b\n" % (checksum, body)
         jsonl.add(self._descriptor, data)
         self.lines, self._size, self._checksum = self.lines + len(records), self._size + len(data), checksum
-        self._reach(answered=not all(isinstance(record, (Head, Text, Asked, Ended, Finished)) for record in records))
+        self._reach(answered=not all(isinstance(record, _WITHOUT_ANSWERS) for record in records))
         if isinstance(records[-1], Ended) and not os.fstat(self._descriptor).st_nlink:
             raise OSError(errno.ENOENT, "it was removed")
         if self._durable and any(_is_synced(record) for record in records):
@@ -577,9 +582,10 @@ class JournalFile:
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        with self._lock:
+            if self._descriptor is not None:
+                os.close(self._descriptor)
+                self._descriptor = None
 
 
 @contextlib.contextmanager
