@@ -70,7 +70,6 @@ NAVIGATION = {
     "Explanation": [
         "docs/explanation/openprose-or-vvm",
         "docs/explanation/determinism",
-        "docs/explanation/what-survives",
         "docs/explanation/what-leaves-your-machine",
         "docs/explanation/threat-model",
     ],
