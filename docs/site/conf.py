@@ -104,6 +104,7 @@ NAVIGATION = {
         "docs/contributing/dependencies",
         "docs/contributing/benchmarks",
         "docs/contributing/reliability",
+        "docs/contributing/security-tests",
         "SECURITY",
     ],
 }  # fmt: skip

@@ -98,7 +98,7 @@ def named_tests(text: str) -> list[tuple[str, str]]:
     return re.findall(r"`((?:\w+/)*\w+)::([\w*]+)`", text)
 
 
-@pytest.mark.parametrize("page", ["contributing/reliability.md", "explanation/threat-model.md"])
+@pytest.mark.parametrize("page", ["contributing/reliability.md", "contributing/security-tests.md"])
 def test_every_test_that_a_page_names_exists(page: str) -> None:
     named = named_tests((DOCS / page).read_text(encoding="utf-8"))
     assert len(named) > 30
