@@ -61,6 +61,7 @@ NAVIGATION = {
         "docs/how-to/budgets",
         "docs/how-to/watching",
         "docs/how-to/durability",
+        "docs/how-to/edit-and-continue",
         "docs/how-to/state",
         "docs/how-to/teams",
         "docs/how-to/many-machines",

@@ -26,7 +26,9 @@ from prose_kernel.views.output_window import Limits
 
 if TYPE_CHECKING:
     from prose_kernel.run.journal import Resumption
+    from prose_kernel.run.keeping import EarlierRun
     from prose_kernel.run.languages import Compiled, Language
+    from prose_kernel.run.run import Run
     from prose_kernel.run.settings import Settings
     from prose_kernel.runtime.journal_records import Asked
 
@@ -40,7 +42,8 @@ class Request:
     """A request to run a program: its inputs, decisions made in advance, and the settings in force.
 
     `origin` is set for a program that is fetched, `trust` is what was agreed to about such programs. `who_answers` are
-    the options that a resumed run does not remember. `run_id` is the id of a new run, "" for any.
+    the options that a resumed run does not remember. `run_id` is the id of a new run, "" for any. `keep` is the run
+    whose answers it may use; `why` lists the requests that are asked in spite of it.
     """
 
     name: str
@@ -56,6 +59,8 @@ class Request:
     who_answers: tuple[str, ...] = ()
     resumption: Resumption | None = None
     run_id: str = ""
+    keep: EarlierRun | None = None
+    why: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +122,7 @@ class ProgramRun:
             trust=given.trust,
             language=self.language,
             run_id=given.run_id,
+            keep=given.keep,
         )
         settings = given.settings
         if not (self.screen.shares_terminal("stdout") and self.screen.shares_terminal("stderr")):
@@ -236,12 +242,15 @@ class ProgramRun:
                 forgotten=from_outside and workspace.context.leaves_nothing,
                 signal=received[0] if received else None,
                 stderr_shown=error is not None and error is self.narrator.shown_error,
-                notes=report.session_notes(run.started_services, usage=self.request.usage)
-                if started and run is not None
-                else (),
+                notes=self._notes(run) if started and run is not None else (),
             )
         finally:
             await workspace.close(cause)
+
+    def _notes(self, run: Run) -> tuple[str, ...]:
+        earlier = run.journal.earlier if run.journal is not None else None
+        kept = report.kept(earlier, why=self.request.why) if earlier is not None else []
+        return (*report.session_notes(run.started_services, usage=self.request.usage), *kept)
 
     async def _write_end(self, cause: RunError | None) -> StateError | None:
         """The last line of the log; what is in the way of that is the run's error when it has no other."""

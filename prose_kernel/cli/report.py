@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 from click.exceptions import NoArgsIsHelpError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from prose_kernel.run.journal import Resumption
     from prose_kernel.run.languages import Language
     from prose_kernel.run.session_chain import SessionServices
+    from prose_kernel.runtime.continuing import AskedAgain, EarlierAnswers, Why
     from prose_kernel.runtime.journal_records import Asked
     from prose_kernel.runtime.values import Value
 
@@ -281,6 +283,36 @@ def listed(requests: Sequence[Asked]) -> list[str]:
     """The first requests of a list, one per line, and how many more there are."""
     more = [f"  … and {len(requests) - _MOST_LISTED:,} more"] if len(requests) > _MOST_LISTED else []
     return [*(f"  {told(asked)}" for asked in requests[:_MOST_LISTED]), *more]
+
+
+def kept(earlier: EarlierAnswers, *, why: bool = False) -> list[str]:
+    """The answers of an earlier run that a run has kept, and the requests that it asked; with `why` each of these."""
+    asked = list(earlier.asked_again())
+    total = len(earlier.kept) + len(asked)
+    if not asked:
+        return [f"kept {'the only answer' if total == 1 else f'all {total:,} answers'}"] if total else []
+    count = Counter(one.why for one in asked)
+    parts = [f"{count[why]:,} {words}" for why, words in _ASKED.items() if count[why]]
+    said = ", ".join(parts[:-1]) + (" and " if len(parts) > 1 else "") + parts[-1]
+    line = f"kept {len(earlier.kept):,} of {counted(total, 'answer')}; asked {said}"
+    return [line, *(_reason(one) for one in asked)] if why else [line]
+
+
+_ASKED: Final[Mapping[Why, str]] = {"failed": "that had failed", "changed": "that changed", "new": "new"}
+
+
+def _reason(one: AskedAgain) -> str:
+    from prose_kernel.cassettes.differences import text_difference
+
+    reason, near = one.reason, one.near
+    if near is not None and one.differs:
+        name, *others = one.differs
+        same = near.said == one.asked.said or name not in ("text", "prompt", "question")
+        reason = f"{name} {'differs' if same else text_difference(near.said, one.asked.said)}"
+        reason += f"; {', '.join(others)} too" if others else ""
+    if near is not None and near.key != one.asked.key:
+        reason += f" (nearest: {told(near)})"
+    return f"  {told(one.asked)}\n    {reason}"
 
 
 def under_way(lost: Sequence[Asked], how: Resumption) -> list[str]:

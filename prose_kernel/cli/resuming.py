@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 import os
 import shlex
@@ -17,11 +16,13 @@ import click
 from prose_kernel.access import peers
 from prose_kernel.cli import files, report, run_options
 from prose_kernel.cli.execution import Cell, Request
+from prose_kernel.cli.keeping import confirm_rerun
 from prose_kernel.cli.terminal import somebody_here
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.language.source import Source
 from prose_kernel.run import languages, settings
 from prose_kernel.run.journal import Resumption, branch, imported, point_of, resumption
+from prose_kernel.run.keeping import EarlierRun, earlier_run
 from prose_kernel.run.resuming import refuse_dry_run
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.journal_records import Head
@@ -29,7 +30,6 @@ from prose_kernel.runtime.text import escaped
 from prose_kernel.storage import runs
 from prose_kernel.storage.layout import new_run_id
 from prose_kernel.storage.runs import KeptRun
-from prose_kernel.views.document import counted
 
 if TYPE_CHECKING:
     from prose_kernel.run.languages import Language
@@ -42,15 +42,14 @@ _DIFF_LINES = 60
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What was typed: the run ("": the last one that did not finish), the point at which a branch of it begins, and
-    which text runs when the program has changed. `yes_rerun`: requests are repeated without a question. `cwd` is the
-    directory in which it continues; None: that in which it was begun."""
+    which text runs when the program has changed. `cwd` is the directory in which it continues; None: that in which it
+    was begun."""
 
     run: str
     at: str | None = None
     under_way: UnderWay = "rerun"
     stored: bool = False
     changed: bool = False
-    yes_rerun: bool = False
     cwd: str | None = None
 
 
@@ -93,10 +92,11 @@ def resume(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd: 
     refuse_dry_run(loaded)
     if text is not None:
         _check(kept, text, language, Path(directory, os.path.expanduser(head.program)), chosen["profile"])  # noqa: PTH111
-        _confirm_rerun(kept, wanted, text, loaded)
-    how, about = _way(kept, wanted, text)
-    how = replace(how, cwd=moved)
-    if not how.complete:
+    keep = _kept(kept, wanted, text, loaded, options) if text is not None else None
+    how, about = _way(kept, wanted) if keep is None else (None, _began_with(keep))
+    how = replace(how, cwd=moved) if how is not None else None
+    complete = how is not None and how.complete
+    if not complete:
         remarks = (*remarks, *about)
     request = Request(
         head.program,
@@ -111,8 +111,10 @@ def resume(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd: 
         origin=head.origin,
         trust=tuple(options["trust"]),
         resumption=how,
+        keep=keep,
+        why=options["why"],
     )
-    return Resumed(cells, language, request, remarks if not how.complete else (_complete(kept),))
+    return Resumed(cells, language, request, remarks if not complete else (_complete(kept),))
 
 
 # ---------------------------------------------------------------- which run
@@ -381,66 +383,37 @@ def _check(kept: KeptRun, text: str, language: Language, file: Path, profile: An
 # ---------------------------------------------------------------- how it goes on
 
 
-def _way(kept: KeptRun, wanted: Wanted, text: str | None) -> tuple[Resumption, tuple[str, ...]]:
+def _way(kept: KeptRun, wanted: Wanted) -> tuple[Resumption, tuple[str, ...]]:
     """How the run goes on, or a branch of it, and what to say about that."""
     journal = kept.journal
     assert journal is not None
-    if wanted.at is None and text is None:
+    if wanted.at is None:
         how = resumption(journal, wanted.under_way)
         lines = [f"Resuming run {kept.id} of {kept.program}: {_known(journal.answers(how.rewind))}."]
         if how.cause is not None:
             lines.append(f"It goes on before what made it fail: {report.told(how.cause)}")
         return how, tuple(lines)
-    before = _branch_point(kept, wanted, text)
     clock = SystemClock()
-    new = branch(journal, before, new_run_id(clock), clock.now(), text)
-    where = f"before {wanted.at}" if wanted.at is not None else "with the changed text"
-    line = f"Run {new.head.run} begins as a branch of run {kept.id} {where}: {_known(new.answers())}"
-    rest = ", as far as it asks the same." if text is not None else "."
-    return Resumption(new, wanted.under_way, texts_stay=True), (line + rest,)
+    new = branch(journal, point_of(journal, wanted.at), new_run_id(clock), clock.now())
+    line = f"Run {new.head.run} begins as a branch of run {kept.id} before {wanted.at}: {_known(new.answers())}."
+    return Resumption(new, wanted.under_way, texts_stay=True), (line,)
 
 
-def _branch_point(kept: KeptRun, wanted: Wanted, text: str | None) -> int:
-    """The number of the first record that a branch of the run does not begin with."""
-    journal = kept.journal
-    assert journal is not None
-    before = point_of(journal, wanted.at) if wanted.at is not None else _end(kept)
-    return before if text is None else max(before, journal.texts[-1].number + 1)
-
-
-def _confirm_rerun(kept: KeptRun, wanted: Wanted, text: str, chosen: settings.Settings) -> None:
-    """Ask the person before requests are repeated because a changed text doesn't use their answers.
-
-    Raises `UsageError` if they decline, and if no person can be asked.
-    """
-    from prose_kernel.run.changed_text import repeated_requests
-
-    if wanted.yes_rerun:
-        return
+def _kept(
+    kept: KeptRun, wanted: Wanted, text: str, chosen: settings.Settings, options: Mapping[str, Any]
+) -> EarlierRun:
+    """The run whose answers a run of the changed text keeps. Raises `UsageError`, also if the person declines."""
     assert kept.journal is not None
-    found = asyncio.run(repeated_requests(kept.journal, text, _branch_point(kept, wanted, text), chosen))
-    if not found:
-        return
-    unused = f"The changed text does not use {counted(len(found), 'answer')} of run {kept.id}."
-    heading = f"{unused} Requests that it still makes run again:"
-    listed = "\n".join([heading, *report.listed(found)])
-    if peers.inside_a_run() or not somebody_here(sys.stdin, sys.stderr):
-        raise UsageError(listed, hint="to run it without a question: --yes-rerun")
-    click.echo(listed, err=True)
-    if not click.confirm("Run it?", err=True):
-        raise UsageError("nothing was run", hint="--stored resumes the run with the text that it began with")
+    before = point_of(kept.journal, wanted.at) if wanted.at is not None else None
+    language, directory = languages.LANGUAGES[kept.journal.head.language], Path(kept.journal.head.directory)
+    earlier = earlier_run(kept.path, language, directory, before, ask_again=options["ask_again"])
+    confirm_rerun(earlier, text, chosen, yes=options["yes_rerun"])
+    return earlier
 
 
-def _end(kept: KeptRun) -> int:
-    """The number of the record up to which the run of a changed text can use what is known."""
-    journal = kept.journal
-    assert journal is not None
-    last = journal.texts[-1]
-    if last.ended is None:
-        return journal.lines
-    if last.ended.status == "done":
-        return last.end - 1
-    return resumption(journal).rewind or last.end - 1  # without: an error of the program itself, mended perhaps
+def _began_with(earlier: EarlierRun) -> tuple[str, ...]:
+    known = _known(earlier.journal.answers(earlier.before))
+    return (f"A new run begins with the changed text: {known} from run {earlier.head.run}.",)
 
 
 def _known(answers: int) -> str:

@@ -39,11 +39,20 @@ if TYPE_CHECKING:
 )
 @click.option("--from", "at", metavar="AT", help="With --resume: a branch of the run that begins before c3 or c1/4.")
 @click.option("--stored", is_flag=True, help="With --resume: the program's text as it was when the run began.")
-@click.option("--changed", is_flag=True, help="With --resume: a branch of the run with the program's text as it is.")
+@click.option(
+    "--changed", is_flag=True, help="With --resume: a new run of the program's text as it is, which keeps answers."
+)
 @click.option(
     "--cwd", metavar="DIR", help="With --resume: continue in this directory, not in the one where the run was begun."
 )
-@click.option("--yes-rerun", is_flag=True, help="With --changed: don't ask before commands and sessions are repeated.")
+@click.option("--keep", metavar="RUN", help="Use the answers of that run for requests that have not changed.")
+@click.option("--why", is_flag=True, help="With --changed or --keep: say why each request was asked.")
+@click.option("--ask-again", is_flag=True, help="With --changed or --keep: ask a person's inputs again.")
+@click.option(
+    "--yes-rerun",
+    is_flag=True,
+    help="With --changed or --keep: don't ask before commands and sessions are repeated.",
+)
 @click.option(
     "--id",
     "key",
@@ -130,20 +139,19 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
             raise UsageError("--id and --resume exclude each other")
         if given.stored and given.changed:
             raise UsageError("--stored and --changed exclude each other")
-        if given.yes_rerun and not given.changed:
-            raise UsageError("--yes-rerun is about --changed", hint="write --changed too, or leave it out")
+        if given.keep is not None:
+            hint = "--resume RUN --changed keeps the answers of that run"
+            raise UsageError("--keep and --resume exclude each other", hint=hint)
+        _check_keeping(given, kept=given.changed)
         from prose_kernel.cli import resuming
 
         under_way = given.interrupted or "rerun"
-        wanted = resuming.Wanted(
-            given.resume, given.at, under_way, given.stored, given.changed, given.yes_rerun, given.cwd
-        )
+        wanted = resuming.Wanted(given.resume, given.at, under_way, given.stored, given.changed, given.cwd)
         return _resume(resuming.resume(target, wanted, ctx.params, Path.cwd()))
     about_resuming = {
         "--from": given.at is not None,
         "--stored": given.stored,
         "--changed": given.changed,
-        "--yes-rerun": given.yes_rerun,
         "--interrupted": given.interrupted is not None,
         "--cwd": given.cwd is not None,
     }
@@ -151,6 +159,7 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
         raise UsageError(
             f"{option} is about a run that is resumed", hint="write --resume RUN too; prose runs lists them"
         )
+    _check_keeping(given, kept=given.keep is not None)
     if target is None:
         raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0])
     cwd, fetched = Path.cwd(), files.is_remote(target, strict=given.strict)
@@ -193,9 +202,20 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
         raise UsageError("--gate-files needs --gates=wait")
     if request.settings.gates.mode == "wait" and kept.keys() == {"state"} and request.settings.state == "in-context":
         raise UsageError("--gates wait needs a run on disk; remove --in-context")
+    if given.keep is not None:
+        from prose_kernel.cli import keeping
+
+        request = keeping.kept(request, given, cells, language)
     if given.key is None:
         return _run(request, cells, language)
     return _run_once(request, cells, language, given.key, ctx.params)
+
+
+def _check_keeping(given: run_options.RunOptions, *, kept: bool) -> None:
+    """Raises `UsageError` for an option that only a run with kept answers has."""
+    typed = {"--yes-rerun": given.yes_rerun, "--why": given.why, "--ask-again": given.ask_again}
+    if not kept and (option := next((name for name, used in typed.items() if used), None)):
+        raise UsageError(f"{option} is about --changed and --keep", hint="write one of them too, or leave it out")
 
 
 def _run(request: Request, cells: list[Cell], language: Language, key: RunKey | None = None) -> int:

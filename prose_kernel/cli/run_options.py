@@ -25,6 +25,9 @@ class RunOptions:
     changed: bool = False
     yes_rerun: bool = False
     cwd: str | None = None
+    keep: str | None = None
+    why: bool = False
+    ask_again: bool = False
     inputs: tuple[str, ...] = ()
     yes: tuple[str, ...] = ()
     no: tuple[str, ...] = ()

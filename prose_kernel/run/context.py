@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from prose_kernel.processes import Engine
     from prose_kernel.remote.commands import RemoteCommands
     from prose_kernel.run.journal import Resumption
+    from prose_kernel.run.keeping import EarlierRun
     from prose_kernel.run.languages import Language
     from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
     from prose_kernel.runtime.services import Asker
@@ -39,7 +40,8 @@ class Start:
     registry name or URL of a program that is fetched; `trust` what was agreed to beforehand about programs from
     elsewhere. `language` is that of a text which does not name one; without it, that of the program file. `at` precedes
     all paths of the run, and `recordings` and `ways` to model servers are those that it shares with others. `run_id` is
-    the id of its first run, "" for a new one. `overrides` are ports that Python code supplies.
+    the id of its first run, "" for a new one. `overrides` are ports that Python code supplies. `keep` is the run whose
+    answers it may use.
     """
 
     cwd: Path
@@ -58,6 +60,7 @@ class Start:
     ways: SharedWays | None = None
     run_id: str = ""
     overrides: Overrides = CONFIGURED
+    keep: EarlierRun | None = None
 
 
 class Given:

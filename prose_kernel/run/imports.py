@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from msgspec import structs
+
 from prose_kernel.run import languages
 from prose_kernel.run.lazy import Once
 
@@ -28,6 +30,7 @@ class Imports:
         self._context = context
         self._replayed = context.resumption is None
         self._recorded: dict[str, str] = {}
+        self._lost: dict[str, str] = {}  # imports of the run whose answers are kept, where their files are gone
         self._by_language: dict[str, Programs] = {}
         self.from_elsewhere: Once[RemotePrograms] = Once(self._resolver)
         """Return the loader of programs. Raises `UsageError` for a start that trusts an invalid address, and
@@ -40,7 +43,10 @@ class Imports:
 
     async def load(self, request: LoadRequest, language: Language) -> LoadedProgram:
         """Load an import of a text that is running."""
-        loaded = await self.of(language).load_program(request)
+        programs = self.of(language)
+        if self._lost and request.texts is None:
+            request = structs.replace(request, texts=self._lost)
+        loaded = await programs.load_program(request)
         self._report(loaded)
         return loaded
 
@@ -68,13 +74,15 @@ class Imports:
             from prose_kernel.run.journal import imported
 
             self._recorded.update(imported(self._context.resumption.journal))
+        elif start.keep is not None:
+            self._lost = start.keep.lost_imports()
         return language.programs(
             start.cwd if file is None else file.parent,
             program=file,
             profile=self._context.settings.profile,
             resolver=self.from_elsewhere,
             origin=start.origin,
-            texts=self._recorded,
+            texts=self._recorded or self._lost,
         )
 
     def _resolver(self) -> RemotePrograms:

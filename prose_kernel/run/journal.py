@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -16,7 +16,8 @@ from msgspec import MsgspecError, Raw, structs
 from prose_kernel.errors import ResumeMismatch, RunError, UsageError
 from prose_kernel.run.resuming import approved_here
 from prose_kernel.runtime import journal_codec as codec
-from prose_kernel.runtime.journal import Journal, KnownRecords, OnReplayed, UnderWay
+from prose_kernel.runtime.continuing import EarlierAnswers
+from prose_kernel.runtime.journal import Journal, KnownRecords, UnderWay
 from prose_kernel.runtime.journal_codec import Moved
 from prose_kernel.runtime.journal_records import (
     NOTHING,
@@ -29,6 +30,7 @@ from prose_kernel.runtime.journal_records import (
     Noted,
     Text,
 )
+from prose_kernel.runtime.keys import Keys
 from prose_kernel.storage.journal_file import NAME, JournalFile, JournalRead, changing, read
 from prose_kernel.storage.layout import VVM
 
@@ -75,6 +77,14 @@ class Resumption:
         if directory.name == VVM:
             return None
         return str(directory.relative_to(base)) if directory.is_relative_to(base) else str(directory)
+
+    @property
+    def keeps(self) -> Path | None:
+        """The journal of the run whose answers this one may use; None if there is none."""
+        head = self.head
+        if not head.changed or head.branch_at or not head.branch_of:
+            return None
+        return self.directory.with_name(head.branch_of[-1]) / NAME
 
     @property
     def complete(self) -> bool:
@@ -228,27 +238,35 @@ def branch(journal: JournalRead, before: int, run_id: str, started: datetime, te
 class RunJournal:
     """Records one run. A new journal begins with a `head`; a resumed one continues after its records.
 
-    `on_live` receives the requests without an answer when a resumed run reaches the end of its records.
+    `earlier` are the answers of the run of an earlier text.
     """
 
     file: JournalFile
     journal: Journal
     resumed: Resumption | None = None
+    earlier: EarlierAnswers | None = None
     _texts: int = 0
     _finished: bool = False
     _supplied: dict[str, str] = field(default_factory=dict)
     _moved: Moved | None = None
 
     @classmethod
-    def begin(cls, file: JournalFile, host: Host, head: Head) -> RunJournal:
-        """The journal of a new run."""
+    def begin(
+        cls, file: JournalFile, host: Host, head: Head, keys: Keys, earlier: EarlierAnswers | None = None
+    ) -> RunJournal:
+        """The journal of a new run, which may keep answers of an earlier one."""
         file.append(head)
         approved = approved_here(head.run)
         approved.update(("", name, "", b"") for name, approves in head.decisions.items() if approves)
         journal = host.journal = Journal(
-            file, host.scheduler, (head.run,), place=str(file.path), clock=host.ports.clock, approved=approved
+            file,
+            host.scheduler,
+            keys,
+            clock=host.ports.clock,
+            approved=approved,
+            earlier=earlier,
         )
-        return cls(file, journal)
+        return cls(file, journal, earlier=earlier)
 
     @classmethod
     def resume(
@@ -256,10 +274,12 @@ class RunJournal:
         file: JournalFile,
         host: Host,
         how: Resumption,
-        on_live: Callable[[Sequence[Asked]], None],
-        on_replayed: OnReplayed,
+        known: KnownRecords,
+        keys: Keys,
+        earlier: EarlierAnswers | None = None,
     ) -> RunJournal:
-        """Open the journal of a resumed run. Raises `UsageError` if another process runs it, or it has changed."""
+        """Open the journal of a resumed run; `known` has no records yet. Raises `UsageError` if another process runs
+        it, or it has changed."""
         file.continue_from(how.journal)
         found = how.journal
         if how.rewind is not None:
@@ -269,23 +289,21 @@ class RunJournal:
         journal = host.journal = Journal(
             file,
             host.scheduler,
-            (head.run, *head.branch_of),
-            known=KnownRecords(
-                found.records(1),
-                changed_before=head.branch_at if head.changed else 0,
+            keys,
+            known=replace(
+                known,
+                records=found.records(1),
                 texts_stay=how.texts_stay,
                 under_way=how.under_way,
                 again=how.cause.key if how.cause is not None else "",
-                on_live=on_live,
-                on_replayed=on_replayed,
                 complete=how.over,
                 moved=how.moved,
             ),
-            place=str(file.path),
             clock=host.ports.clock,
             approved=approved_here(head.run),
+            earlier=earlier,
         )
-        return cls(file, journal, how, _moved=how.moved)
+        return cls(file, journal, how, earlier, _moved=how.moved)
 
     # ------------------------------------------------------------ texts
 

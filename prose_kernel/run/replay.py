@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from msgspec import structs
+
 from prose_kernel.access import plain_files
 from prose_kernel.errors import Interrupted, ResumeMismatch, RunError
 from prose_kernel.language.source import Source
@@ -26,6 +28,7 @@ from prose_kernel.run.settings import DECIDES, Settings
 from prose_kernel.runtime.events import Event
 from prose_kernel.runtime.journal import Journal, KnownRecords
 from prose_kernel.runtime.journal_records import Answered, Asked, Noted, Record, Repeated, Text
+from prose_kernel.runtime.keys import Keys
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest, Ports, Store, Target
 from prose_kernel.storage.journal_file import JournalFile, JournalRead, TextRead
 from prose_kernel.storage.memory import MemoryStore
@@ -123,7 +126,9 @@ async def replay(
 
 
 class Replaying:
-    """One replay of the records of a run."""
+    """One replay of the records of a run. `lost` are texts of imported programs whose files are gone, by address."""
+
+    lost: Mapping[str, str] = {}
 
     def __init__(
         self, found: JournalRead, known: Known, settings: Settings, listener: ReplayListener, store: Store | None
@@ -166,14 +171,13 @@ class Replaying:
 
     def _open(self) -> RunJournal:
         head, host = self._head, self._machines.first.host
-        file = _Unwritten(self._found.path)
+        file = Unwritten(self._found.path)
         host.journal = Journal(
             file,
             host.scheduler,
-            (head.run, *head.branch_of),
+            Keys(run_ids=tuple(one.encode() for one in (head.run, *head.branch_of))),
             known=KnownRecords(
                 self._records(),
-                changed_before=head.branch_at if head.changed else 0,
                 texts_stay=True,
                 on_live=self._at_end,
                 on_replayed=self._replayed,
@@ -294,6 +298,8 @@ class Replaying:
         language = self._running
         if language.name not in self._programs:  # kept: a program that was loaded may load others
             self._programs[language.name] = self._programs_of(language)
+        if self.lost and request.texts is None:
+            request = structs.replace(request, texts=self.lost)
         loaded: LoadedProgram = await self._programs[language.name].load_program(request)
         return loaded
 
@@ -308,7 +314,7 @@ class Replaying:
         return language.programs(base, profile=profile)
 
 
-class _Unwritten(JournalFile):
+class Unwritten(JournalFile):
     """A journal that is only read."""
 
     def append(self, record: Record) -> None: ...

@@ -218,10 +218,11 @@ def _clip(text: str) -> str:
 
 
 class Resuming:
-    """A run that is to continue. Each step is done once."""
+    """A run that is to continue. Each step is done once. `keeps`: another run begins, which uses its answers."""
 
-    def __init__(self, how: Resumption) -> None:
+    def __init__(self, how: Resumption, *, keeps: bool = False) -> None:
         self._how = how
+        self._keeps = keeps
         self._approvals: EarlierApprovals | None = None
         self._orphans_gone = False
 
@@ -236,7 +237,7 @@ class Resuming:
 
         Raises `GateRejected` when they are not, and `UsageError`; then nothing of the run was opened.
         """
-        if self._how.over or self._approvals is not None:
+        if (self._how.over and not self._keeps) or self._approvals is not None:
             return
         found = await asyncio.to_thread(earlier_approvals, self._how)
         settings, start = context.settings, context.start
@@ -250,6 +251,8 @@ class Resuming:
     async def log_approvals(self, gates: Gatekeeper) -> None:
         """Write into the log of each gate that its approval was taken over."""
         found = self._approvals
+        if self._keeps:
+            return  # the gates have no records in the new run
         if found is not None and found.confirmed is not None and (taken := found.take()):
             await gates.took_over(taken, found.confirmed)
 

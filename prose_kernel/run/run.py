@@ -11,12 +11,12 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
 from prose_kernel._version import __version__
-from prose_kernel.errors import RunError
+from prose_kernel.errors import RunError, UsageError
 from prose_kernel.run import parts
 from prose_kernel.run.lazy import Once, lazy
 from prose_kernel.run.machines import Machines
@@ -35,11 +35,15 @@ if TYPE_CHECKING:
     from prose_kernel.run.journal import RunJournal
     from prose_kernel.run.languages import Compiled, Language
     from prose_kernel.run.session_chain import SessionServices
+    from prose_kernel.runtime.continuing import EarlierAnswers
     from prose_kernel.runtime.journal_codec import Request
+    from prose_kernel.runtime.keys import Keys
     from prose_kernel.storage.answer_files import AnswerFiles
     from prose_kernel.storage.home import RunHome
     from prose_kernel.storage.kept import Kept
     from prose_kernel.storage.transcript import InContextTrace
+
+_WITH_JOURNAL: Final = "keep the run in files: --state=filesystem"
 
 
 class Run:
@@ -302,18 +306,24 @@ class Run:
     # ------------------------------------------------------------ its journal
 
     def _new_journal(self) -> RunJournal | None:
-        context, how = self.context, self.context.resumption
+        context, how, start = self.context, self.context.resumption, self.context.start
         mode, in_memory = context.settings.journal, self.kept is None and context.keeps_names
         dry = context.settings.provider == "dry-run"
         if how is None and (mode == "off" or in_memory or context.leaves_nothing or dry):
+            if start.keep is not None:
+                message = f"{start.program_file} keeps no journal here, so it can't use answers of an earlier run"
+                raise UsageError(message, hint=None if mode == "off" else _WITH_JOURNAL)
             return None
         from prose_kernel.run.journal import RunJournal
         from prose_kernel.storage.journal_file import NAME, JournalFile
 
         host, copy = self.machine.host, self.kept.copy if self.kept is not None else None
         if how is not None:
+            from prose_kernel.runtime.journal import KnownRecords
+
             file = JournalFile(how.journal.path, durable=mode == "durable", on_lost=self._journal_lost, copy=copy)
-            return RunJournal.resume(file, host, how, self._on_live, self._replayed)
+            known = KnownRecords(iter(()), on_live=self._on_live, on_replayed=self._replayed)
+            return RunJournal.resume(file, host, how, known, self._keys(how.head), self._answers_kept(how.head))
         directory = parts.journal_directory(context, self.home or self.answers)
         file = JournalFile(
             directory / NAME,
@@ -322,7 +332,26 @@ class Run:
             out_of_git=self._out_of_git(),
             copy=copy,
         )
-        return RunJournal.begin(file, host, self._head(directory.name))
+        head = self._head(directory.name)
+        return RunJournal.begin(file, host, head, self._keys(head), self._answers_kept(head))
+
+    def _keys(self, head: Head) -> Keys:
+        from prose_kernel.runtime.keys import Keys
+
+        context, ids = self.context, (head.run, *reversed(head.branch_of))
+        shell = context.settings.shell or ""
+        return Keys(str(context.start.cwd), str(context.project), tuple(one.encode() for one in ids), shell)
+
+    def _answers_kept(self, head: Head) -> EarlierAnswers | None:
+        """The answers of the earlier run that this one keeps, also when it is resumed; None if there is none."""
+        keep, how = self.context.start.keep, self.context.resumption
+        if keep is None and how is not None and how.keeps is not None:
+            from prose_kernel.run.journal import resumption
+            from prose_kernel.run.keeping import EarlierRun
+
+            with contextlib.suppress(UsageError):  # it is gone: the rest is asked
+                keep = EarlierRun(resumption(how.keeps))
+        return keep.answers(head.run, self._replayed) if keep is not None else None
 
     def _out_of_git(self) -> Path | None:
         """The directory that git ignores: only our own, never one that the settings name."""
@@ -352,6 +381,8 @@ class Run:
             started=f"{context.clock.now():%Y-%m-%dT%H:%M:%S.%fZ}",
             decisions=dict(start.decisions),
             settings=deciding,
+            branch_of=start.keep.ids if start.keep is not None else [],
+            changed=start.keep is not None,
         )
 
     def _journal_lost(self, reason: str) -> None:

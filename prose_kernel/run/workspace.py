@@ -75,10 +75,12 @@ def refuse_unknown_inputs(names: Iterable[str], compiled: Compiled, language: La
         raise UsageError(f"{option}{unknown}: the program has no such input; {asked}")
 
 
-def _resuming(how: Resumption) -> Resuming:
+def _resuming(how: Resumption | None, start: Start) -> Resuming | None:
+    if how is None and start.keep is None:
+        return None
     from prose_kernel.run.resuming import Resuming
 
-    return Resuming(how)
+    return Resuming(how) if how is not None else Resuming(start.keep.how, keeps=True) if start.keep else None
 
 
 class Workspace:
@@ -119,7 +121,7 @@ class Workspace:
             self._warnings,
             resumption,
         )
-        self._resuming = _resuming(resumption) if resumption is not None else None
+        self._resuming = _resuming(resumption, start)
         self._on_live = on_live
         self._hooks: list[StatementHook] = []
         self._prepared: Kept | None = None  # of the run that begins next
@@ -471,7 +473,7 @@ class Workspace:
     def _forget(self) -> None:
         """The run is over; the next one is new."""
         self.current = self._resuming = None
-        start = replace(self.context.start, run_id="")
+        start = replace(self.context.start, run_id="", keep=None)
         self._change(resumption=None, start=start, given=Given(start))
         self.begun = False
         self.imports.end_replay()

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVar, cast
 
 from msgspec import MsgspecError, Raw, json, structs
 
@@ -28,6 +28,8 @@ from prose_kernel.errors import ProviderError, ResumeMismatch, StoreFailed, Unde
 from prose_kernel.runtime import asides
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.asides import Aside
+from prose_kernel.runtime.continuing import EarlierAnswer, EarlierAnswers
+from prose_kernel.runtime.declared_files import FilesThen, with_files
 from prose_kernel.runtime.journal_codec import Described, Moved, Request
 from prose_kernel.runtime.journal_records import (
     NOTHING,
@@ -44,7 +46,16 @@ from prose_kernel.runtime.journal_records import (
     StepEnded,
     Text,
 )
-from prose_kernel.runtime.ports import Clock, CommandResult, Finding, GateDecision, GateRequest, SessionResult
+from prose_kernel.runtime.keys import Keys
+from prose_kernel.runtime.ports import (
+    Clock,
+    CommandRequest,
+    CommandResult,
+    Finding,
+    GateDecision,
+    GateRequest,
+    SessionResult,
+)
 from prose_kernel.runtime.scheduler import Scheduler, Suspension, Turn
 from prose_kernel.runtime.steps import MODEL, Recorded, Steps, folded
 
@@ -63,12 +74,19 @@ asked, and the decision as it is written there. Ids of the run are left out."""
 UnderWay = Literal["rerun", "fail"]
 """The treatment of a command or session that had no answer when the run was killed."""
 
+_NO_KEYS: Final = Keys()
+
 _WORK: Final = ("command", "session", "judge")
 """Requests that have effects or a cost: their answers are recorded as soon as the work has ended."""
 
 
 class Log(Protocol):
     """The destination of records."""
+
+    @property
+    def place(self) -> str:
+        """The path of the file."""
+        ...
 
     def append(self, record: Record) -> None:
         """Write a record, so that it survives the end of the process. May be called from any thread. Never raises: the
@@ -98,21 +116,26 @@ class _Parked:
 
 
 @dataclass(frozen=True, slots=True)
+class _Kept(Generic[T]):
+    """The answer of an earlier run."""
+
+    value: T
+
+
+@dataclass(frozen=True, slots=True)
 class KnownRecords:
     """The records of an earlier process, and how a journal replays them.
 
-    Records before `changed_before` belong to a program whose text has changed since: replay ends where the program
-    differs from them. With `texts_stay`, a text that differs from its record is an error; otherwise the new text is
-    recorded instead. `under_way` decides about requests without an answer; the request with the key `again` is asked
-    again in any case. A `complete` run has ended: if one of its approvals isn't confirmed, nothing more is asked.
-    `moved` is set for a run that continues in another directory.
+    With `texts_stay`, a text that differs from its record is an error; otherwise the new text is recorded instead.
+    `under_way` decides about requests without an answer; the request with the key `again` is asked again in any case. A
+    `complete` run has ended: if one of its approvals isn't confirmed, nothing more is asked. `moved` is set for a run
+    that continues in another directory.
 
     `on_live` is called when all records are replayed, with the requests without an answer; `on_replayed` is called for
     each replayed answer that has notes (`runtime/asides.py`).
     """
 
     records: Iterator[tuple[int, Record]]
-    changed_before: int = 0
     texts_stay: bool = False
     under_way: UnderWay = "rerun"
     again: str = ""
@@ -125,8 +148,8 @@ class KnownRecords:
 class Journal:
     """Writes the records of a run, after replaying the `known` ones.
 
-    `run_ids` are the id of the run and those of the runs that it branched from. `place` is the path of the journal's
-    file. `clock` gives records their time.
+    `keys` makes the keys of requests; it has the ids of the run and of those that it comes from. `clock` gives records
+    their time. `earlier` are the answers of a run of an earlier text, which requests use as far as they may.
 
     `approved` are the approvals of gates that count in a replay, because a person gave or confirmed them in this
     process; later approvals are added. None: all recorded approvals count, for records that were never in a file.
@@ -136,29 +159,30 @@ class Journal:
         self,
         log: Log,
         turns: Scheduler,
-        run_ids: Sequence[str] = (),
+        keys: Keys = _NO_KEYS,
         *,
         known: KnownRecords | None = None,
-        place: str = "",
         clock: Clock | None = None,
         approved: set[Approved] | None = None,
+        earlier: EarlierAnswers | None = None,
     ) -> None:
+        self._keys = keys
+        self._earlier = earlier
         self._approved = approved
         self._moved = known.moved if known is not None else None
         # Without the records: their file is closed when the replay ends, which may be before their end.
         self._how = replace(known or KnownRecords(iter(())), records=iter(()))
         self._unconfirmed = False
         self._clock = clock
-        self._place = place
         self.rewound = False
         self._log = log
         self._turns = turns
-        self._run = run_ids[0] if run_ids else ""
+        self._run = keys.run_ids[0].decode() if keys.run_ids else ""
         self._repeated: Counter[str] = Counter()
         self._completed: dict[str, Completed] = {}
         self._open = 0  # requests whose work has not ended
         self._steps: dict[str, list[Step | StepEnded]] = {}
-        self._run_ids = tuple(run_id.encode() for run_id in run_ids)
+        self._run_ids = keys.run_ids
         self._known = known.records if known is not None else None
         self._coming: Record | None = None
         self._number = 0
@@ -215,12 +239,20 @@ class Journal:
         if self._turns.interrupted is not None or isinstance(self._coming, Interrupted):
             await self.stand_still()
         s.answered = described.key, s.statement
-        parked = self._asked(described)
+        asked, parked = self._asked(described)
         if self.abandoned:  # the records were at their end, and whoever replays them asks nothing
             raise asyncio.CancelledError
+        if asked is None:
+            asked = self._new(described, request, also)
+            if (one := await self._from_earlier(s, request, asked, kind, kept)) is not None:
+                return one.value
+            if self._parked or self._earlier is not None:  # kept answers come first
+                parked = self._park(asked, known=False)
         if parked is not None:
             answered = await self._known_answer(described, parked) or self._completed_answer(described)
             if answered is not None:
+                if self._earlier is not None:
+                    self._earlier.answered(asked, answered)
                 self._hand_back(request, answered)
                 value = self._value(answered, kind, described)
                 if isinstance(value, GateDecision) and isinstance(request, GateRequest):
@@ -231,13 +263,20 @@ class Journal:
             failed = parked.known and self._how.under_way == "fail" and described.key != self._how.again
             if failed and (failure := _failure(kind)) is not None:
                 return self._given_up(request, described, failure)
+            if parked.known and (one := await self._from_earlier(s, request, asked, kind, kept)) is not None:
+                return one.value
         repeated = parked is not None and parked.known and described.kind != "wait"
-        return await self._live_answer(s, described, kind, ask, kept, at_once=parked is None, repeated=repeated)
+        files = s.host.ports.files
+        if files is not None and isinstance(request, CommandRequest) and request.declares_files:
+            ask = partial(with_files, files, request, self._keys.directory, cast("Any", ask))
+        return await self._live_answer(
+            s, (described, asked), kind, ask, kept, at_once=parked is None, repeated=repeated
+        )
 
     async def _live_answer(
         self,
         s: ExecutionContext,
-        described: Described,
+        about: tuple[Described, Asked],
         kind: type[T],
         ask: Callable[[], Awaitable[T]],
         kept: Callable[[T], T] | None,
@@ -247,11 +286,14 @@ class Journal:
     ) -> T:
         """Make a live request. `at_once`: the branch has not waited for it. `repeated`: it was made before, and had no
         answer."""
+        described, asked = about
         if self._unconfirmed:
             raise _unconfirmed(described.shown)
         if self._unwritten:  # what the replay has bound: the outside may look at it
             await self._write_up(s, described.key)
         turns, key = self._turns, described.key
+        if self._earlier is not None:
+            self._earlier.begins(asked)
         wait = Suspension(ask(), turns.ends)
         if repeated:
             self._repeat(key)
@@ -293,7 +335,10 @@ class Journal:
             raise unusable from None
         if isinstance(value, GateDecision) and value.status == "approved" and self._approved is not None:
             self._approved.add(approved(described, raw, self._run_ids))
-        self._write_answer(Answered(key, raw, at_once=at_once), aside, kept=True)
+        answered = Answered(key, raw, at_once=at_once)
+        self._write_answer(answered, aside, kept=True)
+        if self._earlier is not None:
+            self._earlier.answered(asked, answered)
         return value_then if kept is None and kind is Finding else value
 
     def _aside(self, described: Described, known: Sequence[Recorded]) -> Aside:
@@ -303,7 +348,7 @@ class Journal:
         attempt = sum(1 + self._repeated[key] for key in (*earlier, described.key))
         steps = Steps(described.key, self._aside_record, known, without=self._run_ids, now=self.now)
         completes = partial(self._completes, described.key) if described.kind == "command" else None
-        return Aside(place, self._place, self._run, attempt, steps, completes)
+        return Aside(place, self._log.place, self._run, attempt, steps, completes)
 
     def _completes(self, key: str, result: object) -> bool:
         """Record the result of a command in the thread that sees it end, because the program may be computing in a
@@ -393,6 +438,59 @@ class Journal:
             raise _unconfirmed(described.gate)
         self._unconfirmed = True
 
+    # ------------------------------------------------------------ answers of an earlier run
+
+    async def _from_earlier(
+        self, s: ExecutionContext, request: Request, asked: Asked, kind: type[T], kept: Callable[[T], T] | None
+    ) -> _Kept[T] | None:
+        """Return the answer that a run of an earlier text got to this request; None if it has to be asked."""
+        earlier = self._earlier
+        one = earlier.find(asked, request) if earlier is not None else None
+        if earlier is None or one is None:
+            return None
+        try:
+            files = one.files_then(request, self._keys)
+            value = codec.decode(one.answered.value, kind)
+        except (LookupError, MsgspecError) as problem:
+            earlier.refuse(asked, "unknown" if isinstance(problem, LookupError) else "unreadable")
+            return None
+        if files is not None and not await self._unchanged(s, asked, one, files):
+            return None
+        if isinstance(value, SessionResult):
+            whole = earlier.whole(value)
+            if whole is None:
+                earlier.refuse(asked, "unreadable")
+                return None
+            value = cast("T", whole)
+        if kept is not None:
+            value = kept(value)
+        notes = earlier.use(one, request)
+        aside = codec.encode(notes) if notes else NOTHING
+        raw, key = codec.encode(value), one.asked.key
+        self._write(Answered(asked.key, raw, at_once=files is None, aside=aside, t=self.now(), kept=key))
+        if isinstance(value, GateDecision) and isinstance(request, GateRequest):
+            s.host.ports.gates.replayed(request, value)
+        return _Kept(value)
+
+    async def _unchanged(self, s: ExecutionContext, asked: Asked, one: EarlierAnswer, files: FilesThen) -> bool:
+        """Whether the files of an earlier answer are as they were; if not, the request is asked."""
+        assert self._earlier is not None
+        ports = s.host.ports.files
+        try:
+            now = await s.outside(asyncio.to_thread(files.now, ports)) if ports is not None else None
+        except asyncio.CancelledError:
+            self._write(Answered(asked.key, cancelled=True, t=self.now()))
+            raise
+        except LookupError:
+            now = None
+        if now is None:
+            self._earlier.refuse(asked, "unknown")
+            return False
+        changed = self._earlier.changed(one, files, now)
+        if changed is not None:
+            self._earlier.refuse(asked, "changed", f"{changed} has changed")
+        return changed is None
+
     def _given_up(self, request: Request, described: Described, failure: T | Exception) -> T:
         if isinstance(failure, Exception):
             spent = [note for one in folded(self._steps.pop(described.key, ())) for note in one.notes()]
@@ -451,26 +549,33 @@ class Journal:
 
     # ------------------------------------------------------------ replaying
 
-    def _asked(self, described: Described) -> _Parked | None:
-        """Record or replay a request; None if it is to be made live now. Raises `ResumeMismatch`."""
-        digest = described.digest(self._run_ids)
-        if self._known is not None:
-            coming = self._coming
-            known = (described.key, described.kind, digest)
-            if isinstance(coming, Asked) and (coming.key, coming.kind, coming.digest) == known:
-                self._advance()
-                return self._park(coming, known=True)
-            self._leave(_words(described.kind, described.shown))
+    def _asked(self, described: Described) -> tuple[Asked, _Parked] | tuple[None, None]:
+        """Replay a request; None if it is a new one. Raises `ResumeMismatch`."""
+        if self._known is None:
+            return None, None
+        coming = self._coming
+        known = (described.key, described.kind, described.digest(self._run_ids))
+        if isinstance(coming, Asked) and (coming.key, coming.kind, coming.digest) == known:
+            self._advance()
+            return coming, self._park(coming, known=True)
+        self._leave(_words(described.kind, described.shown))
+        return None, None
+
+    def _new(self, described: Described, request: Request, also: Sequence[str]) -> Asked:
+        """Record a new request."""
         looks = self._looks() if described.kind == "wait" else 0
         self._unwritten = self._unwritten or (self._log.behind and described.kind != "wait")
+        digest, key = described.digest(self._run_ids), self._keys.of(request, also)
+        place = (described.gate, described.record)
         asked = Asked(
-            described.key, described.kind, digest, described.shown, looks, self.now(), described.gate, described.record
+            described.key, described.kind, digest, described.shown, looks, self.now(), *place, key.digest, key.parts
         )
         self._write(asked)
-        return self._park(asked, known=False) if self._parked else None
+        return asked
 
     def _park(self, asked: Asked, *, known: bool) -> _Parked:
         parked = self._parked[asked.key] = _Parked(asked, known)
+        self._turns.idle, self._turns.cancelling = self._idle, self._is_cancelled
         return parked
 
     async def _known_answer(self, described: Described, parked: _Parked) -> Answered | None:
@@ -528,13 +633,10 @@ class Journal:
             self._turns.cancel(self.task)
 
     def _leave(self, now: str) -> None:
-        """End the replay, because the program doesn't follow the next record. Raises `ResumeMismatch` if there is one
-        and the program was not changed since."""
+        """End the replay, because there are no more records. Raises `ResumeMismatch` if there is one, which the program
+        doesn't follow."""
         if self._coming is not None:
-            if self._number >= self._how.changed_before:
-                raise _mismatch(_next_words(self._coming), now)
-            self._log.rewind(self._number)
-            self.rewound = True
+            raise _mismatch(_next_words(self._coming), now)
         self._go_live()
 
     def _go_live(self) -> None:

@@ -67,7 +67,8 @@ class Text(Struct, frozen=True, tag="text", tag_field="k", omit_defaults=True):
 
 class Asked(Struct, frozen=True, tag="asked", tag_field="k", omit_defaults=True):
     """A request. `said` is its shortened text for people, `digest` a hash of all its parts. `gate` and `record` are the
-    name of a gate and the id of its record."""
+    name of a gate and the id of its record. `id` and `parts` are its key (`runtime/keys.py`), which is the same
+    wherever the program asks this; "" for kinds without one, and in journals of earlier versions."""
 
     key: str
     kind: str
@@ -77,6 +78,8 @@ class Asked(Struct, frozen=True, tag="asked", tag_field="k", omit_defaults=True)
     t: int = 0
     gate: str = ""
     record: str = ""
+    id: str = ""
+    parts: dict[str, str] = field(default_factory=dict)
 
 
 class Answered(Struct, frozen=True, tag="answered", tag_field="k", omit_defaults=True):
@@ -84,7 +87,8 @@ class Answered(Struct, frozen=True, tag="answered", tag_field="k", omit_defaults
 
     `at_once`: the branch didn't have to wait; other answers are delivered when all branches are waiting. `aside` holds
     the notes of the ports' implementations (`runtime/asides.py`). `again` is the time of the second request, in
-    journals of earlier versions; now there is a `Repeated`.
+    journals of earlier versions; now there is a `Repeated`. `kept` is the key of the request of the earlier run whose
+    answer this is; "" for a new answer.
     """
 
     key: str
@@ -95,6 +99,7 @@ class Answered(Struct, frozen=True, tag="answered", tag_field="k", omit_defaults
     aside: Raw = NOTHING
     t: int = 0
     again: int = 0
+    kept: str = ""
 
 
 class Completed(Struct, frozen=True, tag="completed", tag_field="k", omit_defaults=True):

@@ -38,7 +38,8 @@ class CommandRequest(Struct, frozen=True):
     `track` asks for the shell's final directory (`cwd_after`); it is off for an explicit `cwd:`. Of each stream the
     first `max_output` characters are kept. `stdin` is the text of standard input, or an image (None: empty), `env`
     holds further environment variables. With `pipefail` a pipe ends with the code of its last command that failed.
-    `attempt` counts the retries before this one.
+    `attempt` counts the retries before this one. `reads` and `writes` are globs for the files that the command depends
+    on and makes; None: it declares none.
     """
 
     command: str
@@ -51,6 +52,13 @@ class CommandRequest(Struct, frozen=True):
     at: str = ""
     pipefail: bool = False
     attempt: int = 0
+    reads: tuple[str, ...] | None = None
+    writes: tuple[str, ...] | None = None
+
+    @property
+    def declares_files(self) -> bool:
+        """Whether the files that its result depends on are known."""
+        return self.reads is not None
 
 
 Outcome = Literal["exited", "signaled", "timed_out", "interrupted", "cancelled", "spawn_failed", "lost"]
@@ -160,6 +168,17 @@ class Files(Protocol):
     async def show(self, request: ShowRequest) -> ShownFile:
         """Read a file for people to see. Raises `ExecError` (E223) for one that cannot be shown; never waits for one
         that has no end."""
+        ...
+
+    def matching(self, directory: str, globs: Sequence[str]) -> dict[str, str] | None:
+        """Return the SHA-256 digests of the files below `directory` that match any of these globs, by relative path.
+
+        None if there are too many, or one of them changed while it was read. Call it in a thread.
+        """
+        ...
+
+    def digests(self, directory: str, paths: Sequence[str]) -> dict[str, str]:
+        """Return the digests of the files with these paths; those that can't be read are left out."""
         ...
 
 

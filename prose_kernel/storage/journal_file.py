@@ -503,6 +503,10 @@ class JournalFile:
         return self._copy is not None and (self._durable or self._copy.behind)
 
     @property
+    def place(self) -> str:
+        return str(self.path)
+
+    @property
     def following(self) -> int:
         """The number of the next record."""
         return self.lines + len(self._early)

@@ -21,6 +21,7 @@ from prose_kernel.runtime import images
 from prose_kernel.runtime.command_data import Sample, sample
 from prose_kernel.runtime.csv_text import LONGEST_ROW
 from prose_kernel.runtime.ports import ShownFile, ShowRequest
+from prose_kernel.storage.file_digests import FileDigests
 
 WHOLE: Final = 10_000_000
 """Bytes of a file that is shown as a whole."""
@@ -64,7 +65,7 @@ _KINDS: Final = {
 }
 
 
-class FilesToShow:
+class FilesToShow(FileDigests):
     """The `Files` port."""
 
     async def show(self, request: ShowRequest) -> ShownFile:

@@ -507,9 +507,8 @@ def test_a_changed_program_is_refused_with_both_texts(place: Place) -> None:
     ]
     changed = place.prose("run", "p.prose", "--resume", "--changed")
     assert (changed.status, changed.out) == (0, "c: new\n")
-    assert changed.remarks[0] == (
-        "Run RUN begins as a branch of run RUN with the changed text: 1 answer is known, as far as it asks the same."
-    )
+    assert changed.remarks[0] == "A new run begins with the changed text: 2 answers are known from run RUN."
+    assert changed.remarks[-1] == "kept 1 of 2 answers; asked 1 that had failed"
     old, new = place.runs()
     stored = place.prose("run", "--resume", old.name, "--stored")
     assert (stored.status, stored.out) == (0, "")
@@ -536,22 +535,22 @@ def test_a_changed_program_asks_again_from_the_first_difference_on(place: Place)
     assert not (place.path / "ran").exists()
 
 
-def test_a57_a_statement_at_the_top_runs_nothing_again_without_agreement(
+def test_a57_a_command_at_the_top_runs_nothing_again_without_agreement(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commands = "".join(f'exec "echo {name} >> ran"\n' for name in "abc")
     place.write("p.prose", f'let note = session "Write one word"\n{commands}')
-    place.write("script.yaml", "sessions:\n  Write one word: word\n")
+    place.write("script.yaml", "sessions:\n  Write one word: word\n  Write two words: words\n")
     scripted = ("--provider", "scripted", "--script", "script.yaml")
     assert place.prose("run", "p.prose", *scripted).status == 0
-    place.write("p.prose", f'let pure = "new"\nlet note = session "Write one word"\n{commands}')
+    place.write("p.prose", f'exec "true"\nlet note = session "Write two words"\n{commands}')
     (run,) = place.runs()
     asked = ("run", "--resume", run.name, "--changed", *scripted)
     refused = place.prose(*asked)
     assert refused.status == 2
     listed = [line.split(":")[0].split()[0] for line in refused.remarks[1:-1]]
     assert listed == ["command"] * 3 + ["session"], "commands first"
-    monkeypatch.setattr("prose_kernel.cli.resuming.somebody_here", lambda *streams: True)
+    monkeypatch.setattr("prose_kernel.cli.keeping.somebody_here", lambda *streams: True)
     monkeypatch.setattr("click.confirm", lambda *said, **how: False)
     assert place.prose(*asked).status == 2
     assert place.ran == [*"abc"] and place.runs() == [run], "nothing has begun"
@@ -654,9 +653,7 @@ def test_options_against_the_run_are_errors(place: Place, options: list[str], me
     assert seen.remarks == [f"Error: {message}", "hint: leave it out, or run the program anew"]
 
 
-@pytest.mark.parametrize(
-    "option", [["--from", "c1"], ["--stored"], ["--changed"], ["--yes-rerun"], ["--interrupted", "fail"]]
-)
+@pytest.mark.parametrize("option", [["--from", "c1"], ["--stored"], ["--changed"], ["--interrupted", "fail"]])
 def test_options_about_resuming_need_a_run(place: Place, option: list[str]) -> None:
     place.write("p.prose", "output a = 1\n")
     seen = place.prose("run", "p.prose", *option)

@@ -50,6 +50,8 @@ class MemoryLog:
         self.records.append(record)
         self.written()
 
+    place = ""
+
     def rewind(self, to: int) -> None:
         self.append(Rewound(to))
 

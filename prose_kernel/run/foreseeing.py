@@ -1,0 +1,111 @@
+"""What a run of an edited program would keep and ask, found out without asking anything (amendment A57).
+
+The program runs in memory with the kept answers of the earlier run. A session or command that is asked again gets a
+placeholder, so that everything that uses its answer is asked again, too. At any other request without a kept answer the
+program ends, because what it does next depends on the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+from msgspec import structs
+
+from prose_kernel.run.journal import RunJournal
+from prose_kernel.run.keeping import EarlierRun, commands_first
+from prose_kernel.run.replay import Known, Replaying, ReplayListener, Unwritten
+from prose_kernel.run.settings import Settings
+from prose_kernel.runtime.continuing import EarlierAnswers
+from prose_kernel.runtime.journal import Journal
+from prose_kernel.runtime.journal_records import Asked
+from prose_kernel.runtime.keys import Keys
+from prose_kernel.runtime.ports import (
+    CommandRequest,
+    CommandResult,
+    OnOutput,
+    Ports,
+    SessionProgress,
+    SessionRequest,
+    SessionResult,
+    Store,
+)
+from prose_kernel.storage.journal_file import TextRead
+from prose_kernel.storage.shown_files import FilesToShow
+
+
+async def repeated_requests(earlier: EarlierRun, text: str, settings: Settings) -> list[Asked]:
+    """Return the answered requests whose answers a run of the changed text does not use, commands first; without those
+    that had failed. `text` replaces the last file's text. Nothing is asked or run."""
+    foreseen = Foreseeing(earlier, text, settings)
+    complete = not (await foreseen.run()).gap and not foreseen.stopped
+    if complete and not foreseen.answers.asked:
+        return []  # unused answers belong to statements that are gone
+    return commands_first(one.asked for one in foreseen.answers.unused if not one.failed)
+
+
+class Foreseeing(Replaying):
+    """The run of a changed text, as far as the answers of an earlier run reach. `stopped`: it ended at a request, and
+    not at the end of the program."""
+
+    def __init__(self, earlier: EarlierRun, text: str, settings: Settings) -> None:
+        found, self.lost = earlier.journal, earlier.lost_imports()
+        last = structs.replace(found.texts[-1].record, text=text)
+        self.answers: EarlierAnswers = earlier.answers(found.head.run)
+        self.stopped = False
+        self._files = FilesToShow()
+        now = replace(found, texts=[*found.texts[:-1], TextRead(last, found.texts[-1].number)], finished=None)
+        super().__init__(now, Known({}), settings, ReplayListener(), None)
+
+    def _ports(self, nobody: Any, store: Store) -> Ports:
+        stop: Any = _Stop(self._stop)
+        ports = super()._ports(stop, store)
+        return structs.replace(ports, sessions=_Placeholder(), commands=_PlaceholderResult(), files=self._files)
+
+    def _open(self) -> RunJournal:
+        head, host = self._head, self._machines.first.host
+        file = Unwritten(self._found.path)
+        ids = tuple(one.encode() for one in (head.run, *head.branch_of))
+        keys = Keys(head.directory, str(self._context.project), ids, self._settings.shell or "")
+        host.journal = Journal(file, host.scheduler, keys, earlier=self.answers)
+        return RunJournal(file, host.journal)
+
+    async def _watched(self, task: asyncio.Task[None]) -> None:
+        await asyncio.wait_for(task, self._until - asyncio.get_running_loop().time())
+
+    def _stop(self) -> None:
+        self.stopped = True
+        self._at_end(())
+
+
+class _Stop:
+    """The ports whose answers decide what the program does next."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self._stop = stop
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        return self._asked
+
+    def replayed(self, *given: object) -> None:
+        """A gate keeps its decision."""
+
+    async def _asked(self, *given: object, **named: object) -> Any:
+        self._stop()
+        raise asyncio.CancelledError
+
+
+class _PlaceholderResult:
+    """The `Commands` port: an output that differs from all others."""
+
+    async def run(self, request: CommandRequest, on_output: OnOutput | None = None) -> CommandResult:
+        return CommandResult("exited", 0, f"(the output of {request.at})")
+
+
+class _Placeholder:
+    """The `Sessions` port: an answer that differs from all others."""
+
+    async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
+        return SessionResult(f"(the answer to {request.at})", origin="dry-run")

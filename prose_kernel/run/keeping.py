@@ -1,0 +1,139 @@
+"""The earlier run whose answers a run of an edited program keeps (docs/how-to/edit-and-continue.md)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import MsgspecError
+
+from prose_kernel.access import plain_files
+from prose_kernel.errors import UsageError
+from prose_kernel.run.journal import Resumption, imported, resumption
+from prose_kernel.run.resuming import approved_here
+from prose_kernel.runtime import journal_codec as codec
+from prose_kernel.runtime.continuing import EarlierAnswers, OnUse
+from prose_kernel.runtime.journal import approved
+from prose_kernel.runtime.journal_records import Answered, Asked, Head, Record
+from prose_kernel.runtime.keys import KINDS
+from prose_kernel.runtime.ports import GateDecision
+from prose_kernel.storage.journal_file import JournalRead, is_written, read
+from prose_kernel.storage.layout import VVM
+
+if TYPE_CHECKING:
+    from prose_kernel.run.languages import Language
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierRun:
+    """A run whose answers another one may use: those before the record with the number `before` (None: all). With
+    `ask_again`, persons are asked their inputs again."""
+
+    how: Resumption
+    before: int | None = None
+    ask_again: bool = False
+
+    @property
+    def journal(self) -> JournalRead:
+        return self.how.journal
+
+    @property
+    def head(self) -> Head:
+        return self.how.head
+
+    @property
+    def ids(self) -> list[str]:
+        """Its id, after those of the runs that it comes from itself."""
+        return [*self.head.branch_of, self.head.run]
+
+    def answers(self, run_id: str, on_use: OnUse | None = None) -> EarlierAnswers:
+        """The answers for the run `run_id`. Raises `UsageError` if the journal cannot be read."""
+        confirmed = approved_here(run_id, branch_of=self.head.run)
+        ids = tuple(one.encode() for one in (run_id, *self.ids))
+
+        def is_confirmed(asked: Asked, answered: Answered) -> bool:
+            try:
+                status = codec.loads(answered.value, GateDecision).status
+            except MsgspecError:
+                return False
+            return status == "rejected" or approved(asked, answered.value, ids) in confirmed
+
+        cause = self.how.cause.key if self.how.cause is not None else ""
+        found = EarlierAnswers(
+            self.head.run,
+            self.journal.records(1, self.before),
+            cause,
+            is_confirmed=is_confirmed,
+            text_of=self._text_of,
+            on_use=on_use,
+            ask_again=self.ask_again,
+        )
+        if found.keyless:
+            hint = "run the program once with this version; later runs can keep those answers"
+            raise UsageError(
+                f"an earlier version of prose_kernel recorded run {self.head.run}, without keys", hint=hint
+            )
+        return found
+
+    def lost_imports(self) -> dict[str, str]:
+        """The programs that the run has imported from files that are gone now: text by address."""
+        return {
+            address: text
+            for address, text in imported(self.journal).items()
+            if Path(address).is_absolute() and not Path(address).exists()
+        }
+
+    def _text_of(self, file: tuple[str, str]) -> str | None:
+        """The answer in a file of the run, if it is still the one with this digest."""
+        name, digest = file
+        own = self.journal.path.parent
+        place = own if own.parent.parent.name == VVM else Path(self.head.directory, VVM, "runs", self.head.run)
+        if "/" in name:
+            return None
+        try:
+            text = plain_files.read_text(place / "bindings" / f"{name}.md", errors="replace")
+        except (OSError, ValueError):
+            return None
+        return text if hashlib.sha256(text.encode("utf-8", "replace")).hexdigest() == digest else None
+
+
+def earlier_run(
+    path: Path, language: Language, directory: Path, before: int | None = None, *, ask_again: bool = False
+) -> EarlierRun:
+    """Return the run with the journal `path`, for a program of `language` that runs in `directory`.
+
+    Raises `UsageError` if its answers cannot be used.
+    """
+    journal = read(path)
+    head = journal.head
+    if is_written(path):
+        raise UsageError(f"run {head.run} is running", hint="wait until it has ended, or stop it")
+    if head.language != language.name:
+        raise UsageError(f"run {head.run} is one of {head.language}, and this program is written in {language.name}")
+    if Path(head.directory) != directory:
+        raise UsageError(f"run {head.run} ran in another directory", hint=f"run the program there: {head.directory}")
+    return EarlierRun(resumption(journal), before, ask_again)
+
+
+def answered_from(begin: int, records: Iterable[tuple[int, Record]]) -> list[Asked]:
+    """Return the requests that were answered in line `begin` or later, commands first.
+
+    `records` are all of the run, with the numbers of their lines. An answer whose request is lost is left out.
+    """
+    asked: dict[str, Asked] = {}
+    found: dict[str, Asked] = {}
+    for number, record in records:
+        match record:
+            case Asked():
+                asked[record.key] = record
+            case Answered(key=key, cancelled=False) if number >= begin and key in asked:
+                found[key] = asked[key]
+    return commands_first(found.values())
+
+
+def commands_first(requests: Iterable[Asked]) -> list[Asked]:
+    """Return the requests with effects or a cost, or that a person answers, in the order in which they are listed."""
+    return sorted((one for one in requests if one.kind in KINDS), key=lambda one: KINDS.index(one.kind))

@@ -1,0 +1,125 @@
+"""Digests of files, by path: of those that match globs, or of those with given paths.
+
+The cost is bounded: `MOST` files, `BYTES` bytes, `LOOKED_AT` entries of directories. A digest is remembered as long as
+the file's size, times and inode stay; not that of a file which changed in the last seconds, because a further change
+might not change its time. The directories of runs and of git are left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from prose_kernel.access.globs import Glob, static_part
+from prose_kernel.storage.layout import STATE, VVM
+
+MOST: Final = 10_000
+BYTES: Final = 1 << 30
+LOOKED_AT: Final = 200_000
+
+_LEFT_OUT: Final = frozenset({STATE, VVM, ".git"})
+_SETTLED: Final = 2.0
+_PIECE: Final = 1 << 20
+
+_State = tuple[int, int, int, int]
+
+
+class TooMuch(Exception):
+    """More files or bytes than are digested, or a file that does not stay the same."""
+
+
+class FileDigests:
+    """A part of the `Files` port. It is called in threads; two that digest the same file do the work twice."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[_State, str]] = {}
+
+    def matching(self, directory: str, globs: Sequence[str]) -> dict[str, str] | None:
+        found: dict[str, str] = {}
+        size = 0
+        try:
+            for path in _matching(directory, globs):
+                if path in found:
+                    continue
+                digest, bytes_read = self._digest(os.path.join(directory, path))  # noqa: PTH118
+                if digest is not None:
+                    found[path] = digest
+                size += bytes_read
+                if len(found) > MOST or size > BYTES:
+                    return None
+        except TooMuch:
+            return None
+        return found
+
+    def digests(self, directory: str, paths: Sequence[str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for path in paths:
+            with contextlib.suppress(TooMuch):
+                digest, _ = self._digest(os.path.join(directory, path))  # noqa: PTH118
+                if digest is not None:
+                    found[path] = digest
+        return found
+
+    def _digest(self, path: str) -> tuple[str | None, int]:
+        """The digest of a regular file, None for everything else, and its size. Raises `TooMuch` if it changes while it
+        is read, or is too large."""
+        for _ in range(2):
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            except OSError:
+                return None, 0
+            with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123
+                status = os.fstat(descriptor)
+                if not stat.S_ISREG(status.st_mode):
+                    return None, 0
+                state, known = _state(status), self._known.get(path)
+                if known is not None and known[0] == state:
+                    return known[1], status.st_size
+                if status.st_size > BYTES:
+                    raise TooMuch
+                whole = hashlib.sha256()
+                while piece := file.read(_PIECE):
+                    whole.update(piece)
+                if _state(os.fstat(descriptor)) == state:
+                    if time.time() - status.st_mtime > _SETTLED:
+                        self._known[path] = state, whole.hexdigest()
+                    return whole.hexdigest(), status.st_size
+        raise TooMuch
+
+
+def _state(status: os.stat_result) -> _State:
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+
+
+def _matching(directory: str, globs: Sequence[str]) -> Iterator[str]:
+    """The paths of the files that match any of the globs, relative to the directory; a directory stands for all files
+    below it. Raises `TooMuch`."""
+    looked_at = 0
+    for written in globs:
+        text = written.removeprefix("./").rstrip("/")
+        base, rest = static_part(text)
+        if not rest and not os.path.isdir(os.path.join(directory, base)):  # noqa: PTH112, PTH118
+            yield base
+            continue
+        glob, agenda = Glob(text if rest else f"{text}/**"), [base]
+        while agenda:
+            below = agenda.pop()
+            try:
+                entries = sorted(os.scandir(os.path.join(directory, below)), key=lambda entry: entry.name)  # noqa: PTH118
+            except OSError:
+                continue
+            looked_at += len(entries)
+            if looked_at > LOOKED_AT:
+                raise TooMuch
+            for entry in entries:
+                path = f"{below}/{entry.name}" if below else entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    if entry.name not in _LEFT_OUT and glob.could_match_below(path):
+                        agenda.append(path)
+                elif glob.matches(path):
+                    yield path
