@@ -41,7 +41,7 @@ _NOTES: Final = (NOTE, "record")
 _READ_ONLY: Final = frozenset({"read", "list", "search", "fetch"})
 """Tools of sessions that write nothing."""
 
-_COMMON: Final = frozenset({"kind", "shell", "directory", "model", "env", "permissions", "tools", "rules"})
+_COMMON: Final = frozenset({"kind", "shell", "pipefail", "directory", "model", "env", "permissions", "tools", "rules"})
 """Parts that are the same in many requests."""
 
 _WORDS: Final = {

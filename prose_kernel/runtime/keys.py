@@ -34,7 +34,7 @@ KINDS: Final = ("command", "session", "gate", "input", "judge")
 """The requests that have a key: those with effects or a cost, and those that a person answers."""
 
 _PART: Final = 6
-_WHOLE: Final = 16
+_WHOLE: Final = 12
 _EMPTY: Final[tuple[object, ...]] = (None, "", (), {}, False)
 
 
@@ -94,15 +94,17 @@ class Keys:
 
     def _command(self, request: CommandRequest) -> Iterator[tuple[str, object]]:
         yield "text", request.command
-        yield "directory", os.path.relpath(request.cwd, self.directory) if self.directory else request.cwd
+        if request.cwd != self.directory:
+            yield "directory", os.path.relpath(request.cwd, self.directory) if self.directory else request.cwd
         yield "stdin", request.stdin
         yield "env", dict(sorted(request.env.items()))
-        yield "shell", (self.shell, request.pipefail)
+        yield "shell", self.shell
+        yield "pipefail", request.pipefail
         yield "max-output", request.max_output if request.max_output != DEFAULT_MAX_OUTPUT else None
 
 
 def _session(request: SessionRequest) -> Iterator[tuple[str, object]]:
-    yield "kind", request.kind
+    yield "kind", request.kind if request.kind != "session" else None
     yield "model", request.model
     yield "prompt", request.task
     yield "agent's prompt", request.system

@@ -155,7 +155,7 @@ def test_a40_a_run_killed_after_its_store_has_failed_goes_on_before_that(
 ) -> None:
     """Its end is missing in the journal; it also is if there was no room for it on the disk."""
     monkeypatch.chdir(small_disk)
-    Path("p.prose").write_text(FULL.format(tmp_path, 1_000, 596_000))
+    Path("p.prose").write_text(FULL.format(tmp_path, 1_000, 600_000))
     assert main(["run", "p.prose", "--state=sqlite"]) == 1
     (run,) = all_runs([Directories(Path(".prose/runs"))])
     Path("fill").unlink()
