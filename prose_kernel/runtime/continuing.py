@@ -310,10 +310,10 @@ class EarlierAnswers:
             yield AskedAgain(one.asked, why, one.detail or _WORDS.get(reason, ""), near, differs)
 
     def _near(self, asked: Asked) -> Asked | None:
-        """The earlier request at the same place, else one of the same kind that shares parts with this one and whose
-        answer was not used."""
-        here = self._at.get(asked.key)
-        if here is not None and here.kind == asked.kind:
+        """The earlier request at the same place, else one that shares parts with this one, without those whose answers
+        were used."""
+        here, answer = self._at.get(asked.key), self._answers.get(asked.key)
+        if here is not None and here.kind == asked.kind and not (answer is not None and answer.used):
             return here
         if self._by_part is None:
             self._by_part = {

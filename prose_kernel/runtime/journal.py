@@ -267,7 +267,7 @@ class Journal:
                 return one.value
         repeated = parked is not None and parked.known and described.kind != "wait"
         files = s.host.ports.files
-        if files is not None and isinstance(request, CommandRequest) and request.declares_files:
+        if files is not None and isinstance(request, CommandRequest) and (request.declares_files or request.writes):
             ask = partial(with_files, files, request, self._keys.directory, cast("Any", ask))
         return await self._live_answer(
             s, (described, asked), kind, ask, kept, at_once=parked is None, repeated=repeated

@@ -73,10 +73,11 @@ class FileDigests:
                 descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             except OSError:
                 return None, 0
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                os.close(descriptor)
+                return None, 0
             with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123
-                status = os.fstat(descriptor)
-                if not stat.S_ISREG(status.st_mode):
-                    return None, 0
                 state, known = _state(status), self._known.get(path)
                 if known is not None and known[0] == state:
                     return known[1], status.st_size

@@ -126,6 +126,61 @@ def test_a_command_is_kept_until_something_with_effects_is_asked_again(place: Pl
     assert kept(keep(place, run=0)) == (4, {"new": 1}), "something at the end needs no question"
 
 
+def test_a_command_that_declares_its_files_is_kept_while_they_are_unchanged(place: Place) -> None:
+    text = """
+        let name = "in"
+        let a = exec "echo a >> ran; cat {name}/*.txt > out.txt; echo done"
+          reads: ["{name}/**", "also.txt"]
+          writes: ["out.txt"]
+        let b = exec "echo b >> ran; echo 1"
+          reads: []
+        output c = "{a}{b}"
+        """
+    (place.path / "in").mkdir()
+    place.write("in/one.txt", "1")
+    place.write("p.prose", text)
+    place.prose("run", "p.prose")
+    place.write("p.prose", 'exec "true"\n' + text.replace("\n        ", "\n"))
+    assert kept(keep(place, run=0)) == (2, {"new": 1}), "what ran before it does not matter"
+    for change in ("in/one.txt", "in/two.txt", "also.txt", "out.txt"):
+        run = len(place.runs()) - 1
+        place.write(change, "other")
+        seen = keep(place, YES, "--why", run=run)
+        assert kept(seen) == (2, {"changed": 1}), change
+        assert f"{change} has changed" in seen.err
+    place.write("unrelated.txt", "x")
+    assert kept(keep(place)) == (3, {})
+    assert place.ran == [*"abaaaa"]
+
+
+def test_a_file_that_a_later_command_of_the_run_has_written_is_unchanged(place: Place) -> None:
+    text = """
+        exec "cat f.txt; echo a >> ran"
+          reads: ["f.txt"]
+        exec "echo 2 > f.txt; echo b >> ran"
+          reads: []
+          writes: ["f.txt"]
+        """
+    place.write("f.txt", "1")
+    place.write("p.prose", text)
+    place.prose("run", "p.prose")
+    place.write("p.prose", text + "output n = 1\n")
+    assert kept(keep(place)) == (2, {})
+    place.write("f.txt", "3")
+    assert kept(keep(place, YES, run=0)) == (0, {"changed": 2})
+
+
+def test_more_files_than_are_compared_are_asked_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.write("p.prose", 'exec "echo a >> ran"\n  reads: ["*.txt"]\n')
+    for number in range(4):
+        place.write(f"{number}.txt", "x")
+    monkeypatch.setattr("prose_kernel.storage.file_digests.MOST", 3)
+    place.prose("run", "p.prose")
+    seen = keep(place, YES, "--why")
+    assert (kept(seen), place.ran) == ((0, {"changed": 1}), ["a", "a"])
+    assert "its files are not known" in seen.err
+
+
 def test_a_changed_session_that_writes_no_file_leaves_commands_alone(place: Place) -> None:
     options = script(place, Say="a word", Tell="another")
     place.write("p.prose", 'session "Say it"\nexec "echo a >> ran"\n')

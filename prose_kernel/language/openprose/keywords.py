@@ -76,7 +76,9 @@ KEYWORDS: Final[dict[str, str]] = {kind.lower(): kind for kind in (*ONLY_BEFORE,
 NOT_STRICT: Final[dict[str, frozenset[str]]] = {
     "agent": frozenset({"budget", "output", "tools"}),
     "session": frozenset({"budget", "output", "permissions", "timeout", "tools"}),  # 2.3 rows 21 and 53
-    "exec": frozenset({"backoff", "display", "env", "format", "max-output", "pipefail", "retry", "stdin"}),
+    "exec": frozenset(
+        {"backoff", "display", "env", "format", "max-output", "pipefail", "reads", "retry", "stdin", "writes"}
+    ),
 }
 """Properties that the strict profile does not know: a warning (W005), and without effect."""
 

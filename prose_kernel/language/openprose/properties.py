@@ -55,7 +55,7 @@ ALLOWED: dict[Owner, tuple[str, ...]] = {
     ),
     "exec": (
         *("timeout", "on-fail", "cwd", "stdin", "env", "max-output", "format", "display", "pipefail"),
-        *("retry", "backoff"),
+        *("retry", "backoff", "reads", "writes"),
     ),
     "gate": ("prompt", "allow", "timeout", "on_reject"),
 }
@@ -428,6 +428,20 @@ class PropertyChecker:
         if not (isinstance(value, Constant) and isinstance(value.value, bool)):
             self._report("E004", value, "`pipefail` takes true or false", "write `pipefail: true`")
 
+    def _files(self, item: Property, _owner: Owner) -> None:
+        name, value = item.name.id, item.value
+        if not isinstance(value, Array):
+            self._report("E004", value, f"`{name}` takes a list of globs", f'write `{name}: ["src/**/*.py"]`')
+            return
+        for element in value.elements:
+            if not isinstance(element, Text):
+                self._report("E004", element, f"`{name}` takes globs", f'write `{name}: ["src/**/*.py"]`')
+            elif element.interpolations:
+                for part in element.interpolations:
+                    self.reader.interpolation(part, "E053")
+            elif leaves_directory(element.raw):
+                self._report("E054", element, f"A glob of `{name}` leaves the directory of the run", RELATIVE)
+
     # ---- gates
 
     def gate(self, name: Name, properties: Properties) -> None:
@@ -482,9 +496,20 @@ class PropertyChecker:
         "format": _format,
         "display": _display,
         "pipefail": _pipefail,
+        "reads": _files,
+        "writes": _files,
         "allow": _allow,
         "on_reject": _on_reject,
     }
+
+
+RELATIVE = "write a path below it, such as `data/*.csv`"
+"""The hint for a glob that leaves the directory of the run."""
+
+
+def leaves_directory(glob: str) -> bool:
+    """Whether a glob of `reads` or `writes` may match files outside of the directory that it is relative to."""
+    return not glob.strip() or glob.startswith(("/", "~")) or ".." in glob.split("/")
 
 
 def no_tools(value: object) -> bool:

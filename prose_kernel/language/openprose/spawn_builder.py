@@ -33,6 +33,8 @@ _ONE_LINE: Final = frozenset(
         "format",
         "display",
         "pipefail",
+        "reads",
+        "writes",
         "allow",
         "on_reject",
     }

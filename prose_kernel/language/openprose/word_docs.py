@@ -142,6 +142,8 @@ PROPERTIES: dict[str, Entry] = {
     "backoff": Entry("How the pauses between retries grow.", 'session "Fetch it"\n  retry: 3\n  backoff: exponential', ("none", "linear", "exponential"), ("session", "resume", "exec")),
     "timeout": Entry("How long it may take.", 'exec "make"\n  timeout: "10m"', ('"30s"', '"2m"', '"10m"', '"1h"'), ("exec", "gate", "session", "resume")),
     "on-fail": Entry("What a failure means.", 'exec "grep -c TODO src"\n  on-fail: "ignore"', ('"throw"', '"continue"', '"ignore"'), ("exec", "parallel")),
+    "reads": Entry("The files that a command depends on, as globs; `[]`: none. An edited program keeps its result while they are unchanged.", 'exec "pytest -q"\n  reads: ["src/**", "tests/**"]\n  writes: []', owners=("exec",)),
+    "writes": Entry("The files that a command makes, as globs.", 'exec "make report.pdf"\n  reads: ["*.tex"]\n  writes: ["report.pdf"]', owners=("exec",)),
     "cwd": Entry("Where a command runs, without changing the directory of later ones.", 'exec "make"\n  cwd: "./docs"', owners=("exec",)),
     "stdin": Entry("The standard input of a command; an array or object as JSON.", 'let rows = [1, 2]\nexec "wc -c"\n  stdin: rows', owners=("exec",)),
     "env": Entry("Environment variables for a command: the safe way to pass values to it.", 'let name = "a b"\nexec "printf %s \\"$name\\""\n  env: { name }', ("{ }",), ("exec",)),

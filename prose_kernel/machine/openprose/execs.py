@@ -12,7 +12,7 @@ from msgspec import structs
 from prose_kernel.errors import ExecError, RunError
 from prose_kernel.language.numbers import parse_duration
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.properties import LOST
+from prose_kernel.language.openprose.properties import LOST, RELATIVE, leaves_directory
 from prose_kernel.language.shortening import clipped
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode
 from prose_kernel.machine.openprose.code import expression
@@ -148,13 +148,18 @@ class ExecCode(SpawnCode):
         most, cwd = found.get("max-output"), found.get("cwd")
         kept = most.value if isinstance(most, tree.Number) and isinstance(most.value, int) else DEFAULT_MAX_OUTPUT
         stdin, env = await self._inputs(s, found)
+        reads, writes = await _globs(s, found.get("reads")), await _globs(s, found.get("writes"))
         piped = found.get("pipefail")
         pipefail = bool(piped.value) if isinstance(piped, tree.Constant) else s.host.pipefail
         if not isinstance(cwd, tree.Text):
-            return CommandRequest(command, s.cwd, seconds, True, kept, stdin, env, s.at("exec"), pipefail)
-        directory = os.path.expanduser(await render(s, cwd, refused))  # noqa: ASYNC240, PTH111 - no file is touched
-        directory = os.path.join(s.cwd, directory)  # noqa: PTH118
-        return CommandRequest(command, directory, seconds, False, kept, stdin, env, s.at("exec"), pipefail)
+            directory, track = s.cwd, True
+        else:
+            directory, track = os.path.expanduser(await render(s, cwd, refused)), False  # noqa: ASYNC240, PTH111 - no file is touched
+            directory = os.path.join(s.cwd, directory)  # noqa: PTH118
+        at = s.at("exec")
+        return CommandRequest(
+            command, directory, seconds, track, kept, stdin, env, at, pipefail, reads=reads, writes=writes
+        )
 
     async def _inputs(
         self, s: ProgramContext, found: Mapping[str, object]
@@ -182,6 +187,23 @@ class ExecCode(SpawnCode):
             return None
         s.cwd = after
         return after
+
+
+async def _globs(s: ProgramContext, value: object) -> tuple[str, ...] | None:
+    """The globs of `reads` or `writes`; None: there is no such property. Raises E054 for one that leaves the directory
+    of the run."""
+    if not isinstance(value, tree.Array):
+        return None
+    found = []
+    for node in value.elements:
+        if isinstance(node, tree.Text):
+            glob = await render(s, node, refused)
+            if leaves_directory(glob):
+                raise located(
+                    s, ExecError(f"'{glob}' leaves the directory of the run", code="E054", hint=RELATIVE), node
+                )
+            found.append(glob)
+    return tuple(found)
 
 
 def backoff_word(value: object) -> str:
