@@ -35,7 +35,7 @@ PATTERNS = {
     "told": r"\b(?:told|tells|tell)\b",
     "beside": r"\bbeside\b",
     "behind": r"(?<!left )\bbehind\b",
-    "is no": r"(?<!there )\b(?:is|are|was|were) no (?!longer|more|less|such)\w+",
+    "is no": r"(?<![Tt]here )\b(?:is|are|was|were) no (?!longer|more|less|such)\w+",
     "anew": r"\b(?:anew|mended|mend|mends|under way|is away|are away)\b",
 }  # fmt: skip
 

@@ -1,0 +1,44 @@
+"""The English of the documentation: sentences that can be read once, without the patterns of `scripts/prose_style.py`."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from cli.generated import DOCS
+
+sys.path.insert(0, str(DOCS.parent / "scripts"))
+
+import prose_style
+
+MOST = 10
+"""How often all pages together may have each pattern."""
+
+
+@pytest.fixture(scope="module")
+def found() -> list[prose_style.Found]:
+    return [one for page in prose_style.pages() for one in prose_style.findings(page)]
+
+
+def test_no_sentence_is_too_long(found: list[prose_style.Found]) -> None:
+    assert [f"{one.page}:{one.line}: {one.sentence}" for one in found if one.pattern == "long"] == []
+
+
+@pytest.mark.parametrize("pattern", prose_style.PATTERNS)
+def test_a_pattern_that_is_hard_to_read_is_rare(pattern: str, found: list[prose_style.Found]) -> None:
+    places = [f"{one.page}:{one.line}: {one.sentence}" for one in found if one.pattern == pattern]
+    assert len(places) <= MOST, "\n".join(places)
+
+
+def test_code_and_generated_parts_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "docs" / "page.md"
+    page.parent.mkdir()
+    page.write_text(
+        "Nobody told `nobody`. What is recorded replays.\n\n```text\nnobody\n```\n\n"
+        "<!-- generated: codes -->\nnobody\n<!-- end -->\n\n| one at once | two |\n\n" + "word " * 36 + "\n"
+    )
+    monkeypatch.setattr(prose_style, "ROOT", tmp_path)
+    counts = Counter(one.pattern for one in prose_style.findings(page))
+    assert counts == {"told": 1, "what-clause": 1, "at once": 1, "long": 1}
