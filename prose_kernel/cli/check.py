@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from prose_kernel.cli import report
+from prose_kernel.cli.profiles import profile_of, profile_options
 
 if TYPE_CHECKING:
     from prose_kernel.judging.chain import Condition
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Tell which conditions rules can decide.")
 @click.argument("name", metavar="FILE")
-@click.option("--strict", is_flag=True, help="Judge by the literal language reference.")
-def check(name: str, strict: bool) -> int:
+@profile_options
+def check(name: str, strict: bool, profile: str | None) -> int:
     """List the conditions of a program, and which of them rules can decide; nothing is run.
 
     A rule decides only when the value it names is of a fitting kind; otherwise a condition of any form goes on to
@@ -29,7 +30,7 @@ def check(name: str, strict: bool) -> int:
     from prose_kernel.run import settings
     from prose_kernel.runtime.text import one_line
 
-    compiled = compile_file(name, "strict" if strict else "default")
+    compiled = compile_file(name, profile_of(profile, strict))
     if compiled.program is None or not compiled.ok:
         click.echo(report.diagnostics_text(compiled.diagnostics), err=True)
         return 1

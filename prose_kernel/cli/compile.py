@@ -13,6 +13,7 @@ import click
 
 from prose_kernel.access import atomic
 from prose_kernel.cli import files, report
+from prose_kernel.cli.profiles import profile_of, profile_option, profile_options
 from prose_kernel.errors import CompileError, ImportProgramError, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, Profile, has_errors
 from prose_kernel.run import languages
@@ -41,9 +42,9 @@ class Compiled(NamedTuple):
 
 @click.command("compile", short_help="Check programs; nothing is run.")
 @click.argument("names", metavar="FILE...", nargs=-1, required=True)
-@click.option("--strict", is_flag=True, help="Judge by the literal language reference.")
+@profile_options
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How findings are printed.")
-def compile_(names: tuple[str, ...], strict: bool, form: str) -> int:
+def compile_(names: tuple[str, ...], strict: bool, profile: str | None, form: str) -> int:
     """Check programs without running anything; print the canonical form of what is right, of VVM its exports.
 
     Findings go to stderr, all else to stdout. With --format json, one object for each file on stdout:
@@ -53,7 +54,7 @@ def compile_(names: tuple[str, ...], strict: bool, form: str) -> int:
     Exit status: 0 no errors (warnings are fine), 1 errors, 2 a file that cannot be read.
     """
     status = 0
-    for compiled in _compile_all(names, strict):
+    for compiled in _compile_all(names, profile_of(profile, strict)):
         status = max(status, USAGE if compiled.unreadable else 0 if compiled.ok else FAULT)
         if form == "json":
             click.echo(
@@ -84,8 +85,7 @@ def _canonical(compiled: Compiled) -> str:
     return compiled.language.format_program(compiled.program)
 
 
-def _compile_all(names: tuple[str, ...], strict: bool) -> Iterator[Compiled]:
-    profile: Profile = "strict" if strict else "default"
+def _compile_all(names: tuple[str, ...], profile: Profile) -> Iterator[Compiled]:
     for name in names:
         try:
             yield compile_file(name, profile)
@@ -191,7 +191,8 @@ def _print_compiled(compiled: Compiled, several: bool, printed: Callable[[Compil
 @click.option("--check", "check_only", is_flag=True, help="Print nothing; name the files that are not canonical.")
 @click.option("--write", is_flag=True, help="Rewrite the files in place.")
 @click.option("--drop-comments", is_flag=True, help="With --write: rewrite files with comments too, without them.")
-def fmt(names: tuple[str, ...], check_only: bool, write: bool, drop_comments: bool) -> int:
+@profile_option
+def fmt(names: tuple[str, ...], check_only: bool, write: bool, drop_comments: bool, profile: str | None) -> int:
     """Print programs in canonical form: two spaces, one statement a line.
 
     OpenProse: declarations first, no comments. VVM keeps its comments and blank lines.
@@ -201,7 +202,7 @@ def fmt(names: tuple[str, ...], check_only: bool, write: bool, drop_comments: bo
     if check_only and write:
         raise click.UsageError("--check and --write exclude each other")
     status = 0
-    for compiled in _compile_all(names, strict=False):
+    for compiled in _compile_all(names, profile_of(profile, strict=False)):
         if not compiled.ok or compiled.program is None:
             _print_compiled(compiled, several=len(names) > 1)
             status = max(status, USAGE if compiled.unreadable else FAULT)

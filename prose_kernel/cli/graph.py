@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from prose_kernel.cli import report
+from prose_kernel.cli.profiles import profile_of, profile_options
 
 
 @click.command(short_help="Draw a program as a diagram.")
@@ -16,8 +17,8 @@ from prose_kernel.cli import report
     default="text",
     help="Indented lines, the source of a Mermaid diagram, or a Markdown block that GitHub draws.",
 )
-@click.option("--strict", is_flag=True, help="Judge by the literal language reference.")
-def graph(name: str, form: str, strict: bool) -> int:
+@profile_options
+def graph(name: str, form: str, strict: bool, profile: str | None) -> int:
     """Draw a program: agents, sessions, commands, branches, loops, gates, imports, and which value goes where.
 
     Nothing is run. FILE may be - for OpenProse on standard input. Exit status: 0, 1 errors in the program, 2 a file
@@ -27,7 +28,7 @@ def graph(name: str, form: str, strict: bool) -> int:
     from prose_kernel.language.source import Source
     from prose_kernel.views.diagram import Part, fence, mermaid, outline
 
-    compiled = compile_file(name, "strict" if strict else "default")
+    compiled = compile_file(name, profile_of(profile, strict))
     if compiled.program is None or not compiled.ok:
         click.echo(report.diagnostics_text(compiled.diagnostics), err=True)
         return 1

@@ -18,8 +18,8 @@ from prose_kernel.cli.execution import Cell, Ended, ProgramRun
 from prose_kernel.cli.terminal import Screen
 from prose_kernel.errors import UsageError
 from prose_kernel.notebook.cells import Cells
-from prose_kernel.notebook.notebook_files import decoded
-from prose_kernel.notebook.scan import segments, spoken
+from prose_kernel.notebook.notebook_files import decoded, in_profile_of
+from prose_kernel.notebook.scan import PROFILE, segments, spoken
 from prose_kernel.run import languages
 from prose_kernel.run.languages import Language
 from prose_kernel.run.provenance import Opening
@@ -50,7 +50,7 @@ def read_cells(name: str) -> tuple[list[Cell], Language]:
     ]
     if not cells:
         raise _without_cells(name)
-    return cells, whole or languages.default()
+    return cells, whole or in_profile_of(languages.default(), book.metadata)
 
 
 def read_book(name: str) -> tuple[Any, Language | None]:
@@ -81,7 +81,7 @@ def _read(name: str) -> tuple[Any, Language | None]:
         raise UsageError(f"{name} is not a notebook: {str(problem).splitlines()[0]}") from None
     names = ((book.metadata.get(part) or {}).get(key) for part, key in _KERNEL)
     whole = next((found for name in names if isinstance(name, str) and (found := languages.of_magic(name))), None)
-    return book, whole
+    return book, in_profile_of(whole, book.metadata) if whole is not None else None
 
 
 def of_magic(source: str) -> str | None:
@@ -91,7 +91,7 @@ def of_magic(source: str) -> str | None:
     word, _, options = first.partition(" ")
     if not word.startswith("%%") or languages.of_magic(word[2:]) is None:
         return None
-    if options.strip():
+    if options.strip() and not PROFILE.fullmatch(options.strip()):
         raise UsageError(
             f"`{first}`: there is no Python here that values could come from or go to",
             hint="run this notebook with Jupyter, or give the values with --input",

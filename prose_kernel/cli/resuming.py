@@ -17,6 +17,7 @@ from prose_kernel.access import peers
 from prose_kernel.cli import files, report, run_options
 from prose_kernel.cli.execution import Cell, Request
 from prose_kernel.cli.keeping import confirm_rerun
+from prose_kernel.cli.profiles import profile_of
 from prose_kernel.cli.terminal import somebody_here
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.language.source import Source
@@ -275,8 +276,10 @@ def _agreed(
     backend = run_options.backend_of(options["state"], options["in_context"])
     if backend not in (None, began := head.settings.get(language.state)):
         raise against("--in-context" if options["in_context"] else f"--state {options['state']}", f"with {began}")
-    if options["strict"] and head.settings.get("profile") != "strict":
-        raise against("--strict", "without it")
+    began_with = head.settings.get("profile") or "default"
+    for option in ("strict", "profile"):
+        if options[option] and profile_of(options["profile"], options["strict"]) != began_with:
+            raise against(f"--{option}", f"with the profile {began_with}")
     if options["gate_files"] and not head.gate_files:
         raise against("--gate-files", "without it")
     given = run_options.decisions(options["yes"], options["no"])

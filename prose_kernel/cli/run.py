@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from prose_kernel.cli import files, report, run_options
+from prose_kernel.cli.profiles import profile_of, profile_option
 from prose_kernel.cli.terminal import Screen
 from prose_kernel.errors import ProseError, RunError, UsageError
 
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     help="filesystem, sqlite, postgres or in-context.  [default: OpenProse filesystem, VVM in-context]",
 )
 @click.option("--in-context", is_flag=True, help="Keep everything in memory; write nothing.")
+@profile_option
 @click.option("--strict", is_flag=True, help="Apply the language reference literally.")
 @click.option("--gates", metavar="MODE", help="How gates are decided: auto (default), ask, wait or deny.")
 @click.option("--gate-files", is_flag=True, help="With --gates=wait: a decision file written by any program decides.")
@@ -171,7 +173,7 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
         file=run_options.settings_file(cwd, name),
         **kept,
         state_dir=given.state_dir,
-        profile="strict" if given.strict else None,
+        profile=profile_of(given.profile, given.strict) if given.profile or given.strict else None,
         gates=given.gates,
         provider=given.provider,
         script=given.script,

@@ -33,6 +33,7 @@ class RunOptions:
     no: tuple[str, ...] = ()
     form: str = "text"
     strict: bool = False
+    profile: str | None = None
     in_context: bool = False
     state: str | None = None
     state_dir: str | None = None

@@ -40,6 +40,7 @@ class ProseLexer(RegexLexer):  # type: ignore[misc]
             (r"\n|[ \t]+", Text.Whitespace),
             (words(("true", "false", "null"), suffix=r"(?![\w-])"), Keyword.Constant),
             (words(_STATEMENTS, prefix=r"(?<![\w.-])", suffix=r"(?![\w-])(?![ \t]*[=.,])"), Keyword),
+            (r"(?<![\w.-])call(?=[ \t]+[A-Za-z_\"])", Keyword),
             (words(_WORDS, prefix=r"(?<![\w.-])", suffix=r"(?![\w-])(?![ \t]*[=.,:])"), Operator.Word),
             (words(("map", "pmap", "filter"), prefix=r"(?<=\| )", suffix=r"(?=[ \t]*:)"), Operator.Word),
             (r"\d+(?:\.\d+)?(?:ms|s|m|h|d)?(?![\w])", Number),

@@ -12,11 +12,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.notebook.magics.registry import in_cell, statement
+from prose_kernel.notebook.notebook_files import in_notebook
 from prose_kernel.notebook.scan import Segment, has_statements, looks_ahead, own_language, segments
 from prose_kernel.run import languages
 from prose_kernel.run.provenance import Cell, Opening, Provenance
@@ -104,7 +106,7 @@ class Cells:
         self.cwd = cwd
         self.front_end = front_end or FrontEnd()
         self.asker, self._announced = announced(asker)
-        self.language = language or languages.default()
+        self._kernels = language or languages.default()
         self.overrides: dict[str, Any] = {}
         self.show_warnings = True
         self.stepwise = False  # whether cells show what the machine did, statement by statement
@@ -131,6 +133,12 @@ class Cells:
         self._kept: set[asyncio.Task[None]] = set()
 
     # ------------------------------------------------------------ the workspace
+
+    @cached_property
+    def language(self) -> Language:
+        """That of a cell which names none, in the profile that the notebook's metadata names when it is first read."""
+        path = self.notebook_path
+        return in_notebook(self._kernels, Path(self.cwd, path)) if path else self._kernels
 
     @property
     def settings(self) -> Settings:
@@ -238,7 +246,7 @@ class Cells:
         last = how.journal.texts[-1].ended if how.journal.texts else None
         self._stopped = how if last is not None and last.status == "interrupted" else None
         self.ran = {
-            text.record.number: Ran(languages.LANGUAGES[text.record.language], text.record.text)
+            text.record.number: Ran(languages.of_text(text.record.language, text.record.profile), text.record.text)
             for text in how.journal.texts
             if text.ended is not None and text.ended.status == "done"
         }
@@ -542,7 +550,7 @@ class Cells:
         if how is None:
             return
         then = how.journal.texts[-1].record
-        if (then.text, then.language) == (text, language.name):
+        if (then.text, then.language, then.profile) == (text, language.name, language.profile or ""):
             opening = self.provenance.calling
             await self.end()
             journal = read(how.journal.path)

@@ -24,7 +24,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from prose_kernel.errors import NobodyToAsk, UsageError
 from prose_kernel.notebook.cells import Cells, FrontEnd
@@ -43,6 +43,9 @@ from prose_kernel.runtime.values import verbatim
 from prose_kernel.views.display import Display, Output, Problem
 from prose_kernel.views.problems import simple
 from prose_kernel.views.safety import terminal
+
+if TYPE_CHECKING:
+    from prose_kernel.language.diagnostics import Profile
 
 T = TypeVar("T")
 MAGIC = "%prose "
@@ -263,26 +266,37 @@ class TerminalAsker:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The words behind `%%prose`: Python names that go in, bindings that come out, those of them as DataFrames."""
+    """The words behind `%%prose`: Python names that go in, bindings that come out, those of them as DataFrames, and
+    the profile of the cell."""
 
     ins: tuple[str, ...] = ()
     outs: tuple[str, ...] = ()
     frames: tuple[str, ...] = ()
+    profile: str = ""
 
 
 def arguments(line: str, magic: str = "prose") -> Arguments:
-    """Read `--in NAME … --out NAME … --frame NAME …` behind `%%magic`. Raises `UsageError` for anything else."""
+    """Read `--profile NAME`, `--in NAME … --out NAME … --frame NAME …` behind `%%magic`.
+
+    Raises `UsageError` for anything else.
+    """
     lists: dict[str, list[str]] = {"--in": [], "--out": [], "--frame": []}
     current: list[str] | None = None
-    for word in shlex.split(line):
-        if word in lists:
+    profiles: list[str] = []
+    for word in shlex.split(line.replace("--profile=", "--profile ")):
+        if word == "--profile":
+            current = profiles
+        elif current is profiles and not profiles:
+            profiles.append(word)
+        elif word in lists:
             current = lists[word]
-        elif current is None or not word.isidentifier():
-            usage = f"usage: %%{magic} [--in NAME …] [--out NAME …] [--frame NAME …]"
+        elif current is None or current is profiles or not word.isidentifier():
+            usage = f"usage: %%{magic} [--profile NAME] [--in NAME …] [--out NAME …] [--frame NAME …]"
             raise UsageError(f"%%{magic}: {word} is not understood", hint=usage)
         else:
             current.append(word)
-    return Arguments(tuple(lists["--in"]), tuple(lists["--out"]), tuple(lists["--frame"]))
+    taken, given, framed = (tuple(lists[name]) for name in ("--in", "--out", "--frame"))
+    return Arguments(taken, given, framed, profiles[0] if profiles else "")
 
 
 @dataclass
@@ -327,6 +341,10 @@ class Front(FrontEnd):
         by = f"%%{language.magic}"
         try:
             given = arguments(line, language.magic)
+            if given.profile:
+                language = languages.in_profile(language, cast("Profile", given.profile))
+            elif language.name == self.cells.language.name:
+                language = self.cells.language
             values = {name: self._python(name, by) for name in given.ins}
         except (UsageError, ValueError) as problem:
             raise as_exception(simple("UsageError", str(problem), getattr(problem, "hint", None))) from None

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.errors import UsageError
+
+if TYPE_CHECKING:
+    from prose_kernel.run.languages import Language
+
+_LARGEST: Final = 100_000_000
 
 
 def decoded(name: str, content: bytes) -> tuple[str, dict[str, Any]]:
@@ -57,3 +64,32 @@ def _wrong(cell: Any) -> str:
     if not isinstance(outputs, list) or not all(isinstance(output, dict) for output in outputs):
         return "the list of `outputs`"
     return "" if isinstance(cell.get("execution_count"), int | None) else "the `execution_count`"
+
+
+def in_profile_of(language: Language, metadata: Mapping[str, Any]) -> Language:
+    """The language in the profile that a notebook's metadata names: `prose.profile` (prose-md.md 10). Raises
+    `UsageError` for an unknown one."""
+    from prose_kernel.run import languages
+
+    own = metadata.get("prose")
+    profile = own.get("profile") if isinstance(own, dict) else None
+    if not isinstance(profile, str) or language.name != languages.default().name:
+        return language
+    return languages.in_profile(language, profile)
+
+
+def in_notebook(language: Language, path: Path) -> Language:
+    """The same for the notebook in a file, which may be missing, or be saved later."""
+    from prose_kernel.access import plain_files
+
+    try:
+        content = plain_files.read(path, _LARGEST)
+    except (OSError, UsageError):
+        return language
+    if b'"profile"' not in content:
+        return language
+    try:
+        _, data = decoded(path.name, content)
+        return in_profile_of(language, data.get("metadata", {}))
+    except UsageError:
+        return language

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
+from typing import cast
 
 from prose_kernel.errors import UsageError
+from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.half_typed import literals
 from prose_kernel.run import languages
 from prose_kernel.run.languages import Language
@@ -17,18 +20,23 @@ def own_language(code: str, default: Language) -> tuple[Language, str]:
     """The language of a cell, and the cell without the `%%` line that names it.
 
     The line is blanked out, so that every line and every offset of the rest stays where it is. Raises `UsageError` for
-    words behind the name.
+    words behind the name but `--profile NAME`.
     """
     language, text = spoken(code, default)
     found = _LANGUAGE.match(code)
-    if text is not code and found is not None and found[2].strip():
+    if text is code or found is None or not (words := found[2].strip()):
+        return language, text
+    profile = PROFILE.fullmatch(words)
+    if profile is None:
         raise UsageError(
-            f"%%{found[1]} takes no words here: {found[2].strip()}",
-            hint="`--in` and `--out` are for notebooks of Python, where there are values to take",
+            f"%%{found[1]} takes no words here: {words}",
+            hint="only `--profile NAME`; `--in` and `--out` are for notebooks of Python, where there are values to take",
         )
-    return language, text
+    return languages.in_profile(language, cast("Profile", profile[1])), text
 
 
+PROFILE = re.compile(r"--profile[ \t=]+(\S+)")
+"""The words behind `%%prose` that choose a profile."""
 _LANGUAGE = re.compile(r"(?:[ \t]*\n)*%%[ \t]*(\S*)([^\n]*)")
 """The first line of a cell that is not blank."""
 
@@ -40,6 +48,10 @@ def spoken(code: str, default: Language) -> tuple[Language, str]:
     if found is None or language is None:
         return default, code
     line = code.index("%%")
+    profile = PROFILE.search(found[2])
+    if profile is not None:
+        with contextlib.suppress(UsageError):
+            language = languages.in_profile(language, cast("Profile", profile[1]))
     return language, code[:line] + " " * (found.end() - line) + code[found.end() :]
 
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cast
+
+from prose_kernel.errors import UsageError
 
 if TYPE_CHECKING:
     from prose_kernel.language.diagnostics import Diagnostic, Profile
@@ -115,12 +118,13 @@ def _spends_nothing(program: object) -> Spending:
 class Language:
     """A language: how its texts are known, and what can be done with them.
 
-    `title` is its name for people. `mode` is the mode of an editor that does not know it; `delimiters` are what opens
-    and closes its literals beside quotes, `declared` the words for how a name was bound; `sample` is a program of one
-    line. `markers` are those of its narration, by the live mark or by `session`, `judge`, `loop`, `parallel`. `state`
-    is the setting that says what of it is kept in files: the names of a run that begins with it (`state`), or answers
-    of its agents (`vvm_state`). `at_home`: sessions of a file work in its directory, not in that in which it was
-    started. `configure` gives a new machine the settings that only its language has.
+    `title` is its name for people. `profile` is the one that its texts are read in; None: that of the settings.
+    `mode` is the mode of an editor that does not know it; `delimiters` are what opens and closes its literals
+    beside quotes, `declared` the words for how a name was bound; `sample` is a program of one line. `markers` are
+    those of its narration, by the live mark or by `session`, `judge`, `loop`, `parallel`. `state` is the setting
+    that says what of it is kept in files: the names of a run that begins with it (`state`), or answers of its
+    agents (`vvm_state`). `at_home`: sessions of a file work in its directory, not in that in which it was started.
+    `configure` gives a new machine the settings that only its language has.
 
     `complete` tells what could be written at the end of a text: given are the text, whether it ends in `code`, a
     `string`, a `triple` quoted one or a `marker`, where that literal begins, what the machine knows and the values of
@@ -154,6 +158,7 @@ class Language:
 
     name: str
     title: str
+    profile: Profile | None = None
     suffixes: tuple[str, ...]
     magic: str
     mode: str
@@ -200,6 +205,11 @@ class Language:
     text_of: Callable[[Value], str]
     inserted: Callable[[Value], str]
     bind: Callable[[str, object, str], str]
+
+    @property
+    def opening(self) -> str:
+        """The line that begins a cell of it, `%%prose`."""
+        return f"%%{self.magic}" + (f" --profile {self.profile}" if self.profile else "")
 
 
 def _later(place: str) -> Any:
@@ -351,6 +361,49 @@ VVM: Final = Language(
 
 LANGUAGES: Final = {language.name: language for language in (OPENPROSE, VVM)}
 """Every language by name; the first one is that of a text which says nothing else."""
+
+
+def _words_of_scripts() -> Words:
+    from prose_kernel.language.openprose import word_docs as docs
+
+    return Words({**docs.KEYWORDS, **docs.SCRIPT_KEYWORDS}, {**docs.PROPERTIES, **docs.SCRIPT_PROPERTIES})
+
+
+PROFILES: Final[tuple[Profile, ...]] = ("default", "strict", "prosescript")
+"""What `--profile` takes."""
+
+
+def in_profile(language: Language, profile: Profile) -> Language:
+    """The language as it reads texts of one profile, whatever the settings say. It is the same language in a run: its
+    machine, its names. Raises `UsageError` for a language without profiles, and for an unknown one."""
+    if language.name != OPENPROSE.name or profile not in PROFILES:
+        known = f"one of {', '.join(PROFILES)}" if language.name == OPENPROSE.name else "leave it out"
+        raise UsageError(f"{language.title} has no profile `{profile}`", hint=known)
+    return _read_in(profile)
+
+
+@cache
+def _read_in(profile: Profile) -> Language:
+    def compile_(source: Source, **options: Any) -> Compiled:
+        return OPENPROSE.compile(source, **{**options, "profile": profile})
+
+    if profile != "prosescript":
+        return replace(OPENPROSE, profile=profile, compile=compile_)
+    return replace(
+        OPENPROSE,
+        title="ProseScript",
+        profile=profile,
+        compile=compile_,
+        completeness=partial(_later("language.openprose.completion:completeness"), profile=profile),
+        complete=partial(_later("language.openprose.completion:complete"), profile=profile),
+        words=_words_of_scripts,
+    )
+
+
+def of_text(name: str, profile: str) -> Language:
+    """The language of a text that a run has recorded; `profile` is "" where the settings decided."""
+    language = LANGUAGES[name]
+    return in_profile(language, cast("Profile", profile)) if profile else language
 
 
 def compile_with_settings(language: Language, source: Source, pipefail: Callable[[], bool], **options: Any) -> Compiled:

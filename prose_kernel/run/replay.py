@@ -196,7 +196,7 @@ class Replaying:
         replayed = Replay()
         self._until = asyncio.get_running_loop().time() + PATIENCE
         for text in self._found.texts:
-            language = languages.LANGUAGES[text.record.language]
+            language = languages.of_text(text.record.language, text.record.profile)
             source = Source.of(text.record.text, text.record.name, text.record.prompt or None)
             self._listener.begins(text, source, language)
             error: RunError | None = None
@@ -240,7 +240,9 @@ class Replaying:
             machine.supply(name, value)
         machine.cwd = text.directory
         self._running = language
-        compiled = language.compile(source, profile=self._settings.profile, cell=self._head.notebook)
+        compiled = language.compile(
+            source, profile=self._settings.profile, known=machine.known(), cell=self._head.notebook
+        )
 
         async def run() -> None:
             with self._journal.text(text):

@@ -287,7 +287,10 @@ class Run:
             return
         supplied, directory = dict(self.context.given.supplied), self.machine.cwd
         prompt = source.prompt or 0
-        text = Text(0, language.name, source.name, source.text, dict(inputs), supplied, directory, prompt=prompt)
+        profile = language.profile or ""
+        text = Text(
+            0, language.name, source.name, source.text, dict(inputs), supplied, directory, profile, prompt=prompt
+        )
         with self.journal.text(text):
             yield
 

@@ -189,8 +189,9 @@ class Settings(Struct, frozen=True):
     journal: Literal["on", "durable", "off"] = "on"
     """Whether a run keeps a journal, with which it can be resumed after its process was killed (`on`), also after a
     power cut (`durable`: each request and each answer wait for the disk), or not (`off`)."""
-    profile: Literal["default", "strict"] = "default"
-    """`default`, or `strict`, which follows the specification literally."""
+    profile: Literal["default", "strict", "prosescript", "prosescript-strict"] = "default"
+    """`default`, `strict`, which follows the specification literally, or `prosescript`, the later form of the language
+    (and `prosescript-strict`, which refuses what that keeps for existing files)."""
     gates: GateSettings = GateSettings()
     provider: str | None = None
     """The provider of sessions: `human`, `scripted`, `dry-run`, `replay`, a model server (`anthropic`,

@@ -508,7 +508,7 @@ class Workspace:
 
     async def _run_again(self, run: Run, text: Text) -> None:
         """A text that has ended: by an error or an interrupt, if that is how it ended then."""
-        language = languages.LANGUAGES[text.language]
+        language = languages.of_text(text.language, text.profile)
         self._continue_as(run, text)
         compiled = self.compile(text.text, text.name, language, text.prompt or None)
         try:

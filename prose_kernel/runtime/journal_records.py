@@ -51,7 +51,8 @@ class Head(Struct, frozen=True, tag="head", tag_field="k", omit_defaults=True):
 
 class Text(Struct, frozen=True, tag="text", tag_field="k", omit_defaults=True):
     """A file or a cell begins to run, with its text and the inputs that a person set. `prompt` is the number that the
-    notebook shows next to the cell (0: none); `number` is its number in the run, as in addresses (`c3/1`)."""
+    notebook shows next to the cell (0: none); `number` is its number in the run, as in addresses (`c3/1`).
+    `profile` is the one that the text itself asks for, "" where the settings decide."""
 
     number: int
     language: str
@@ -60,7 +61,7 @@ class Text(Struct, frozen=True, tag="text", tag_field="k", omit_defaults=True):
     inputs: dict[str, str] = field(default_factory=dict)
     supplied: dict[str, str] = field(default_factory=dict)
     directory: str = ""
-    profile: str = "default"
+    profile: str = ""
     t: int = 0
     prompt: int = 0
 

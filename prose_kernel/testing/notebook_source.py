@@ -11,7 +11,7 @@ from typing import Any
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
-from prose_kernel.notebook.notebook_files import decoded
+from prose_kernel.notebook.notebook_files import decoded, in_profile_of
 from prose_kernel.run import languages
 from prose_kernel.run.languages import Language
 from prose_kernel.testing.outputs import Output, joined
@@ -137,7 +137,7 @@ def _language(metadata: Mapping[str, Any]) -> Language | None:
     for part, key in _KERNEL:
         name = (metadata.get(part) or {}).get(key)
         if isinstance(name, str) and (found := languages.of_magic(name)) is not None:
-            return found
+            return in_profile_of(found, metadata)
     return None
 
 

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from prose_kernel.language import typed_answers
+from prose_kernel.language.diagnostics import SCRIPTS, Profile
 from prose_kernel.language.half_typed import Completeness, code_only, missing
 from prose_kernel.language.openprose import keywords
 from prose_kernel.language.openprose.checker import answer_at
 from prose_kernel.language.openprose.names import Known
 from prose_kernel.language.openprose.parser import LAYOUT, Parser, parse
-from prose_kernel.language.openprose.word_docs import KEYWORDS, PROPERTIES
+from prose_kernel.language.openprose.word_docs import KEYWORDS, PROPERTIES, SCRIPT_KEYWORDS
 from prose_kernel.language.source import Source
 from prose_kernel.language.words import Completion, Offer
 
@@ -27,9 +28,9 @@ _STILL_COMING = frozenset({"E003", "E180", "E190"})
 """Errors that the next lines may mend: a session's prompt, a `catch`, an `option`."""
 
 
-def completeness(text: str) -> tuple[Completeness, str]:
+def completeness(text: str, profile: Profile = "default") -> tuple[Completeness, str]:
     """Whether a cell is complete, and for an incomplete one the indentation that its next line should have."""
-    parsed = parse(Source(text))
+    parsed = parse(Source(text), profile)
     codes = {found.code for found in parsed.diagnostics if found.severity == "error"}
     found = missing(text, parsed, invalid=bool(codes - _STILL_COMING))
     if found is not None:
@@ -39,7 +40,14 @@ def completeness(text: str) -> tuple[Completeness, str]:
     return "complete", ""
 
 
-def complete(text: str, inside: str, start: int, known: Known | None, values: Mapping[str, Any]) -> Completion:
+def complete(
+    text: str,
+    inside: str,
+    start: int,
+    known: Known | None,
+    values: Mapping[str, Any],
+    profile: Profile = "default",
+) -> Completion:
     """What fits at the end of `text`, which is in code, or in a text or marker that begins at `start`."""
     known = known or Known()
     if (fields := _fields(known, text, inside, values)) is not None:
@@ -51,7 +59,12 @@ def complete(text: str, inside: str, start: int, known: Known | None, values: Ma
     line = text[text.rfind("\n") + 1 :]
     word = _WORD.search(line)
     begin = len(text) - len(word.group()) if word else len(text)
-    return Completion(begin, _code(known, text[:begin], line[: len(line) - (len(text) - begin)]))
+    offers = _code(known, text[:begin], line[: len(line) - (len(text) - begin)])
+    if profile in SCRIPTS:
+        terminals = expected(text[:begin], profile)
+        words = [word for word, kind in keywords.SCRIPT_WORDS.items() if kind in terminals]
+        offers += [Offer(word, "keyword", SCRIPT_KEYWORDS[word].summary) for word in words]
+    return Completion(begin, offers)
 
 
 # ---------------------------------------------------------------- fields and types of typed answers
@@ -200,14 +213,14 @@ def _expected(known: Known, before: str, owner: str | None) -> list[Offer]:
     return offers
 
 
-def expected(text: str) -> frozenset[str]:
+def expected(text: str, profile: Profile = "default") -> frozenset[str]:
     """The terminals of grammar.lark that could come after `text`, which ends at a cursor.
 
     A word directly before the cursor counts as not yet written. Names of terminals: keywords in capitals, `NAME`,
     `STRING`, `DISCRETION`, signs such as `COLON`, and layout such as `_NL`.
     """
     stem = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
-    parser = Parser(Source(f"{stem}x"), "default")
+    parser = Parser(Source(f"{stem}x"), profile)
     tokens = [token for chunk in parser.lexer.chunks() for token in chunk]
     stop = next((i for i, t in enumerate(tokens) if t[0] not in LAYOUT and t[2] > len(stem)), len(tokens))
     if stop and tokens[stop - 1][0] == "NAME":

@@ -20,6 +20,8 @@ _WORDS: Final[Mapping[type, tuple[str, ...]]] = {
     tree.Session: ("label", "agent"),
     tree.Resume: ("agent",),
     tree.BlockCall: ("block",),
+    tree.Call: ("target",),
+    tree.Stage: ("name",),
     tree.ProgramCall: ("program",),
 }
 """Fields that hold a name which is not that of a variable."""
@@ -43,6 +45,9 @@ class _Flow(FlowOf[tree.Statement]):
                 return self.expression(value, tuple(name.id for name in names), depth, node)
             case tree.Assign(name=name, value=value):
                 return self.expression(value, (name.id,), depth, node)
+            case tree.Append(name=name, value=value):
+                steps = self.inner(value, depth)
+                return [*steps, Step("value", self.text(node), node.span, _reads((value, name)), (name.id,))]
             case tree.Output(name=name, value=value):
                 return self._output(node, depth)
             case tree.Input(name=name):
@@ -106,7 +111,8 @@ class _Flow(FlowOf[tree.Statement]):
     def _before(self, node: Any, depth: int) -> list[Step]:
         """What is asked for before a construct begins: in its collection, its count, its arguments."""
         given = getattr(node, "collection", None) or getattr(node, "count", None) or getattr(node, "arguments", None)
-        return self.inner(given, depth)
+        inputs = tuple(entry.value for entry in node.inputs) if isinstance(node, tree.Call) else ()
+        return [*self.inner(given, depth), *self.inner(inputs, depth)]
 
     def _spawn(self, node: tree.Spawn, binds: tuple[str, ...]) -> Step:
         if isinstance(node, tree.Exec):
@@ -125,6 +131,12 @@ class _Flow(FlowOf[tree.Statement]):
             case tree.BlockCall(block=called) | tree.ProgramCall(program=called):
                 text = f"do {called.id}" if isinstance(node, tree.BlockCall) else called.id
                 return Step("call", text, node.span, _reads(node.arguments), binds, (called.id,))
+            case tree.Call(target=target):
+                name = target.id if isinstance(target, tree.Name) else target.raw
+                uses = (name,) if isinstance(target, tree.Name) else ()
+                return Step("call", f"call {shortened(name)}", node.span, _reads(node), binds, uses)
+            case tree.Stage(name=name):
+                return Step("session", name.id, node.span, _reads(node.arguments), binds)
             case tree.Discretion():
                 return Step("judgement", self.text(node), node.span, _reads(node), binds)
             case tree.Parallel():
@@ -177,8 +189,9 @@ class _Flow(FlowOf[tree.Statement]):
             case tree.For(collection=head, item=item, modifiers=modifiers):
                 each = "for" if modifiers is None else " ".join(["parallel for", *_modifiers(modifiers)])
                 text = f"{each} {item.id} in {self.text(head)}"
-            case tree.Repeat(count=head):
-                text = f"repeat {self.text(head)}"
+                text += f", at most {node.maximum} times" if node.maximum is not None else ""
+            case tree.Repeat(count=head, concurrent=concurrent):
+                text = f"{'parallel ' if concurrent else ''}repeat {self.text(head)}"
             case tree.Loop(mode=mode, condition=head, maximum=maximum):
                 text = f"loop {mode} {self.text(head)}" if head is not None else "loop"
                 text += f", at most {maximum} times" if maximum is not None else ""

@@ -11,8 +11,7 @@ from typing import Final
 CONSTANTS: Final[dict[str, bool | None]] = {"true": True, "false": False, "null": None}
 
 CONTEXTUAL: Final[dict[str, str]] = {
-    word: word.upper()
-    for word in ["as", "each", "filter", "from", "in", "map", "max", "pmap", "reduce", "to", "until", "while"]
+    word: word.upper() for word in ["as", "filter", "from", "in", "map", "max", "pmap", "reduce", "until", "while"]
 }
 """Words that are names unless the grammar has no place for a name there."""
 
@@ -56,6 +55,7 @@ NEVER_BEFORE: Final[dict[str, frozenset[str]]] = {
     "IS": frozenset(),
 }
 
+SCRIPT_CONTEXTUAL: Final[dict[str, str]] = {"each": "EACH", "to": "TO"}
 HOST_READS: Final = ("read_world_model", "read_subscription")
 """Reads of the host that existing scripts call like functions (prose-md.md 3.10)."""
 KEPT: Final = {"W314": "E004", "W318": "E004", "W319": "E025", "W321": "E315"}

@@ -17,7 +17,7 @@ from prose_kernel.language.nodes import uncollected
 from prose_kernel.language.openprose import tables, tree
 from prose_kernel.language.openprose.builder import Builder
 from prose_kernel.language.openprose.diagnostic_collector import Findings
-from prose_kernel.language.openprose.keywords import CONTEXTUAL, KEYWORDS, SCRIPT_KINDS
+from prose_kernel.language.openprose.keywords import CONTEXTUAL, KEYWORDS, SCRIPT_CONTEXTUAL, SCRIPT_KINDS
 from prose_kernel.language.openprose.lexer import Lexer, RawToken
 from prose_kernel.language.openprose.tree import Expression, Name, Program, ProgramCall
 from prose_kernel.language.source import Source
@@ -195,7 +195,7 @@ class Parser:
         """The token as what it may be here: a keyword as a name, a name as a contextual word (1.9)."""
         kind, start, end, value = tokens[index]
         if kind == "NAME":
-            contextual = CONTEXTUAL.get(value.id)
+            contextual = CONTEXTUAL.get(value.id) or SCRIPT_CONTEXTUAL.get(value.id)
             return (contextual, start, end, value) if contextual in row else None
         if kind not in _KEYWORD_KINDS or "NAME" not in row:
             return None

@@ -82,6 +82,7 @@ class _Indexer(Indexer):
     def __init__(self, source: Source) -> None:
         super().__init__(source)
         self._root = _Frame()
+        self._script = False  # there a model may be named by a variable
         self._frames: dict[str, _Frame] = {}  # of blocks
         self._texts: dict[str, _Frame] = {}  # of agents
         self._agents: dict[str, Symbol] = {}
@@ -95,6 +96,7 @@ class _Indexer(Indexer):
         self._calls: list[tree.ProgramCall] = []
 
     def of(self, program: Program) -> Index:
+        self._script = program.script
         for item in program.items:
             if isinstance(item, tree.Use):
                 self._use(item)
@@ -253,6 +255,23 @@ class _Indexer(Indexer):
         self._bound_to(occurrence, node.value)
         self._value(node.value, scope, node.span)
 
+    def visit_append(self, node: tree.Append, scope: _Scope) -> None:
+        self._read(node.name.id, node.name.span, _at(scope, node.span), writes=True)
+        self._value(node.value, scope, node.span)
+
+    def visit_call(self, node: tree.Call, scope: _Scope) -> None:
+        """Targets are files and nodes; only an alias of `use` is a symbol of the text."""
+        program = self._programs.get(node.target.id) if isinstance(node.target, tree.Name) else None
+        if program is not None:
+            self.use(program, node.target.span)
+        if isinstance(node.target, tree.Text) and node.target.raw.strip():
+            self.links.append((node.target.span, node.target.raw))
+        for part in (*node.arguments, *(entry.value for entry in node.inputs)):
+            self.walk(part, scope)
+
+    def visit_stage(self, node: tree.Stage, scope: _Scope) -> None:
+        self.walk(node.arguments, scope)
+
     def visit_output(self, node: tree.Output, scope: _Scope) -> None:
         if node.name is not None:
             occurrence = self._bind(node.name, scope, "variable", node.span, "output")
@@ -356,11 +375,11 @@ class _Indexer(Indexer):
         if isinstance(value, Name):
             if node.name.id == "context":
                 self._context(value, scope)
-            elif node.name.id not in _WORDS:
+            elif node.name.id not in _WORDS or (self._script and node.name.id == "model"):
                 self.walk(value, scope)
         elif node.name.id == "context":
             self._contexts(value, scope)
-        elif node.name.id not in _WORDS:
+        elif node.name.id not in _WORDS or isinstance(value, tree.Member | tree.Index):
             self.walk(value, scope)
 
     def _contexts(self, value: Node, scope: _Scope) -> None:

@@ -71,6 +71,7 @@ def grammar() -> dict[str, Any]:
         match(rf"(\|)[ \t]*(map|pmap|filter|reduce){_BEHIND}", captures=piped),
         match(rf"^[ \t]+(?!(?:{_headers()}){_BEHIND})({_NAME})[ \t]*(?=:)", captures=property_),
         *(_keyword(kind) for kind in KEYWORDS.values()),
+        match(rf"{_BEFORE}call(?=[ \t]+[A-Za-z_\"])", "keyword.control.prose"),
         match(rf"{_BEFORE}as(?=[ \t]+[A-Za-z_])", "keyword.control.prose"),
         match(rf"{_BEFORE}(?:from(?=[ \t]*\")|in(?=[ \t]+[^=:,|)]))", "keyword.control.prose"),
         match(rf"(?<=loop)[ \t]+(until|while){_BEHIND}", captures={1: "keyword.control.prose"}),

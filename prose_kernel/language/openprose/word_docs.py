@@ -159,3 +159,23 @@ PROPERTIES: dict[str, Entry] = {
     "max": Entry("The most passes a loop makes.", "loop until **done** (max: 5):\n  session \"Next\"", owners=("loop",)),
     "count": Entry("How many successes `any` waits for.", 'parallel ("any", count: 2):\n  exec "true"\n  exec "true"', owners=("parallel",)),
 }  # fmt: skip
+
+SCRIPT_KEYWORDS: dict[str, Entry] = {
+    "call": Entry(
+        "Call a function of a contract file, with its inputs on the lines below (ProseScript).",
+        'let report = call brief\n  topic: topic\n  retry: 2\n\nlet { title, body } = call "./write"',
+    ),
+    "record": Entry(
+        "Put a value at the end of a list (ProseScript; kept for existing files).", "record result in found"
+    ),
+    "append": Entry(
+        "Put a value at the end of a list (ProseScript; kept for existing files).", "append result to found"
+    ),
+}
+
+SCRIPT_PROPERTIES: dict[str, Entry] = {
+    "shape": Entry(
+        "What an agent is responsible for, what it delegates, what it must not do (ProseScript).",
+        'agent editor:\n  prompt: "You edit."\n  shape:\n    self: "wording"\n    prohibited: ["new facts"]',
+    ),
+}

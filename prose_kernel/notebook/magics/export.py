@@ -67,7 +67,7 @@ def parts(cells: Cells) -> list[Part]:
                 f"%export: {name} takes {', '.join(cell.given)} from Python, which no program can", hint=hint
             )
         if text.strip() and not _EXPORTS.match(text.strip()):
-            magic = f"%%{cell.language.magic}\n" if cell.language is not cells.language else ""
+            magic = f"{cell.language.opening}\n" if cell.language is not cells.language else ""
             found.append(Part(magic + text, name, left_out="" if cell.text is not None else "it failed"))
     return found
 
