@@ -89,6 +89,7 @@ NAVIGATION = {
         "docs/reference/openprose/errors",
         "docs/reference/openprose/warnings",
         "docs/reference/openprose/run-time-errors",
+        "docs/reference/prose-md",
         "docs/reference/vvm",
         "docs/reference/judge-rules",
         "docs/reference/exec-and-tasks",

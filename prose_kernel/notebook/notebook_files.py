@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from prose_kernel.errors import UsageError
 
 if TYPE_CHECKING:
+    from prose_kernel.language.diagnostics import Profile
     from prose_kernel.run.languages import Language
 
 _LARGEST: Final = 100_000_000
@@ -75,7 +76,7 @@ def in_profile_of(language: Language, metadata: Mapping[str, Any]) -> Language:
     profile = own.get("profile") if isinstance(own, dict) else None
     if not isinstance(profile, str) or language.name != languages.default().name:
         return language
-    return languages.in_profile(language, profile)
+    return languages.in_profile(language, cast("Profile", profile))
 
 
 def in_notebook(language: Language, path: Path) -> Language:

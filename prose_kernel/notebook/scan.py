@@ -30,7 +30,7 @@ def own_language(code: str, default: Language) -> tuple[Language, str]:
     if profile is None:
         raise UsageError(
             f"%%{found[1]} takes no words here: {words}",
-            hint="only `--profile NAME`; `--in` and `--out` are for notebooks of Python, where there are values to take",
+            hint="only `--profile NAME`; `--in` and `--out` are for notebooks of Python, which have values to give",
         )
     return languages.in_profile(language, cast("Profile", profile[1])), text
 

@@ -16,6 +16,9 @@ from prose_kernel.errors import UsageError
 DEFAULT = "openprose"
 """The page that a code or a section number alone means, unless a caller prefers the page of another language."""
 
+SCRIPTS = "prose-md"
+"""The page with the codes that only contract files and ProseScript have."""
+
 _PACKAGE = Path(__file__).parents[1]
 _HEADING = re.compile(r"(#{2,6}) (?:([EWR]\d{3}): |(\d+(?:\.\d+)*)\.? )(.+)")
 _KEY = re.compile(r"[EWR]\d+|\d+(?:\.\d+)*\.?", re.IGNORECASE)
@@ -128,7 +131,7 @@ def is_key(word: str) -> bool:
 
 def link(page: str, key: str, base: str | None) -> str:
     """Return the address of a code or section on the web, "" if it is unknown. `base` is the setting `docs_url`."""
-    found = heading(page, key)
+    found = heading(page, key) or heading(SCRIPTS, key)
     if not base or found is None:
         return ""
     file = found.file

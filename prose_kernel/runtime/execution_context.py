@@ -157,6 +157,8 @@ class Run:
     """
 
     member: Adopter | None = None
+    is_file = True
+    """Whether the text that runs is a file, and no cell."""
 
     def __init__(self, host: Host, store: Store, name: str, program: tuple[str, ...] = ()) -> None:
         self.host = host
@@ -396,7 +398,7 @@ class ControlFlow(Exception):
     """How a program leaves a body early. No error: no handler of the program sees it.
 
     `return` is `valued` when it gives a value, and so is an anonymous `output` of OpenProse. `fields` tells that the
-    value is an object literal, whose keys become the outputs of a program; without `outputs` it gives none.
+    value is an object literal, whose keys become the outputs of a program; without `outputs` a cell gives none.
     """
 
     def __init__(

@@ -190,7 +190,7 @@ class Machine:
             raise UsageError("a program is running here already; wait until it has ended")
         self._shared.busy = True
         index = self._run.cell + 1
-        self._run.supplied = dict(inputs or {})
+        self._run.supplied, self._run.is_file = dict(inputs or {}), not cell
         context = self._context(source, f"{self._shared.at}c{index}")
         try:
             self._announce(source, index, program)

@@ -32,6 +32,8 @@ from prose_kernel.runtime.events import Warned
 
 CODE = re.compile(r"[EWR]\d{3}")
 LANGUAGES = ("openprose", "vvm")
+PAGES = {"openprose": ("openprose", reference.SCRIPTS), "vvm": ("vvm",)}
+"""The pages that have the entries and examples of a language."""
 
 
 # ---------------------------------------------------------------- codes and entries
@@ -61,7 +63,8 @@ def codes_in(path: Path) -> set[str]:
 
 
 def entries(language: str) -> list[str]:
-    return [heading.key for heading in reference.headings(language) if heading.key[:1].isalpha()]
+    headings = [heading for page in PAGES[language] for heading in reference.headings(page)]
+    return [heading.key for heading in headings if heading.key[:1].isalpha()]
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -79,8 +82,10 @@ def test_every_entry_is_a_code_of_the_package(language: str) -> None:
 
 
 def test_each_code_has_one_entry_in_the_order_of_numbers() -> None:
-    keys = entries("openprose")
-    assert keys == sorted(set(keys), key=lambda key: (key >= "E200" and key[0] == "E", key[0], key))
+    by_page = [[h.key for h in reference.headings(page) if h.key[:1].isalpha()] for page in PAGES["openprose"]]
+    assert len(entries("openprose")) == len(set(entries("openprose")))
+    for keys in by_page:
+        assert keys == sorted(set(keys), key=lambda key: (key >= "E200" and key[0] == "E", key[0], key))
     keys = entries("vvm")
     assert keys == sorted(set(keys), key=lambda key: ("EWR".index(key[0]), key))
 
@@ -108,7 +113,7 @@ class Example:
     codes: frozenset[str]
     runs: str
     run_codes: frozenset[str]
-    strict: bool
+    profile: Profile
     file: str
 
     @property
@@ -131,16 +136,19 @@ def example(language: Language, match: re.Match[str], page: str) -> Example:
         frozenset(word for word in words[:at] if CODE.fullmatch(word)),
         words[at] if at < len(words) else "",
         frozenset(word for word in words[at:] if CODE.fullmatch(word)),
-        "strict" in words,
+        "strict" if "strict" in words else "prosescript" if "prosescript" in words else "default",
         next((word.removeprefix("file=") for word in words if word.startswith("file=")), ""),
     )
 
 
 def examples(language: Language) -> list[Example]:
     """The programs of the page of a language, which are fenced with its magic."""
-    page = reference.text(language.name)
-    found = re.finditer(rf"^```{language.magic}\b([^\n]*)\n(.*?)^```$", page, re.M | re.S)
-    return [example(language, match, page) for match in found]
+    found = []
+    for name in PAGES[language.name]:
+        page = reference.text(name)
+        fences = re.finditer(rf"^```{language.magic}\b([^\n]*)\n(.*?)^```$", page, re.M | re.S)
+        found += [example(language, match, page) for match in fences]
+    return found
 
 
 EXAMPLES = [shown for language in LANGUAGES for shown in examples(languages.LANGUAGES[language])]
@@ -160,7 +168,7 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("shown", EXAMPLES, ids=lambda e: e.id)
 def test_an_example_is_judged_as_its_fence_says(shown: Example, directory: Path) -> None:
-    profile: Profile = "strict" if shown.strict else "default"
+    profile = shown.profile
     program = directory / (shown.file or shown.program)
     load = shown.language.programs(directory, program=program, profile=profile).load_contract
     compiled = shown.language.compile(Source.of(shown.text, program.name), profile=profile, load=load)
@@ -197,7 +205,10 @@ async def test_an_example_with_answers_warns_as_its_fence_says(shown: Example) -
     [
         (
             "openprose",
-            ["E109", "E214", "E218", "E219", "E220", "E221", "E222", "E223", "W003", "W117", "W220", "W221", "W222"],
+            [
+                *("E109", "E214", "E218", "E219", "E220", "E221", "E222", "E223", "E230", "E310", "E313"),
+                *("E315", "E317", "E318", "W003", "W117", "W220", "W221", "W222", "W313", "W315", "W321"),
+            ],
         ),
         ("vvm", ["R217", "R221", "W210"]),
     ],

@@ -47,7 +47,7 @@ def contract(program: Program) -> Contract:
         if isinstance(statement, tree.Input):
             inputs.setdefault(statement.name.id, False)
     outputs = dict.fromkeys(
-        name for statement in _statements(program.items) for name in _given(statement, anonymous=not program.script)
+        name for statement in _statements(program.items) for name in _given(statement, anonymous=True)
     )
     return Contract(inputs, tuple(outputs))
 

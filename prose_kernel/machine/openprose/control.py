@@ -185,7 +185,9 @@ class ReturnStep(Step):
     async def _run(self, s: ProgramContext) -> Value:
         if s.run.is_script:
             value = await value_of(self.code, s) if self.code is not None else None
-            raise ControlFlow("return", value, valued=True, outputs=False)
+            raise ControlFlow(
+                "return", value, valued=True, fields=isinstance(self.node.value, tree.Object), outputs=False
+            )
         if self.code is None:
             raise ControlFlow("return")
         fields = isinstance(self.node.value, tree.Object)

@@ -153,7 +153,7 @@ def _ended(s: ProgramContext, leave: ControlFlow, node: tree.Node, value: Value)
     """`return` or an anonymous output at root: the program ends, its value becomes the outputs (3.16)."""
     if not leave.valued:
         return value
-    if not leave.outputs:
+    if not (leave.outputs or (s.run.is_file and interface_of(s.source).kind == "cell")):
         return leave.value
     fields = leave.value if leave.fields and isinstance(leave.value, dict) else {"result": leave.value}
     for name, part in fields.items():
