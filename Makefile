@@ -26,7 +26,7 @@ help:
 	@echo "make test   linters, types, layers, notebooks, tests"
 	@echo "make test-fast   linters, types, layers; languages, machines and runtime: what to run at every change"
 	@echo "make coverage   the same tests, observed: slower by half, and a table of the lines that none reaches"
-	@echo "make durability   programs killed at every record of their journals, on every backend: minutes, and a table"
+	@echo "make durability   programs killed at every record of their journals, on every backend, and every disk that a power cut may leave: minutes, and two tables"
 	@echo "make posix  tests of commands and tasks as on a system without Linux's facilities"
 	@echo "make lint   linters, types and layers alone"
 	@echo "make bench  benchmarks, each beside its floor"
@@ -81,6 +81,7 @@ BACKENDS ?= filesystem sqlite postgres
 durability: .make/test
 	DURABILITY_EXAMPLES=300 $(BIN)/python -m pytest -q tests/durability $(PYTEST_ARGS)
 	cd tests && ../$(BIN)/python -m durability.matrix --backends $(BACKENDS)
+	cd tests && ../$(BIN)/python -m durability.power
 
 # Not part of `make test`: to observe every line of all kernels and commands, too, takes half as long again.
 coverage: .make/test

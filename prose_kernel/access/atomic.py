@@ -100,6 +100,17 @@ def _pieces(*texts: str | bytes) -> Iterator[bytes]:
             yield piece if isinstance(piece, bytes) else piece.encode("utf-8", "replace")
 
 
+def sync_names(path: Path) -> None:
+    """Let the names of a file and of its directories survive a power cut, where the system lets us. Never raises."""
+    for directory in path.absolute().parents:
+        with contextlib.suppress(OSError):
+            opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(opened)
+            finally:
+                os.close(opened)
+
+
 def keep_out_of_git(directory: str) -> None:
     """Make a directory of state with its own `.gitignore`, which excludes all of it. Raises `OSError`."""
     os.makedirs(directory, exist_ok=True)  # noqa: PTH103

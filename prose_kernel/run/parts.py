@@ -149,7 +149,8 @@ def answer_files(context: RunContext, home: RunHome | None) -> AnswerFiles:
     from prose_kernel.storage.answer_files import AnswerFiles
 
     run_id = home.run_id if home is not None else _run_id(context)
-    return AnswerFiles(context.project, run_id, context.clock, context.start.program_file)
+    durable = context.settings.journal == "durable"
+    return AnswerFiles(context.project, run_id, context.clock, context.start.program_file, durable=durable)
 
 
 def gatekeeper(context: RunContext, kept: Kept | None, started: Callable[[int], bool]) -> Gatekeeper:

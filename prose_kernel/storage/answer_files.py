@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from prose_kernel.access import plain_files
-from prose_kernel.access.atomic import keep_out_of_git, write_whole
+from prose_kernel.access.atomic import keep_out_of_git, sync_names, write_whole
 from prose_kernel.errors import RunError, StateError
 from prose_kernel.language.shortening import clipped
 from prose_kernel.runtime import events as ev
@@ -46,10 +46,11 @@ Status = Literal["running", "completed", "failed"]
 class AnswerFiles:
     """The `Answers` port of a run, and the listener that keeps its log. `project` is the directory that paths in
     references are relative to. Nothing is made before the first text whose answers are kept here (`start`,
-    `record_source`).
+    `record_source`). `durable`: an answer is on the disk before the journal refers to it.
     """
 
-    def __init__(self, project: Path, run_id: str, clock: Clock, program: str = "") -> None:
+    def __init__(self, project: Path, run_id: str, clock: Clock, program: str = "", *, durable: bool = False) -> None:
+        self._durable = durable
         self.run_id = run_id
         self.readable = f"{ROOT}/runs/{run_id}/bindings"
         self.directory = project / ROOT / "runs" / run_id
@@ -163,8 +164,13 @@ class AnswerFiles:
 
     def write(self, target: Target, text: str) -> None:
         self._check()
+        path = self._path(target)
         try:
-            write_whole(self._path(target), text)
+            if self._durable:  # the session may have written it, and not waited for the disk
+                write_whole(path, text, durable=True)
+                sync_names(path)
+            elif self.read(target) != text:
+                write_whole(path, text)
         except OSError as error:
             raise self._lost(target, error) from None
 

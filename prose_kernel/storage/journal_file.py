@@ -566,9 +566,11 @@ class JournalFile:
         self._descriptor = jsonl.opened(self.path, private=True)
         for attempt in range(_LOCK_ATTEMPTS):  # a process that only looks holds the lock for a moment
             try:
-                return plain_files.lock(self._descriptor)
+                plain_files.lock(self._descriptor)
             except BlockingIOError:
                 time.sleep(_LOCK_PAUSE if attempt < _LOCK_ATTEMPTS - 1 else 0)
+            else:
+                return atomic.sync_names(self.path) if self._durable else None
         self.close()
         raise UsageError(
             f"run {self.path.parent.name} is being run by another process", hint="wait until that one has ended"

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import os
+import pickle
 import re
 import signal
 import sqlite3
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from durability.cases import CASES, Case
+from durability.power import CUTS, Disk
 
 from prose_kernel.errors import CompileError, ProseError, RunError
 from prose_kernel.models.providers import scripted
@@ -44,7 +46,8 @@ AFTER = re.compile(r"# after: (\w+)")
 
 @dataclass
 class Job:
-    """What a forked process does: `kill` says at which write of the journal, and `torn` that half of it is written."""
+    """What a forked process does: `kill` says at which write of the journal, and `torn` that half of it is written.
+    With `power` the journal is durable, and the process follows what is on the disk."""
 
     case: str
     place: str
@@ -54,6 +57,8 @@ class Job:
     when: str = "before"
     resume: bool = False
     mark: str = ""
+    power: bool = False
+    under_way: str = "rerun"
 
 
 # ---------------------------------------------------------------- the world outside
@@ -162,6 +167,8 @@ def arrange(told: Told, job: Job) -> None:
 def settings_of(case: Case, job: Job) -> Settings:
     scripted_by = {"provider": "scripted", "script": "script.json"} if case.script is not None else {}
     more: dict[str, Any] = {**scripted_by, **case.settings}
+    if job.power:
+        more["journal"] = "durable"
     more["gates_resume"] = "replay"  # a run that is brought back without a person is the unbroken one
     return Settings().changed(state=job.backend, cassette_mode="off", autodetect=False, **more)  # type: ignore[arg-type]
 
@@ -179,7 +186,7 @@ async def play(job: Job) -> dict[str, Any]:
     if path is not None:
         for _, record in read(path).records():
             told.see(record)
-        how = resumption(path)
+        how = resumption(path, job.under_way)  # type: ignore[arg-type]
     arrange(told, job)
     start = Start(
         place,
@@ -365,7 +372,12 @@ def _child(job: Job, answer: Path) -> None:
         sys.stdin = open(os.devnull)  # noqa: PTH123, SIM115
         with open(Path(job.place, ".stderr"), "ab", 0) as errors:  # noqa: PTH123
             os.dup2(errors.fileno(), 2)
+        disk = Disk(job.place)
+        if job.power and not job.resume:
+            disk.install()
         outcome = asyncio.run(play(job))
+        if disk.cuts:
+            Path(f"{job.place}.{CUTS}").write_bytes(pickle.dumps(disk.cuts))
         answer.write_text(json.dumps(outcome))
         code = 0
     except BaseException as problem:

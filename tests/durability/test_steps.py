@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
+import random
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from durability.power import Cut, Disk, disk_of, lay_out
 from killing import how_to_resume, in_a_child, journal_in
 from models.people import ScriptedPerson
 from msgspec import structs
@@ -32,7 +36,7 @@ from pathlib import Path
 
 def mark(word: str) -> str:
     """Write a word down."""
-    with Path("ran").open("a") as file:
+    with Path("ran/all").open("a") as file:
         file.write(f"{word}\\n")
     return f"marked {word}"
 '''
@@ -48,7 +52,7 @@ let said = session: worker
   prompt: "Work"
 output said = said
 """
-RAN = "echo {} $PROSE_AT $PROSE_ATTEMPT >> ran"
+RAN = "echo {} $PROSE_AT $PROSE_ATTEMPT >> ran/all"
 CALLS: list[tuple[str, dict[str, Any]]] = [
     ("read", {"path": "notes.txt"}),
     ("write", {"path": "made.txt", "content": "one two"}),
@@ -72,6 +76,7 @@ def stub() -> Iterator[StubServer]:
 def _here(stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     stub.reset()
+    (tmp_path / "ran").mkdir()
     (tmp_path / "prose_tools.py").write_text(FUNCTIONS)
     (tmp_path / "notes.txt").write_text("remember the milk")
 
@@ -120,13 +125,13 @@ def ends(number: int) -> Callable[[Record], bool]:
 
 
 def ran(place: Path) -> list[str]:
-    return (place / "ran").read_text().splitlines()
+    return (place / "ran" / "all").read_text().splitlines()
 
 
 ONCE = ["first c1/1/s0/t8 1", "second", "third c1/1/s0/t12 1"]
 
 
-@pytest.mark.parametrize("number", [3, 7, 10, 13])
+@pytest.mark.parametrize("number", [7, 12])
 async def test_a_killed_session_continues_after_its_last_answer(stub: StubServer, tmp_path: Path, number: int) -> None:
     """No request and no call whose answer is recorded is made again; the tokens of all requests are counted."""
     assert in_a_child(tmp_path, work(stub), before=begins(number)) is None
@@ -281,3 +286,32 @@ async def test_lists_and_reports_of_a_killed_run_count_what_was_sent(stub: StubS
     page = await run_report(found, "killed", Settings(), str)
     assert "4 requests, 3 tool calls" in page
     assert re.search(r"<b>\d+</b><span>tokens", page)
+
+
+async def test_no_recorded_step_is_lost_by_a_power_cut(
+    stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `durable`: of the disk nothing is left that was not synced, right before the record of a call's answer is."""
+    cuts = tmp_path.with_name("cuts")
+
+    async def followed() -> None:
+        disk = Disk(str(tmp_path))
+        disk.install()
+        await work(stub, journal="durable")()
+        cuts.write_bytes(pickle.dumps(disk.cuts))
+
+    assert in_a_child(tmp_path, followed)
+    found: list[Cut] = pickle.loads(cuts.read_bytes())
+    drawn = random.Random("steps").sample([cut for cut in found if "ran/all" in cut.now], 2)
+    for cut in drawn:
+        lay_out(disk_of(cut, "least"), tmp_path)
+        monkeypatch.chdir(tmp_path)
+        path = journal_in(tmp_path)
+        assert path is not None
+        known = {one.number for _, one in read(path).records() if isinstance(one, StepEnded)}
+        before = [line.split()[0] for line in ran(tmp_path)]
+        await work(stub, journal="durable")()
+        after = Counter(line.split()[0] for line in ran(tmp_path))
+        for number, word in ((8, "first"), (10, "second"), (12, "third")):
+            again = word in before and number not in known
+            assert after[word] == 1 + again, (word, known, before)

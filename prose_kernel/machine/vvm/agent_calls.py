@@ -490,8 +490,7 @@ class CallAttempts(SessionAttempts):
             return result
         if kept.strip():
             try:
-                if answers.read(target) != kept:
-                    answers.write(target, kept)
+                answers.write(target, kept)
                 file = target.name, digest(answers.read(target) or "")
                 return structs.replace(result, text=None, summary="", answer_file=file, patches=found.patches)
             except StateError:  # the journal is the only place that may have it

@@ -1,0 +1,228 @@
+"""The disks that a power cut may leave of a run with `journal = "durable"`; the run resumed from each of them.
+
+`python -m durability.power [--cases NAME ...]` builds all disks (`make durability`); the suite takes a sample.
+
+A disk holds only what was synced: the bytes of a file after `fsync` of the file, a name after `fsync` of its directory.
+Everything else may be there or not, so that four disks are built for each sync of a run, as if the power had been cut
+right before it:
+
+- `least`: nothing that was not synced
+- `half`: also half of the bytes that were added to the journal since
+- `zeros`: the journal is as long as it was, but its new bytes are zeros
+- `mixed`: also half of all other files as they were, drawn by their names
+
+Commands of the world outside have happened: their traces stay. Files that commands have made, memories outside of the run
+and the audit logs of gates may be lost: nobody waits for the disk there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pickle
+import random
+import shutil
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+WAYS = ("least", "half", "zeros", "mixed")
+CUTS = "cuts"
+"""The file with what was on the disk at each sync."""
+
+CASES = (
+    "sequence", "parallel", "first", "retry", "recursion", "imports", "gate-retry", "gates-in-parallel",
+    "judged-loop", "finally", "pipelines", "exec-continue", "nested-forks", "sessions", "vvm-agents", "vvm-pmap",
+    "vvm-memory", "vvm-answer-files",
+)  # fmt: skip
+
+
+@dataclass
+class Cut:
+    """The moment before a sync: what was synced, and everything, by path relative to the directory of the run."""
+
+    synced: dict[str, bytes]
+    now: dict[str, bytes]
+
+
+@dataclass
+class Disk:
+    """Follows the syncs of this process below `place`."""
+
+    place: str
+    files: dict[str, bytes] = field(default_factory=dict)
+    names: dict[str, set[str]] = field(default_factory=dict)
+    cuts: list[Cut] = field(default_factory=list)
+    moved: dict[str, bytes] = field(default_factory=dict)
+
+    def install(self) -> None:
+        self.files = everything(self.place)
+        for directory, directories, files in os.walk(self.place):
+            self.names[directory] = {*directories, *files}
+        lock, replace = threading.RLock(), os.replace
+        for name in ("fsync", "fdatasync"):
+            setattr(os, name, self._syncing(getattr(os, name), lock))
+
+        def replacing(source: Any, target: Any, **more: Any) -> None:
+            replace(source, target, **more)
+            if not more.get("src_dir_fd") and (known := self._relative(os.fspath(source))) in self.files:
+                self.moved[self._relative(os.path.abspath(target))] = self.files.pop(known)  # noqa: PTH100
+
+        os.replace = replacing  # type: ignore[assignment]
+
+    def _syncing(self, sync: Any, lock: threading.RLock) -> Any:
+        def syncing(descriptor: int) -> None:
+            with lock:
+                path = os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115
+                if path.startswith(self.place):
+                    self.cuts.append(Cut(self.synced(), everything(self.place)))
+                sync(descriptor)
+                if os.path.isdir(path):  # noqa: PTH112
+                    self.names[path] = set(os.listdir(path))  # noqa: PTH208
+                    here = {name for name in self.moved if os.path.dirname(f"{self.place}/{name}") == path}  # noqa: PTH120
+                    self.files |= {name: self.moved.pop(name) for name in here}
+                else:
+                    self.files[self._relative(path)] = Path(path).read_bytes()
+
+        return syncing
+
+    def _relative(self, path: str) -> str:
+        return os.path.relpath(path, self.place)
+
+    def synced(self) -> dict[str, bytes]:
+        """What is there for sure: a name without synced bytes is an empty file."""
+        found: dict[str, bytes] = {}
+
+        def look(directory: str) -> None:
+            for name in self.names.get(directory, ()):
+                path = f"{directory}/{name}"
+                if path in self.names or os.path.isdir(path):  # noqa: PTH112
+                    look(path)
+                else:
+                    found[self._relative(path)] = self.files.get(self._relative(path), b"")
+
+        look(self.place)
+        return found
+
+
+def everything(place: str) -> dict[str, bytes]:
+    return {str(path.relative_to(place)): path.read_bytes() for path in Path(place).rglob("*") if path.is_file()}
+
+
+def disk_of(cut: Cut, way: str) -> dict[str, bytes]:
+    """One disk that may be left."""
+    disk = {**cut.synced, **{name: text for name, text in cut.now.items() if name.startswith("ran/")}}
+    for name, now in cut.now.items():
+        before = disk.get(name, b"")
+        if name.endswith("journal.jsonl"):
+            if name in disk and way in ("half", "zeros"):
+                added = len(now) - len(before)
+                disk[name] = now[: len(before) + added // 2] if way == "half" else before + bytes(added)
+        elif way == "mixed" and random.Random(name).randrange(2):
+            disk[name] = now
+    return disk
+
+
+def _of_the_journal(files: dict[str, str]) -> dict[str, str]:
+    """The files whose content follows from the journal."""
+    return {name: text for name, text in files.items() if not name.startswith(("gates/", "memory/"))}
+
+
+def lay_out(disk: dict[str, bytes], place: Path) -> None:
+    shutil.rmtree(place)
+    for name in ("ran", "home"):
+        (place / name).mkdir(parents=True)
+    for name, text in disk.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_bytes(text)
+
+
+class PowerCuts:
+    """Runs one program, cuts the power at each of its syncs, and resumes it from each disk."""
+
+    def __init__(self, runs: Any, case: str) -> None:
+        from durability.killed import Job
+
+        self.runs, self.case = runs, case
+        job = runs.job(case)
+        self.job = Job(case, job.place, power=True)
+        self.then = runs.server.run(self.job)
+        assert self.then["status"] == 0, (case, self.then)
+        self.cuts: list[Cut] = pickle.loads(Path(f"{job.place}.{CUTS}").read_bytes())
+
+    def disks(self, most: int | None = None) -> list[tuple[int, str]]:
+        """All disks, or so many drawn ones."""
+        found = [(number, way) for number in range(len(self.cuts)) for way in WAYS]
+        return found if most is None else random.Random(self.case).sample(found, min(most, len(found)))
+
+    def problem(self, number: int, way: str) -> str | None:
+        """Resume from one disk, with requests made again and with requests that fail; what is wrong."""
+        from durability.killed import Job, journal_of, tags_of
+        from durability.matrix import errors_of
+
+        place = Path(self.job.place)
+        for under_way in ("rerun", "fail"):
+            lay_out(disk_of(self.cuts[number], way), place)
+            path = journal_of(place)
+            if path is not None and b"\n" not in path.read_bytes():
+                shutil.rmtree(path.parent)  # the power was cut before anything was asked
+                path = None
+            if path is None and any((place / "ran").iterdir()):
+                return "a command has begun, and there is no journal"
+            lost = Counter(tag for tag, how in tags_of(path) if how == "under way") if path else Counter[str]()
+            ended = self.runs.server.run(Job(self.case, self.job.place, power=True, resume=True, under_way=under_way))
+            if under_way == "rerun":
+                if ended["status"] != 0:
+                    return f"the resumed run ended with {ended}: {errors_of(self.job)[-900:]}"
+                then, now = ({**one, "files": _of_the_journal(one["files"])} for one in (self.then, ended))
+                wrong = self.runs._compared(self.case, then, now) or self.runs._counted(place, lost, 0)
+            else:
+                wrong = self._started_twice(place)
+            if wrong is not None:
+                return f"{under_way}: {wrong}"
+        return None
+
+    def _started_twice(self, place: Path) -> str | None:
+        from durability.killed import counted, journal_of, tags_of
+
+        path = journal_of(place)
+        asked = Counter(tag for tag, _ in tags_of(path)) if path is not None else Counter[str]()
+        return next(
+            (f"{tag} ran {n} times of {asked[tag]}" for tag, n in counted(place).items() if n > asked[tag]), None
+        )
+
+    def problems(self, most: int | None = None) -> Iterator[str]:
+        for number, way in self.disks(most):
+            wrong = self.problem(number, way)
+            if wrong is not None:
+                yield f"{self.case}, sync {number}, {way}: {wrong}"
+
+
+def main() -> int:
+    from durability.matrix import Server, matrix
+
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--cases", nargs="*", default=list(CASES))
+    options.add_argument("--disks", type=int, help="so many drawn disks of each program, not all of them")
+    chosen = options.parse_args()
+    server, problems = Server(), list[str]()
+    print(f"{'program':<20} {'syncs':>6} {'disks':>6}")
+    with matrix("filesystem", server) as runs:
+        for case in chosen.cases:
+            cuts = PowerCuts(runs, case)
+            found = list(cuts.problems(chosen.disks))
+            told = f"  {len(found)} PROBLEMS" if found else ""
+            print(f"{case:<20} {len(cuts.cuts):>6} {len(cuts.disks(chosen.disks)):>6}{told}", flush=True)
+            problems += found
+    server.close()
+    for problem in problems:
+        print(f"\n{problem[:1500]}")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

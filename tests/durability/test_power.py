@@ -1,0 +1,73 @@
+"""A power cut with `journal = "durable"`: a sample of the disks that it may leave (`make durability` builds all)."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from durability.matrix import Matrix, Server
+from durability.power import Cut, Disk, PowerCuts, disk_of, everything
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.close()
+
+
+@pytest.mark.parametrize("case", ["sequence", "parallel", "vvm-pmap"])
+def test_no_answer_is_lost_and_nothing_starts_twice(case: str, server: Server, tmp_path: Path) -> None:
+    cuts = PowerCuts(Matrix(server, tmp_path), case)
+    assert len(cuts.cuts) > 5
+    assert list(cuts.problems(2)) == []
+
+
+def test_a_disk_holds_what_was_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model of the disk itself: bytes without a name, a name without bytes, a file that was replaced."""
+    for name in ("fsync", "fdatasync", "replace"):
+        monkeypatch.setattr(os, name, getattr(os, name))  # put back after the test
+    place = tmp_path / "place"
+    place.mkdir()
+    (place / "old").write_bytes(b"as it was")
+    disk = Disk(str(place))
+    disk.install()
+
+    def write(name: str, text: bytes, *, syncs: bool) -> None:
+        with (place / name).open("wb") as file:
+            file.write(text)
+            file.flush()
+            if syncs:
+                os.fsync(file.fileno())
+
+    def names(directory: Path) -> None:
+        opened = os.open(directory, os.O_RDONLY)
+        os.fsync(opened)
+        os.close(opened)
+
+    write("old", b"new", syncs=False)
+    write("one", b"1", syncs=True)
+    assert disk.synced() == {"old": b"as it was"}
+    names(place)
+    write("two", b"2", syncs=False)
+    names(place)
+    assert disk.synced() == {"old": b"as it was", "one": b"1", "two": b""}
+    write("temporary", b"3", syncs=True)
+    os.replace(place / "temporary", place / "two")  # noqa: PTH105 - the function that is followed
+    assert disk.synced()["two"] == b""
+    names(place)
+    assert disk.synced() == {"old": b"as it was", "one": b"1", "two": b"3"}
+    assert disk.cuts[-1].now == everything(str(place))
+
+
+def test_the_ways_in_which_the_rest_is_lost() -> None:
+    path = ".prose/runs/R/journal.jsonl"
+    cut = Cut({path: b"one\n"}, {path: b"one\ntwo\n", "ran/x": b"x\n", "main.prose": b""})
+    found = {way: disk_of(cut, way)[path] for way in ("least", "half", "zeros", "mixed")}
+    assert found == {"least": b"one\n", "half": b"one\ntw", "zeros": b"one\n\0\0\0\0", "mixed": b"one\n"}
+    assert disk_of(cut, "least")["ran/x"] == b"x\n"
+    assert Counter(pickle.loads(pickle.dumps(cut)).now) == Counter(cut.now)
