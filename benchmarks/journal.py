@@ -25,8 +25,10 @@ from prose_kernel.run.settings import Settings
 from prose_kernel.run.workspace import Start, Workspace
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.asker import Unattended
-from prose_kernel.runtime.journal_records import Answered, Asked, Head, Text
-from prose_kernel.runtime.ports import CommandRequest, CommandResult
+from prose_kernel.runtime.continuing import EarlierAnswers
+from prose_kernel.runtime.journal_records import Answered, Asked, Head, Record, Text
+from prose_kernel.runtime.keys import Keys
+from prose_kernel.runtime.ports import CommandRequest, CommandResult, ContextItem, SessionRequest, SessionResult
 from prose_kernel.storage.journal_file import NAME, JournalFile
 from prose_kernel.storage.runs import Directories, all_runs
 
@@ -119,6 +121,38 @@ async def resumed(count: int) -> dict[str, float]:
     }
 
 
+def kept(count: int) -> dict[str, float]:
+    """The key of a session, and what finding the kept answers of an earlier run costs; the floor of an answer is
+    decoding its two records with `json.loads`."""
+    keys, context = Keys("/work"), tuple(ContextItem(f"c{n}", text="context " * 200) for n in range(3))
+    task = "words " * 100
+    requests = [
+        SessionRequest("session", f"Task {n}: {task}", f"c1/{n}/s0", "system", context=context) for n in range(count)
+    ]
+    began = time.process_time()
+    made = [keys.of(request) for request in requests]
+    key = (time.process_time() - began) / count
+    records: list[Record] = []
+    for request, found in zip(requests, made, strict=True):
+        records.append(Asked(request.at, "session", "", id=found.digest, parts=found.parts))
+        records.append(Answered(request.at, codec.encode(SessionResult("answer " * 50, origin="model"))))
+    written = [codec.dumps(record) for record in records]
+    began = time.process_time()
+    for line in written:
+        json.loads(line)
+    floor = (time.process_time() - began) / count
+    began = time.process_time()
+    earlier = EarlierAnswers("run", enumerate(codec.loads(line, Record) for line in written))
+    for request, found in zip(requests, made, strict=True):
+        one = earlier.find(Asked(request.at, "session", "", id=found.digest, parts=found.parts), request)
+        assert one is not None
+        assert one.files_then(request, keys) is None
+        assert earlier.whole(codec.decode(one.answered.value, SessionResult)) is not None
+        earlier.use(one, request)
+    spent = (time.process_time() - began) / count
+    return {"answers": count, "key_seconds": key, "kept_seconds": spent, "kept_over_json": spent / floor}
+
+
 def listed(runs: int, answers: int) -> dict[str, float]:
     """What `prose runs` reads and sums up of many runs; the floor is opening their journals and adding up sizes."""
     with tempfile.TemporaryDirectory() as directory:
@@ -151,8 +185,9 @@ def main() -> None:
     cell = asyncio.run(cells(6 if chosen.quick else 30, 30))
     rows = [asyncio.run(resumed(count)) for count in counts]
     lists = [listed(500 if chosen.quick else 5_000, answers) for answers in (10, 1_000)]
+    keeping = kept(1_000 if chosen.quick else 10_000)
     if chosen.json:
-        print(json.dumps({"cell": cell, "resume": rows, "list": lists}))
+        print(json.dumps({"cell": cell, "resume": rows, "list": lists, "keep": keeping}))
         return
     off, on = cell["cell_off_seconds"] * 1e3, cell["cell_on_seconds"] * 1e3
     print(f"one trivial command a cell, CPU: without {off:.2f} ms, with a journal {on:.2f} ms")
@@ -163,6 +198,10 @@ def main() -> None:
             f"{row['answers']:>8.0f} {row['bytes_an_answer']:>11.0f} {row['resume_seconds']:>7.2f} s"
             f" {row['resume_cpu_seconds']:>7.2f} s {row['resume_over_json']:>9.1f} {row['memory_mb']:>6.1f} MB"
         )
+    print(
+        f"key of a session: {keeping['key_seconds'] * 1e6:.1f} µs; an answer of {keeping['answers']:,} that is kept:"
+        f" {keeping['kept_seconds'] * 1e6:.1f} µs, {keeping['kept_over_json']:.1f} times decoding it as JSON"
+    )
     for one in lists:
         print(
             f"list of {one['runs']:,} runs of {one['answers']:,} answers: {one['list_cpu_seconds']:.2f} s CPU,"

@@ -10,10 +10,10 @@ A journal keeps the digests of the parts next to the key, to name the part that 
 
 from __future__ import annotations
 
-import hashlib
 import os.path
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b, sha256
 from typing import Final
 
 from msgspec import Struct
@@ -35,7 +35,6 @@ KINDS: Final = ("command", "session", "gate", "input", "judge")
 
 _PART: Final = 6
 _WHOLE: Final = 12
-_EMPTY: Final[tuple[object, ...]] = (None, "", (), {}, False)
 
 
 class Key(Struct, frozen=True):
@@ -59,17 +58,15 @@ class Keys:
     def of(self, request: Request, also: Sequence[str] = ()) -> Key:
         """Return the key; `also` belongs to the question (labels, the text to read)."""
         parts: dict[str, str] = {}
-        whole = hashlib.blake2b(type(request).__name__.encode(), digest_size=_WHOLE)
+        whole = blake2b(type(request).__name__.encode(), digest_size=_WHOLE)
         for name, value in self._parts(request, also):
-            if value in _EMPTY:
+            if not value:
                 continue
-            if isinstance(value, str):
-                value = value.encode("utf-8", "surrogatepass")
-            data = value if isinstance(value, bytes) else dumps(value)
+            data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else dumps(value)
             for run_id in self.run_ids:
                 data = data.replace(run_id, b"*")
-            digest = hashlib.blake2b(data, digest_size=_WHOLE).digest()
-            whole.update(b"\0%b\0%b" % (name.encode("utf-8", "replace"), digest))
+            digest = blake2b(data, digest_size=_WHOLE).digest()
+            whole.update(b"\0%b\0%b" % (name.encode(), digest))
             parts[name] = digest[:_PART].hex()
         return Key(whole.hexdigest(), parts) if parts else Key()
 
@@ -122,10 +119,10 @@ def _session(request: SessionRequest) -> Iterator[tuple[str, object]]:
 
 def _content(item: ContextItem) -> object:
     """All that a session can learn from a context."""
-    if item.missing:
-        return "missing"
+    if item.missing or (item.content is None and item.text is None):
+        return (item.missing, item.location)
     if item.content is None:
-        return (item.text if item.text is not None else item.location,)
-    text = readable(item.content)
-    images = [hashlib.sha256(image).hexdigest() for image in images_in(item.content)]
-    return (text, images) if images else (text,)
+        return f"={item.text}"
+    images = [sha256(image).hexdigest() for image in images_in(item.content)]
+    text = f"={readable(item.content)}"
+    return (text, images) if images else text

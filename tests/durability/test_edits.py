@@ -1,0 +1,256 @@
+"""Random edits of random programs: a run that keeps the answers of the program before its edit asks exactly what the
+edit has changed, and gives what a run from the beginning gives.
+
+The requests that have to be asked are found by running both programs from the beginning: those of the edited program
+that the first one did not make with the same contents.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from durability.live import MemoryLog
+from machine.fakes import World
+from machine.vvm_world import Vvm
+from msgspec import structs
+
+from prose_kernel.access.globs import Glob
+from prose_kernel.run.journal import RunJournal
+from prose_kernel.runtime.content import readable
+from prose_kernel.runtime.continuing import EarlierAnswers
+from prose_kernel.runtime.journal import Journal
+from prose_kernel.runtime.journal_records import Record, Text
+from prose_kernel.runtime.keys import Keys
+from prose_kernel.runtime.ports import (
+    CommandRequest,
+    CommandResult,
+    FileRead,
+    SessionRequest,
+    SessionResult,
+    ShownFile,
+    ShowRequest,
+)
+
+PROGRAMS = 30
+EDITS = 1_020 if "DURABILITY_EXAMPLES" in os.environ else 90
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+# ---------------------------------------------------------------- programs
+
+
+@dataclass
+class Statement:
+    """`name` is bound to what it gives; `uses` are names before it. `file` is read by a session or a command."""
+
+    kind: str
+    name: str
+    task: int
+    uses: list[str] = field(default_factory=list)
+    file: str = ""
+    items: list[str] = field(default_factory=list)
+
+    def openprose(self) -> str:
+        words = f"Task {self.task}" + (f" with file {self.file}" if self.file else "")
+        match self.kind:
+            case "pure":
+                return f'let {self.name} = "text {self.task}"\n'
+            case "session":
+                context = f"  context: [{', '.join(self.uses)}]\n" if self.uses else ""
+                return f'let {self.name} = session "{words}"\n{context}'
+            case "prompt":
+                return f'let {self.name} = session "{words}: {" ".join(f"{{{n}}}" for n in self.uses)}"\n'
+            case "command":
+                given = (
+                    f"  env: {{ {', '.join(f'V{i}: {n}' for i, n in enumerate(self.uses))} }}\n" if self.uses else ""
+                )
+                reads = f'"{self.file}"' if self.file else ""
+                return f'let {self.name} = exec "tool {self.task}"\n{given}  reads: [{reads}]\n'
+            case "parallel":
+                each = f'  session "{words} of {{x}}"\n'
+                return f"let {self.name} = parallel for x in [{', '.join(map(repr, self.items))}]:\n{each}".replace(
+                    "'", '"'
+                )
+            case _:
+                each = f'  session "{words} of {{x}}"\n'
+                return f"let {self.name} = for x in [{', '.join(map(repr, self.items))}]:\n{each}".replace("'", '"')
+
+    def vvm(self) -> str:
+        words = f"Task {self.task}" + (f" with file {self.file}" if self.file else "")
+        given = f"[{', '.join(self.uses)}]" if self.uses else ""
+        match self.kind:
+            case "pure":
+                return f'{self.name} = "text {self.task}"\n'
+            case "prompt":
+                return f"{self.name} = @a `{words}: {' '.join(f'{{{n}}}' for n in self.uses)}`()\n"
+            case "loop" | "parallel":
+                items = ", ".join(f'"{item}"' for item in self.items)
+                each = f"  {self.name} = {self.name} + [@a `{words} of {{x}}`()]\n"
+                return f"{self.name} = []\nfor x in [{items}]:\n{each}"
+            case _:
+                return f"{self.name} = @a `{words}`({given})\n"
+
+
+class Programs:
+    """Makes and edits programs. Tasks repeat now and then, so that several requests have equal keys."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.made = 0
+
+    def statement(self, before: Sequence[str]) -> Statement:
+        draw = self.random
+        self.made += 1
+        kind = draw.choice(["session", "session", "prompt", "command", "loop", "parallel", "pure"])
+        uses = (
+            draw.sample(before, min(len(before), draw.randint(0, 2)))
+            if kind in ("session", "prompt", "command")
+            else []
+        )
+        if kind == "prompt" and not uses:
+            kind = "session"
+        file = draw.choice(["", "", "f1.txt", "f2.txt"]) if kind in ("session", "prompt", "command") else ""
+        items = draw.sample("abcdef", draw.randint(1, 3)) if kind in ("loop", "parallel") else []
+        return Statement(kind, f"v{self.made}", draw.choice([self.made, self.made, 1]), uses, file, items)
+
+    def program(self) -> list[Statement]:
+        found: list[Statement] = []
+        for _ in range(self.random.randint(4, 9)):
+            found.append(self.statement([one.name for one in found]))
+        return found
+
+    def edited(self, program: list[Statement], files: dict[str, str]) -> tuple[list[Statement], dict[str, str]]:
+        new, files = deepcopy(program), dict(files)
+        for _ in range(self.random.choice([1, 1, 2, 3])):
+            self.random.choice(
+                [self._insert, self._delete, self._rename, self._prompt, self._item, self._file, self._swap]
+            )(new, files)
+        return new, files
+
+    def _insert(self, program: list[Statement], files: dict[str, str]) -> None:
+        at = self.random.randint(0, len(program))
+        program.insert(at, self.statement([one.name for one in program[:at]]))
+
+    def _delete(self, program: list[Statement], files: dict[str, str]) -> None:
+        used = {name for one in program for name in one.uses}
+        free = [one for one in program if one.name not in used]
+        if len(program) > 1:
+            program.remove(self.random.choice(free))
+
+    def _rename(self, program: list[Statement], files: dict[str, str]) -> None:
+        one, self.made = self.random.choice(program), self.made + 1
+        former, one.name = one.name, f"renamed{self.made}"
+        for other in program:
+            other.uses = [one.name if name == former else name for name in other.uses]
+
+    def _prompt(self, program: list[Statement], files: dict[str, str]) -> None:
+        self.made += 1
+        self.random.choice(program).task = 1_000 + self.made
+
+    def _item(self, program: list[Statement], files: dict[str, str]) -> None:
+        loops = [one for one in program if one.items]
+        if loops:
+            one = self.random.choice(loops)
+            one.items = self.random.sample("abcdefgh", self.random.randint(1, 4))
+
+    def _file(self, program: list[Statement], files: dict[str, str]) -> None:
+        self.made += 1
+        files[self.random.choice([*files])] = f"content {self.made}"
+
+    def _swap(self, program: list[Statement], files: dict[str, str]) -> None:
+        at = [n for n in range(len(program) - 1) if program[n].name not in program[n + 1].uses]
+        if at:
+            n = self.random.choice(at)
+            program[n], program[n + 1] = program[n + 1], program[n]
+
+
+# ---------------------------------------------------------------- runs
+
+
+class Outside:
+    """All ports: answers depend on nothing but contents. `asked` are the contents of what was asked."""
+
+    def __init__(self, files: dict[str, str]) -> None:
+        self._files = files
+        self.asked: Counter[tuple[str, ...]] = Counter()
+
+    def _answer(self, *content: str) -> str:
+        self.asked[content] += 1
+        return "answer " + sha256("\0".join(content))[:10]
+
+    def _file(self, words: str) -> str:
+        return next((name for name in self._files if f"file {name}" in words), "")
+
+    async def run(self, request: Any, on_output: Any = None) -> Any:
+        if isinstance(request, CommandRequest):
+            read = [f"{path} {self._files[path]}" for path in request.reads or () if path in self._files]
+            return CommandResult("exited", 0, self._answer(request.command, *request.env.values(), *read))
+        assert isinstance(request, SessionRequest)
+        context = [item.text if item.content is None else readable(item.content) for item in request.context or ()]
+        given = [request.given.text] if request.given is not None else []
+        file = self._file(request.task)
+        reads = (FileRead(file, sha256(self._files[file])),) if file else ()
+        text = self._answer(request.task, *map(str, context), *given, self._files.get(file, ""))
+        return SessionResult(text, origin="model", reads=reads)
+
+    async def show(self, request: ShowRequest) -> ShownFile:
+        raise AssertionError(request)
+
+    def matching(self, directory: str, globs: Sequence[str]) -> dict[str, str] | None:
+        return {name: sha256(text) for name, text in self._files.items() if any(Glob(g).matches(name) for g in globs)}
+
+    def digests(self, directory: str, paths: Sequence[str]) -> dict[str, str]:
+        return {path: sha256(self._files[path]) for path in paths if path in self._files}
+
+
+@dataclass
+class Ran:
+    records: list[Record]
+    asked: Counter[tuple[str, ...]]
+    values: dict[str, str]
+
+
+async def ran(text: str, files: dict[str, str], make: Callable[[], Any], before: Ran | None = None) -> Ran:
+    world, outside, log = make(), Outside(files), MemoryLog()
+    machine = world.vvm if isinstance(world, Vvm) else world.machine
+    host = machine.host
+    earlier = EarlierAnswers("before", enumerate(before.records)) if before is not None else None
+    host.ports = machine.ports = structs.replace(host.ports, sessions=outside, commands=outside, files=outside)
+    journal = host.journal = Journal(log, host.scheduler, Keys("/start"), earlier=earlier)
+    with RunJournal(log, journal).text(Text(0, "any", "main", text)):  # type: ignore[arg-type]
+        await world.run(text, cell=True)
+    values = {name: readable(info.value) for name, info in machine.bindings().items()}
+    return Ran(log.records, outside.asked, values)
+
+
+@pytest.mark.parametrize("language", ["openprose", "vvm"])
+async def test_an_edited_program_asks_what_has_changed_and_nothing_else(language: str) -> None:
+    make = World if language == "openprose" else Vvm
+    asked = had_to_be = 0
+    for seed in range(PROGRAMS // 2):
+        programs = Programs(seed)
+        first, files = programs.program(), {"f1.txt": "one", "f2.txt": "two"}
+        text = "".join(getattr(one, language)() for one in first)
+        text = text if language == "openprose" else f'agent a(model="x", prompt="p")\n{text}'
+        before = await ran(text, files, make)
+        for _ in range(EDITS // PROGRAMS):
+            new, changed = programs.edited(first, files)
+            now = "".join(getattr(one, language)() for one in new)
+            now = now if language == "openprose" else f'agent a(model="x", prompt="p")\n{now}'
+            whole = await ran(now, changed, make)
+            kept = await ran(now, changed, make, before)
+            assert kept.values == whole.values, f"a stale answer was used:\n{text}\nis now\n{now}"
+            assert kept.asked == whole.asked - before.asked, f"{text}\nis now\n{now}"
+            asked, had_to_be = asked + kept.asked.total(), had_to_be + (whole.asked - before.asked).total()
+    assert asked == had_to_be > 0
