@@ -71,6 +71,7 @@ NAVIGATION = {
     "Explanation": [
         "docs/explanation/openprose-or-vvm",
         "docs/explanation/determinism",
+        "docs/explanation/durability",
         "docs/explanation/what-leaves-your-machine",
         "docs/explanation/threat-model",
     ],

@@ -14,7 +14,7 @@ sys.path.insert(0, str(DOCS.parent / "scripts"))
 import prose_style
 
 MOST = 10
-"""How often all pages together may have each pattern."""
+"""How often all pages together may have each pattern, or a sentence of more than 35 words."""
 
 
 @pytest.fixture(scope="module")
@@ -22,12 +22,8 @@ def found() -> list[prose_style.Found]:
     return [one for page in prose_style.pages() for one in prose_style.findings(page)]
 
 
-def test_no_sentence_is_too_long(found: list[prose_style.Found]) -> None:
-    assert [f"{one.page}:{one.line}: {one.sentence}" for one in found if one.pattern == "long"] == []
-
-
-@pytest.mark.parametrize("pattern", prose_style.PATTERNS)
-def test_a_pattern_that_is_hard_to_read_is_rare(pattern: str, found: list[prose_style.Found]) -> None:
+@pytest.mark.parametrize("pattern", ["long", *prose_style.PATTERNS])
+def test_sentences_that_are_hard_to_read_are_rare(pattern: str, found: list[prose_style.Found]) -> None:
     places = [f"{one.page}:{one.line}: {one.sentence}" for one in found if one.pattern == pattern]
     assert len(places) <= MOST, "\n".join(places)
 
