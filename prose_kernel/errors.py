@@ -85,8 +85,6 @@ class RunError(ProseError):
 
     type: ClassVar[str] = "Error"
     default_code: ClassVar[str] = "E201"
-    page: ClassVar[str] = "openprose"
-    """The page of docs/reference that has an entry for the code."""
 
     def __init__(
         self,
@@ -180,7 +178,6 @@ class VvmRaise(RunError):
 
     type = "RaisedError"
     default_code = "R220"
-    page = "vvm"
 
     @property
     def value(self) -> dict[str, object]:

@@ -78,7 +78,7 @@ def _contract(compiled: Compiled) -> dict[str, Any] | None:
 
 
 def _report(compiled: Compiled) -> str:
-    return compiled.language.report(compiled.program, compiled.name)
+    return compiled.language.report(compiled.program, compiled.name, len(compiled.diagnostics))
 
 
 def _canonical(compiled: Compiled) -> str:

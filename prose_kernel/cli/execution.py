@@ -177,6 +177,8 @@ class ProgramRun:
             raise CompileError(compiled.diagnostics)
         for found in compiled.diagnostics:
             self.screen.note(found.render().partition("\n")[0], "yellow")
+            if found.hint:
+                self.screen.note(f"hint: {found.hint}")
         return compiled
 
     def execute(self, cells: Sequence[Cell]) -> Ended:

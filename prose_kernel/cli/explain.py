@@ -16,7 +16,7 @@ from prose_kernel.run import languages, reference
 @click.argument("wanted", metavar="[PAGE] [CODE|SECTION|WORD|FILE]", nargs=-1, required=True)
 def explain(wanted: tuple[str, ...]) -> int:
     """Print a section of the language reference: a diagnostic code (E004), a number (3.7), or either of them behind
-    the name of a page (sessions 4.2, vvm E001); of a page alone (vvm) its outline. Codes and numbers alone are those
+    the name of a page (sessions 4.2, V001); of a page alone (vvm) its outline. Codes and numbers alone are those
     of OpenProse if it has them. Of a word (loop, retry, pmap) what it means; of a program file what the program would
     do, statement by statement in plain words: nothing is run."""
     words = " ".join(wanted)

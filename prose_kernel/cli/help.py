@@ -14,7 +14,7 @@ Commands
   prose check FILE            which conditions can be decided without a model
   prose graph FILE            draw a program; nothing is run
   prose gates                 what waits for a decision; prose gate approve|reject|log
-  prose explain CODE          what an error code (E004, vvm E040) or a section (3.7) of the reference means
+  prose explain CODE          what an error code (E004, V040) or a section (3.7) of the reference means
   prose examples [NAME]       bundled examples: list them, or print one
   prose programs              programs from elsewhere that were agreed to; prose install TARGET adds one
   prose trust [FILE]          agree to code or settings that a session's program has created

@@ -36,14 +36,12 @@ def linked(text: str, url: str) -> str:
 
 
 def documentation(code: str, base: str | None) -> str:
-    """Where `E004` or `vvm E004` is documented: on the web where `base` (the setting `docs_url`) says so, else in the
+    """Where `E004` or `V004` is documented: on the web where `base` (the setting `docs_url`) says so, else in the
     page of this installation; "" without one."""
-    page, _, key = code.rpartition(" ")
-    page = page or reference.DEFAULT
-    found = reference.heading(page, key)
+    found = reference.heading(reference.page_of(code), code)
     if found is None:
         return ""
     try:
-        return reference.link(page, key, base) or f"{found.path.as_uri()}#{found.anchor}"
+        return reference.link(code, base) or f"{found.path.as_uri()}#{found.anchor}"
     except UsageError:
         return ""

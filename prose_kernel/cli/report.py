@@ -13,7 +13,6 @@ from click.exceptions import NoArgsIsHelpError
 
 from prose_kernel.errors import CompileError, RunError, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, caret, has_errors
-from prose_kernel.run import reference
 from prose_kernel.runtime.json_text import json_text
 from prose_kernel.views.document import counted
 
@@ -87,15 +86,10 @@ def usage_text(error: Exception) -> str:
 
 
 def code_of(error: Exception) -> str:
-    """What `prose explain` takes for an error that has an entry in the reference, "" for others: `E004`, `vvm E004`."""
-    first: Diagnostic | RunError | None = None
+    """The code of an error that has an entry in the reference, "" for others."""
     if isinstance(error, CompileError):
-        first = next((d for d in error.diagnostics if d.severity == "error"), None)
-    elif isinstance(error, RunError):
-        first = error
-    if first is None:
-        return ""
-    return first.code if first.page == reference.DEFAULT else f"{first.page} {first.code}"
+        return next((d.code for d in error.diagnostics if d.severity == "error"), "")
+    return error.code if isinstance(error, RunError) else ""
 
 
 def error_json(error: Exception) -> dict[str, object]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from prose_kernel.language.shortening import screen_width
 from prose_kernel.language.source import Source, Span
@@ -18,16 +18,18 @@ for existing files, and is no relation of the profile `strict`."""
 SCRIPTS = ("prosescript", "prosescript-strict")
 
 
+def severity_of(code: str) -> Severity:
+    """Codes of OpenProse begin with E or W; those of VVM with V, from V500 on for warnings."""
+    return "warning" if code[0] == "W" or (code[0] == "V" and int(code[1:]) >= 500) else "error"
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
     """One finding: code, 1-based position of the offending token, message, optional hint in plain words.
 
     `source_line` is the original line, verbatim, for the caret rendering. `span` locates the token in its source.
     `file` is the path of an imported file that it is about; of the program itself it is empty.
-    `page` is the page of docs/reference that has an entry for the code.
     """
-
-    page: ClassVar[str] = "openprose"
 
     code: str
     line: int
@@ -40,11 +42,13 @@ class Diagnostic:
 
     @property
     def severity(self) -> Severity:
-        return "warning" if self.code.startswith("W") else "error"
+        return severity_of(self.code)
 
     def render(self) -> str:
         """The format of 9.1: head line, the source line after two spaces, the caret, the hint."""
-        head = f"{self.severity.capitalize()} at line {self.line}, column {self.column}: {self.message} [{self.code}]"
+        place = f" of {self.file}" if self.file else ""
+        where = f"line {self.line}, column {self.column}{place}"
+        head = f"{self.severity.capitalize()} at {where}: {self.message} [{self.code}]"
         return head + caret(self.source_line, self.column, self.hint)
 
 
@@ -99,11 +103,8 @@ def has_errors(found: Iterable[Diagnostic]) -> bool:
     return any(d.severity == "error" for d in found)
 
 
-def decode(data: bytes, name: str, make: Callable[..., Diagnostic] = diagnostic, code: str = "E109") -> Source:
-    """The source in a file's bytes: a BOM is dropped, CRLF becomes LF.
-
-    Raises CompileError for bad UTF-8, with a diagnostic that `make` makes as `diagnostic` does.
-    """
+def decode(data: bytes, name: str, code: str = "E109") -> Source:
+    """The source in a file's bytes: a BOM is dropped, CRLF becomes LF. Raises CompileError (`code`) for bad UTF-8."""
     from prose_kernel.errors import CompileError
 
     try:
@@ -116,6 +117,8 @@ def decode(data: bytes, name: str, make: Callable[..., Diagnostic] = diagnostic,
         source = Source((good + rest).replace("\r\n", "\n"), name)
         offset = len(good.replace("\r\n", "\n"))
         byte = data[at] if at < len(data) else 0
-        found = make(source, code, Span(offset, offset + 1), f"not UTF-8: byte 0x{byte:02x}", "save the file as UTF-8")
+        found = diagnostic(
+            source, code, Span(offset, offset + 1), f"not UTF-8: byte 0x{byte:02x}", "save the file as UTF-8"
+        )
         raise CompileError([found]) from None
     return Source(text.replace("\r\n", "\n"), name)

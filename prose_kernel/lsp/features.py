@@ -135,7 +135,7 @@ def _severity(one: Diagnostic) -> types.DiagnosticSeverity:
 
 def _described(one: Diagnostic) -> types.CodeDescription | None:
     """A link into the language reference that comes with the package."""
-    heading = reference.heading(one.page, one.code)
+    heading = reference.heading(reference.page_of(one.code), one.code)
     if heading is None:
         return None
     return types.CodeDescription(f"{uri_of(heading.path)}#{heading.anchor}")

@@ -434,7 +434,7 @@ class Cells:
         from prose_kernel.run import reference
 
         try:
-            return replace(problem, link=reference.link(problem.page, problem.code, self.settings.docs_url))
+            return replace(problem, link=reference.link(problem.code, self.settings.docs_url))
         except UsageError:
             return problem
 

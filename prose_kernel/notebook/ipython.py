@@ -140,7 +140,7 @@ class ProseCellError(Exception):
     problem: Problem
 
     def _render_traceback_(self) -> list[str]:
-        return self.problem.lines("%prose explain", languages.default().name)
+        return self.problem.lines("%prose explain")
 
 
 def as_exception(problem: Problem) -> ProseCellError:

@@ -286,7 +286,7 @@ class ProseKernel(Kernel):
             self.history.add(self.execution_count, code, output.shown)
         if problem is not None:
             await self._read_queue()
-            content = error_content(problem, self.cells.language)
+            content = error_content(problem)
             return {"status": "error", "execution_count": self.execution_count, **content}
         return {
             "status": "ok",

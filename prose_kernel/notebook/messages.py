@@ -7,7 +7,6 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from prose_kernel.run.languages import Language
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.views.display import Display, Output, Problem
 
@@ -18,10 +17,9 @@ if TYPE_CHECKING:
 Message = dict[str, Any]
 
 
-def error_content(problem: Problem, language: Language) -> dict[str, object]:
-    """An error in a kernel of a language."""
-    lines = problem.lines("%explain", language.name)
-    return {"ename": problem.ename, "evalue": problem.evalue, "traceback": lines}
+def error_content(problem: Problem) -> dict[str, object]:
+    """An error in one of our kernels."""
+    return {"ename": problem.ename, "evalue": problem.evalue, "traceback": problem.lines("%explain")}
 
 
 def replaces_displays(request: Message) -> bool:
@@ -76,7 +74,7 @@ class CellOutput(Output):
         self._send("execute_result", content)
 
     def error(self, problem: Problem) -> None:
-        self._send("error", error_content(problem, self._kernel.cells.language))
+        self._send("error", error_content(problem))
 
     def clear(self, *, wait: bool = False) -> None:
         self._send("clear_output", {"wait": wait})

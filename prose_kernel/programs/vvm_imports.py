@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 
 from prose_kernel.errors import CompileError, ImportProgramError
 from prose_kernel.language import typed_answers
-from prose_kernel.language.diagnostics import has_errors
+from prose_kernel.language.diagnostics import Diagnostic, has_errors
 from prose_kernel.language.source import Source
 from prose_kernel.language.typed_answers import Schema
 from prose_kernel.language.vvm.contract import contract
-from prose_kernel.language.vvm.diagnostics import Finding
 from prose_kernel.language.vvm.modules import Module, execution_order, names_file
 from prose_kernel.language.vvm.tree import Program
 from prose_kernel.programs import files as program_files
@@ -38,7 +37,7 @@ class _Text:
     stamp: program_files.Stamp | str
     source: Source
     program: Program
-    findings: tuple[Finding, ...]
+    findings: tuple[Diagnostic, ...]
     paths: tuple[str, ...]
 
 
@@ -67,7 +66,7 @@ class LocalModules:
         """Return the module at an import path of the root; errors in it are among the findings of the modules. Of a
         JSON Schema what it says.
 
-        Raises `ImportProgramError`: E090 if there is no such file, E201 if it is the root itself, E224 for an unusable
+        Raises `ImportProgramError`: V090 if there is no such file, V201 if it is the root itself, E224 for an unusable
         schema.
         """
         if path.startswith(typed_answers.FILE):
@@ -119,7 +118,7 @@ class LocalModules:
 
     def _resolve(self, path: str, importer: _File) -> _File:
         if not names_file(path) or not path.isprintable():
-            raise ImportProgramError(f"Module not found: {path}", code="E090", hint="no file can be called so")
+            raise ImportProgramError(f"Module not found: {path}", code="V090", hint="no file can be called so")
         return self._place(path, importer)
 
     def _place(self, path: str, importer: _File) -> _File:
@@ -129,7 +128,7 @@ class LocalModules:
         return _File(os.path.normpath(os.path.join(directory, path)), os.path.normpath(os.path.join(above, path)))  # noqa: PTH118
 
     def _read(self, file: _File) -> _Text:
-        """The parsed file, as before if it is unchanged. Raises `ImportProgramError` (E090)."""
+        """The parsed file, as before if it is unchanged. Raises `ImportProgramError` (V090)."""
         known = self._texts.get(file.path)
         if (given := self._given.get(file.path)) is not None:
             if known is None or (known.stamp, known.file) != (given, file):
@@ -142,7 +141,7 @@ class LocalModules:
             data = program_files.read(file.path)
         except program_files.Unreadable as reason:
             why = "" if reason.missing else f" ({reason})"
-            raise ImportProgramError(f"Module not found: {file.shown}{why}", code="E090") from None
+            raise ImportProgramError(f"Module not found: {file.shown}{why}", code="V090") from None
         text = self._texts[file.path] = _parsed(file, stamp, data)
         return text
 
@@ -225,7 +224,7 @@ def _parsed(file: _File, stamp: program_files.Stamp | str, data: bytes) -> _Text
     try:
         source = decode(data, file.shown)
     except CompileError as error:
-        found = tuple(one for one in error.diagnostics if isinstance(one, Finding))
+        found = tuple(one for one in error.diagnostics if isinstance(one, Diagnostic))
         return _Text(file, stamp, Source("", file.shown), Program(()), found, ())
     parsed = parse(source)
     return _Text(file, stamp, source, parsed.program, tuple(parsed.diagnostics), contract(parsed.program).imports)
@@ -243,9 +242,9 @@ def _same(imports: Mapping[str, Module], load: object) -> bool:
 def _cycle(way: tuple[_File, ...]) -> ImportProgramError:
     names = [one.shown or "this program" for one in way]
     if len(way) == 2:
-        return ImportProgramError(f"{names[0]} imports itself", code="E201", hint="leave the import out")
+        return ImportProgramError(f"{names[0]} imports itself", code="V201", hint="leave the import out")
     hint = "move what several of them need into a module of its own"
-    return ImportProgramError(f"modules import each other: {' -> '.join(names)}", code="E201", hint=hint)
+    return ImportProgramError(f"modules import each other: {' -> '.join(names)}", code="V201", hint=hint)
 
 
 def _broken(module: Module) -> ImportProgramError:

@@ -174,7 +174,7 @@ class Language:
     decode: Callable[[bytes, str], Source]
     compile: CompileText
     format_program: Callable[[Any], str]
-    report: Callable[[Any, str], str]
+    report: Callable[[Any, str, int], str]
     flow: Callable[[Any, Source], tuple[Step, ...]]
     stops: Callable[[Any], list[Span]]
     contract: Callable[[Any], Any]
@@ -296,7 +296,7 @@ OPENPROSE: Final = Language(
     elsewhere=True,
     has_inputs=True,
     declared={"let": "let", "const": "const", "output": "output", "input": "input"},
-    report=lambda program, name: _later("language.openprose:format_program")(program),
+    report=lambda program, name, warnings: _later("language.openprose:format_program")(program),
     merged=_later("language.openprose.fixes:merged"),
     ends=_later("language.openprose.flow:ends"),
     change_directory=_later("language.openprose.literals:change_directory"),

@@ -20,8 +20,10 @@ SCRIPTS = "prose-md"
 """The page with the codes that only contract files and ProseScript have."""
 
 _PACKAGE = Path(__file__).parents[1]
-_HEADING = re.compile(r"(#{2,6}) (?:([EWR]\d{3}): |(\d+(?:\.\d+)*)\.? )(.+)")
-_KEY = re.compile(r"[EWR]\d+|\d+(?:\.\d+)*\.?", re.IGNORECASE)
+_HEADING = re.compile(r"(#{2,6}) (?:([EVWR]\d{3}): |(\d+(?:\.\d+)*)\.? )(.+)")
+_KEY = re.compile(r"[EVWR]\d+|\d+(?:\.\d+)*\.?", re.IGNORECASE)
+_OF_SCRIPTS = re.compile(r"[EW]3\d\d|E23\d")
+_OLD_CODE = re.compile(r"([EW])(\d{3})")
 _MEANING = re.compile(r"[3-6]\.\d+$")
 """Sections that say what the words of a language mean."""
 _FENCE = re.compile(r" *(`{3,})")
@@ -129,9 +131,16 @@ def is_key(word: str) -> bool:
     return _KEY.fullmatch(word) is not None
 
 
-def link(page: str, key: str, base: str | None) -> str:
-    """Return the address of a code or section on the web, "" if it is unknown. `base` is the setting `docs_url`."""
-    found = heading(page, key) or heading(SCRIPTS, key)
+def page_of(code: str) -> str:
+    """The page that has an entry for a code: those of VVM begin with V or R."""
+    if code[:1] in ("V", "R"):
+        return "vvm"
+    return SCRIPTS if _OF_SCRIPTS.fullmatch(code) else DEFAULT
+
+
+def link(code: str, base: str | None) -> str:
+    """Return the address of a code on the web, "" if it is unknown. `base` is the setting `docs_url`."""
+    found = heading(page_of(code), code)
     if not base or found is None:
         return ""
     file = found.file
@@ -158,18 +167,17 @@ def about(word: str, page: str) -> Heading | None:
 
 
 def section(wanted: str, prefer: str = DEFAULT) -> str:
-    """The Markdown of a section: a code (`E004`), a number (`3.7`), or either of them behind a page (`vvm E001`); of a
-    page alone (`vvm`) its outline.
+    """The Markdown of a section: a code (`E004`, `V001`), a number (`3.7`, or `vvm 3.7` with the name of its page); of
+    a page (`vvm`) its outline.
 
-    Languages have codes of the same name. A code without a page is looked up in the page `prefer` first, then in the
-    others; a number in `prefer`. A section holds its subsections. Raises `UsageError`, with the nearest keys, when
-    there is no such section.
+    A number without a page is one of the page `prefer`. A section holds its subsections. Raises `UsageError`, with the
+    nearest keys, when there is no such section.
     """
     if wanted in pages():
         return outline(wanted)
     page, key = _parsed(wanted)
     is_code = key[:1].isalpha()
-    searched = (page,) if page else sorted(pages(), key=lambda name: name != prefer) if is_code else (prefer,)
+    searched = (page,) if page else pages() if is_code else (prefer,)
     known = [heading for name in searched for heading in headings(name)]
     for heading in known:
         if heading.key == key:
@@ -200,4 +208,13 @@ def _parsed(wanted: str) -> tuple[str, str]:
     name = before[-1].removesuffix(".md").rpartition("/")[2]
     if name not in pages():
         raise UsageError(f"the reference has no page {name}", hint=f"its pages: {', '.join(pages())}")
-    return name, key.upper().rstrip(".")
+    key = key.upper().rstrip(".")
+    return name, _renamed(key) if name == "vvm" else key
+
+
+def _renamed(key: str) -> str:
+    """A code of VVM from before its codes had a letter of their own: `V001` is V001, `V530` is V530."""
+    old = _OLD_CODE.fullmatch(key)
+    if old is None:
+        return key
+    return f"V{int(old[2]) + (500 if old[1] == 'W' else 0):03}"

@@ -144,7 +144,7 @@ class CapturedOutput(Sink):
             self.outputs[number] = _bundle("display_data", display)
 
     def error(self, problem: Problem) -> None:
-        self._add({"output_type": "error", **error_content(problem, self._language)}, ())
+        self._add({"output_type": "error", **error_content(problem)}, ())
 
     def clear(self, *, wait: bool = False) -> None:
         self._waits = wait

@@ -28,22 +28,19 @@ class Display:
 @dataclass(frozen=True, slots=True)
 class Problem:
     """An error output: stable name and value; the traceback holds prose lines only, with ANSI styles. `code` is that of
-    the diagnostic, if it has one, and `page` the page of the reference that explains it; `link` leads there."""
+    the diagnostic, if it has one; `link` leads to the page of the reference that explains it."""
 
     ename: str
     evalue: str
     traceback: tuple[str, ...]
     code: str = ""
-    page: str = ""
     link: str = ""
 
-    def lines(self, explain: str, prefer: str) -> list[str]:
-        """The traceback, and what to type to read about the code: `explain` is that command in this front end, which
-        looks into the page `prefer` first."""
+    def lines(self, explain: str) -> list[str]:
+        """The traceback, and what to type to read about the code: `explain` is that command in this front end."""
         if not self.code:
             return list(self.traceback)
-        wanted = self.code if self.page == prefer else f"{self.page} {self.code}"
-        return [*self.traceback, f"\x1b[2mmore: {explain} {wanted}\x1b[0m", *([self.link] if self.link else [])]
+        return [*self.traceback, f"\x1b[2mmore: {explain} {self.code}\x1b[0m", *([self.link] if self.link else [])]
 
 
 class Output(Protocol):

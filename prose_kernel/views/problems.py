@@ -40,7 +40,6 @@ def problem_of(error: BaseException, *, stderr_shown: bool = False) -> Problem:
                 one_line(error.message, _MESSAGE_CHARACTERS),
                 tuple(_run_lines(error, stderr_shown)),
                 error.code,
-                error.page,
             )
         case asyncio.CancelledError() | KeyboardInterrupt():
             return simple("KeyboardInterrupt", "the cell was interrupted")
@@ -83,7 +82,7 @@ def _compile_problem(error: CompileError) -> Problem:
     if error.hint:
         lines.append(f"hint: {visible(error.hint)}")
     first = (wrong or found)[0]
-    return Problem("SyntaxError", visible(evalue), tuple(lines), first.code, first.page)
+    return Problem("SyntaxError", visible(evalue), tuple(lines), first.code)
 
 
 def _diagnostic(found: Diagnostic) -> str:

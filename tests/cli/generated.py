@@ -14,6 +14,7 @@ import click
 from msgspec import NODEFAULT
 
 from prose_kernel.cli.main import cli
+from prose_kernel.language.diagnostics import severity_of
 from prose_kernel.language.openprose import keywords, properties
 from prose_kernel.language.openprose.tables import GRAMMAR
 from prose_kernel.run import reference
@@ -130,7 +131,7 @@ def codes(page: str) -> str:
     for heading in reference.headings(page):
         if heading.key[:1].isalpha():
             entry = reference.text(page)[heading.start : heading.end]
-            severity = "warning" if heading.key.startswith("W") else "error"
+            severity = severity_of(heading.key)
             last = "R" if page == "vvm" else "E2"
             at_run = "*Found while" in entry or "Reported while" in entry or heading.key.startswith(last)
             when = "while it runs" if at_run else "before, strict" if "\n*Strict.*" in entry else "before"

@@ -182,7 +182,9 @@ def test_a_vvm_program_is_reported_as_its_reference_says(capsys: pytest.CaptureF
     assert main(["compile", "main.vvm"]) == 0
     seen = capsys.readouterr()
     assert seen.out == "✅ main.vvm is valid\n0 agents, 0 functions\nexports: x\n"
-    assert seen.err.startswith("W030 line 3 col 1 in team.vvm: `unread` is assigned but never read\n  unread = 1\n")
+    assert seen.err.startswith(
+        "Warning at line 3, column 1 of team.vvm: `unread` is assigned but never read [V530]\n  unread = 1\n"
+    )
     assert main(["compile", "--format", "json", "main.vvm"]) == 0
     (found,) = objects(capsys.readouterr().out)
     assert (found["language"], found["ok"]) == ("vvm", True)
@@ -195,7 +197,7 @@ def test_a_vvm_program_is_reported_as_its_reference_says(capsys: pytest.CaptureF
         "skills": {},
     }
     assert [(d["file"], d["code"], d["severity"]) for d in found["diagnostics"]] == [  # type: ignore[attr-defined]
-        ("team.vvm", "W030", "warning")
+        ("team.vvm", "V530", "warning")
     ]
 
 
@@ -207,9 +209,9 @@ def test_a_vvm_program_with_errors_in_a_module_fails(capsys: pytest.CaptureFixtu
     assert seen.out == ""
     assert seen.err.startswith(
         "❌ Validation failed\n"
-        "E090 line 2 col 6: Module not found: gone.vvm\nimported by main.vvm\n"
+        "Error at line 2, column 6: Module not found: gone.vvm [V090]\n"
         '  from "./gone.vvm" import y\n       ^\n\n'
-        "E040 line 1 col 5 in team.vvm: there is no agent `nobody`\n"
+        "Error at line 1, column 5 of team.vvm: there is no agent `nobody` [V040]\n"
     )
 
 

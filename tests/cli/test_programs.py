@@ -196,7 +196,7 @@ def test_strict_reads_the_third_row_of_6_1_literally(shelf: Shelf, prose) -> Non
 def test_a_module_of_vvm_never_comes_from_elsewhere(shelf: Shelf, prose) -> None:
     Path("p.vvm").write_text(f'from "{shelf.url}x.vvm" import x\n')
     status, _, err = prose("run", "p.vvm", "--trust", "all")
-    assert status == 2 and "E090" in err and shelf.server.requests == []
+    assert status == 2 and "V090" in err and shelf.server.requests == []
 
 
 def test_in_context_writes_nothing(shelf: Shelf, prose) -> None:

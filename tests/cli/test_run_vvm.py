@@ -109,10 +109,10 @@ def test_without_exports_the_last_value_is_printed(capsys: pytest.CaptureFixture
 def test_errors_before_the_start_run_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "bad.vvm"]) == 2
     told = capsys.readouterr().err
-    assert told.startswith("E001 line 1 col 4: ") and "E001 line 2 col 5: " in told
+    assert told.startswith("Error at line 1, column 4: ") and "\nError at line 2, column 5: " in told
     assert main(["run", "bad.vvm", "--format", "json"]) == 2
     error = result(capsys)["error"]
-    assert isinstance(error, dict) and [d["code"] for d in error["diagnostics"]] == ["E001", "E001"]
+    assert isinstance(error, dict) and [d["code"] for d in error["diagnostics"]] == ["V001", "V001"]
 
 
 def test_a_raise_fails_the_run(capsys: pytest.CaptureFixture[str]) -> None:
@@ -211,7 +211,7 @@ def test_a_valid_program_is_told_with_its_exports(capsys: pytest.CaptureFixture[
     assert main(["compile", "bad.vvm"]) == 1
     seen = capsys.readouterr()
     assert seen.out == ""
-    assert seen.err.startswith("\N{CROSS MARK} Validation failed\nE001 line 1 col 4: ")
+    assert seen.err.startswith("\N{CROSS MARK} Validation failed\nError at line 1, column 4: ")
 
 
 def test_files_of_both_languages_in_one_call(capsys: pytest.CaptureFixture[str]) -> None:
@@ -232,7 +232,7 @@ def test_files_of_both_languages_in_one_call(capsys: pytest.CaptureFixture[str])
 def test_what_is_not_utf8_or_a_program_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     Path("b.vvm").write_bytes(b"x = \xff\n")
     assert main(["compile", "b.vvm"]) == 1
-    assert "line 1 col 5" in capsys.readouterr().err
+    assert "line 1, column 5: not UTF-8" in capsys.readouterr().err
     assert main(["run", "b.vvm"]) == 2
     Path("c.vvm").write_bytes(b"\xef\xbb\xbfx = 1\r\nexport x\r\n")
     capsys.readouterr()

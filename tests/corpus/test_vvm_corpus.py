@@ -58,7 +58,7 @@ def test_program(
     for field, value in wanted.get("error", {}).items():
         assert (result["error"] or {}).get(field) == value, (told["why"], result["error"])
     if "codes" in wanted:
-        assert re.findall(r"\b([EWR]\d{3})\b", err) == wanted["codes"]
+        assert re.findall(r"\b([VR]\d{3})\b", err) == wanted["codes"]
     assert "Traceback" not in err
 
 

@@ -83,7 +83,7 @@ def test_the_first_change_that_holds(language: str, text: str, code: str, after:
         ("openprose", "let a = 2 * 3\n", "E106"),  # only `+` and `-` calculate
         ("openprose", 'let x = 1\nexec "a {x}"\n  env: { y: x }\n', "W051"),  # it has an `env`
         ("openprose", 'let x = 1\nlet y = [1] | map: exec "a {x}" | map: item\n', "W051"),  # nothing can go below it
-        ("vvm", "x = (1, 2)\nexport x\n", "E001"),
+        ("vvm", "x = (1, 2)\nexport x\n", "V001"),
     ],
 )
 def test_a_hint_that_is_an_example_changes_nothing(language: str, text: str, code: str) -> None:

@@ -71,7 +71,7 @@ class Vvm(World):
     def _module(self, path: str, importer: str) -> modules.Module:
         where = str(PurePosixPath(importer).parent / path.removeprefix("./"))
         if where not in self.modules:
-            raise ImportProgramError(f"Module not found: {where}", code="E090")
+            raise ImportProgramError(f"Module not found: {where}", code="V090")
         if where not in self._loaded:
             source = Source(self.modules[where], where)
             program = tree_of(source)

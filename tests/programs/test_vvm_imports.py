@@ -77,10 +77,10 @@ def test_identity_is_lexical_links_are_not_resolved(tmp_path):
 def test_only_files_can_be_imported(tmp_path, path):
     with pytest.raises(ImportProgramError) as raised:
         LocalModules(tmp_path).load_contract(path)
-    assert raised.value.code == "E090"
+    assert raised.value.code == "V090"
 
 
-# ---------------------------------------------------------------- E090
+# ---------------------------------------------------------------- V090
 
 
 def test_a23_a_missing_module_is_reported_at_the_import_that_names_it(tmp_path):
@@ -88,7 +88,7 @@ def test_a23_a_missing_module_is_reported_at_the_import_that_names_it(tmp_path):
     found = compiled(tmp_path, 'from "./lib/a.vvm" import x\nexport x\n').diagnostics
     a, b = Path("lib", "a.vvm"), Path("lib", "b.vvm")
     assert [d.render() for d in found] == [
-        f'E090 line 2 col 6 in {a}: Module not found: {b}\nimported by {a}\n  from "./b.vvm" import y\n       ^'
+        f'Error at line 2, column 6 of {a}: Module not found: {b} [V090]\n  from "./b.vvm" import y\n       ^'
     ]
 
 
@@ -97,9 +97,9 @@ def test_a_missing_export_has_the_words_of_the_reference(tmp_path):
     text = 'from "./a.vvm" import plam\nfrom "./a.vvm" import b\nfrom "./a.vvm" import @plan\nexport plam\n'
     found = compiled(tmp_path, text).diagnostics
     assert [(d.code, d.message, d.hint) for d in found] == [
-        ("E090", "Export 'plam' not found in module './a.vvm'", "did you mean `plan`?"),
-        ("E090", "Export 'b' not found in module './a.vvm'", "it is an agent there: `import @b`"),
-        ("E090", "Export 'plan' not found in module './a.vvm'", "it is a value there: leave out `@`"),
+        ("V090", "Export 'plam' not found in module './a.vvm'", "did you mean `plan`?"),
+        ("V090", "Export 'b' not found in module './a.vvm'", "it is an agent there: `import @b`"),
+        ("V090", "Export 'plan' not found in module './a.vvm'", "it is a value there: leave out `@`"),
     ]
 
 
@@ -126,9 +126,9 @@ def test_errors_of_an_imported_file_are_reported_against_it(tmp_path):
     write(tmp_path, a="x = (1\nexport x\n", b='from "./a.vvm" import x\ny = @nobody `t`()\nexport y\n')
     found = compiled(tmp_path, 'from "./b.vvm" import y\nz = {\nexport y\n').diagnostics
     assert [(d.file, d.code) for d in found if d.severity == "error"] == [
-        ("", "E001"),
-        ("a.vvm", "E001"),
-        ("b.vvm", "E040"),
+        ("", "V001"),
+        ("a.vvm", "V001"),
+        ("b.vvm", "V040"),
     ]
     assert not compiled(tmp_path, 'from "./b.vvm" import y\nexport y\n').ok
 
@@ -136,7 +136,7 @@ def test_errors_of_an_imported_file_are_reported_against_it(tmp_path):
 def test_bytes_that_are_no_text(tmp_path):
     (tmp_path / "a.vvm").write_bytes(b"x = 1\ny = \xff\n")
     found = compiled(tmp_path, 'from "./a.vvm" import x\nexport x\n').diagnostics
-    assert [(d.file, d.code, d.line, d.column) for d in found] == [("a.vvm", "E001", 2, 5)]
+    assert [(d.file, d.code, d.line, d.column) for d in found] == [("a.vvm", "V001", 2, 5)]
 
 
 def test_an_unreadable_part_may_be_what_is_exported(tmp_path):
@@ -149,7 +149,7 @@ def test_warnings_of_modules_do_not_block(tmp_path):
     write(tmp_path, a="unread = 1\nx = 1\nexport x\n")
     result = compiled(tmp_path, 'from "./a.vvm" import x\nexport x\n')
     assert result.ok
-    assert [(d.file, d.code) for d in result.diagnostics] == [("a.vvm", "W030")]
+    assert [(d.file, d.code) for d in result.diagnostics] == [("a.vvm", "V530")]
 
 
 # ---------------------------------------------------------------- cycles, diamonds, skills
@@ -159,16 +159,16 @@ def test_e201_a_cycle_is_reported_at_the_import_that_closes_it(tmp_path):
     write(tmp_path, a='from "./b.vvm" import y\nx = y\nexport x\n', b='from "./main.vvm" import z\ny = z\nexport y\n')
     found = compiled(tmp_path, 'from "./a.vvm" import x\nz = x\nexport z\n').diagnostics
     assert [(d.file, d.code, d.line, d.message) for d in found] == [
-        ("b.vvm", "E201", 1, "modules import each other: main.vvm -> a.vvm -> b.vvm -> main.vvm")
+        ("b.vvm", "V201", 1, "modules import each other: main.vvm -> a.vvm -> b.vvm -> main.vvm")
     ]
 
 
 def test_e201_a_module_that_imports_itself(tmp_path):
     found = compiled(tmp_path, 'from "./sub/../main.vvm" import x\nexport x\n').diagnostics
-    assert [(d.file, d.code, d.message) for d in found] == [("", "E201", "main.vvm imports itself")]
+    assert [(d.file, d.code, d.message) for d in found] == [("", "V201", "main.vvm imports itself")]
     write(tmp_path, a='from "./a.vvm" import x\nexport x\n')
     found = compiled(tmp_path, 'from "./a.vvm" import x\nexport x\n').diagnostics
-    assert [(d.file, d.code, d.message) for d in found] == [("a.vvm", "E201", "a.vvm imports itself")]
+    assert [(d.file, d.code, d.message) for d in found] == [("a.vvm", "V201", "a.vvm imports itself")]
 
 
 def test_a_module_that_two_import_is_one_module(tmp_path):
@@ -181,7 +181,7 @@ def test_a_module_that_two_import_is_one_module(tmp_path):
     assert left.imports["./base.vvm"] is right.imports["./base.vvm"]
     assert order(module) == ["base.vvm", "left.vvm", "right.vvm", "top.vvm"]
     found = compiled(tmp_path, 'from "./top.vvm" import a\nexport a\n').diagnostics
-    assert [d.code for d in found] == ["W030"]
+    assert [d.code for d in found] == ["V530"]
 
 
 def test_e032_modules_agree_on_the_sources_of_skills(tmp_path):
@@ -190,8 +190,8 @@ def test_e032_modules_agree_on_the_sources_of_skills(tmp_path):
     imports = 'from "./a.vvm" import x\nfrom "./b.vvm" import y\n'
     found = compiled(tmp_path, f'{imports}import "t" from "./t"\nexport pack(x, y)\n').diagnostics
     assert [(d.file, d.code, d.line, d.message) for d in found] == [
-        ("", "E032", 3, 'the skill "t" comes from "./t" here, but from "npm:t" in a.vvm'),
-        ("b.vvm", "E032", 2, 'the skill "s" comes from "npm:other" here, but from "npm:s" in a.vvm'),
+        ("", "V032", 3, 'the skill "t" comes from "./t" here, but from "npm:t" in a.vvm'),
+        ("b.vvm", "V032", 2, 'the skill "s" comes from "npm:other" here, but from "npm:s" in a.vvm'),
     ]
     assert compiled(tmp_path, 'from "./a.vvm" import x\nimport "s" from "npm:s"\nexport x\n').ok
 

@@ -1,8 +1,8 @@
 /* Error codes as links: a click on `[E004]` in the output of a cell opens its section of the language reference, which
  * lies beside this file, in a tab next to the notebook. The output itself is not touched. */
 const MIMES = ['application/vnd.jupyter.error', 'application/vnd.jupyter.stderr']; // errors are one or the other
-const MORE = /more: %(?:prose )?explain (?:([\w-]+) )?([EWR]\d{3})/;
-const CODE = /[EWR]\d{3}/;
+const MORE = /more: %(?:prose )?explain (?:([\w-]+) )?([EVWR]\d{3})/;
+const CODE = /[EVWR]\d{3}/;
 
 /* The codes in an error of ours become links; `open` is called with the page, if it is named, and the code. */
 const link = (node, open) => {
@@ -24,7 +24,7 @@ const link = (node, open) => {
     anchor.title = 'Open the reference';
     anchor.addEventListener('click', (event) => {
       event.preventDefault();
-      open(more[1], more[2], node);
+      open(more[1], more[2]);
     });
     code.replaceWith(anchor);
     anchor.append(code);
@@ -72,22 +72,17 @@ const entry = async (name, code) => {
 };
 
 export default async ({ NAME, shared }) => {
-  const [rendering, apputils, notebook] = await Promise.all(
-    ['@jupyterlab/rendermime', '@jupyterlab/apputils', '@jupyterlab/notebook'].map(shared),
-  );
+  const [rendering, apputils] = await Promise.all(['@jupyterlab/rendermime', '@jupyterlab/apputils'].map(shared));
   return [
     {
       id: `${NAME}:reference`,
       description: 'Error codes that lead to the language reference.',
       autoStart: true,
       requires: [rendering.IRenderMimeRegistry],
-      optional: [notebook.INotebookTracker],
-      activate: (app, registry, notebooks) => {
+      activate: (app, registry) => {
         let tab = null;
-        const open = async (page, code, node) => {
-          const panel = notebooks && notebooks.find((one) => one.node.contains(node));
-          const spoken = panel && panel.model && panel.model.defaultKernelLanguage;
-          const name = page || (spoken === 'vvm' ? 'vvm' : 'openprose');
+        const open = async (page, code) => {
+          const name = page || (/[VR]/.test(code[0]) ? 'vvm' : 'openprose'); // a letter belongs to one language
           const found = await entry(name, code);
           const text = found || `\`%explain ${page ? `${page} ` : ''}${code}\` prints what the reference says.`;
           if (tab) tab.dispose();

@@ -18,11 +18,10 @@ if TYPE_CHECKING:
 
 
 def decode(data: bytes, name: str) -> Source:
-    """The source in a file's bytes: a BOM is dropped, CRLF becomes LF. Raises CompileError with E001 for bad UTF-8."""
+    """The source in a file's bytes: a BOM is dropped, CRLF becomes LF. Raises CompileError with V001 for bad UTF-8."""
     from prose_kernel.language.diagnostics import decode
-    from prose_kernel.language.vvm.diagnostics import finding
 
-    return decode(data, name, finding, "E001")
+    return decode(data, name, "V001")
 
 
 def parse(source: Source) -> Parsed:

@@ -10,7 +10,7 @@ from prose_kernel.language import typed_answers
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.source import Span
 from prose_kernel.language.vvm import configurations, tree
-from prose_kernel.language.vvm.diagnostics import Findings
+from prose_kernel.language.vvm.diagnostics import Diagnostics
 from prose_kernel.language.vvm.faults import Fault
 from prose_kernel.language.vvm.modules import LoadModule
 from prose_kernel.language.vvm.static_values import computed, is_perm, located, static_value
@@ -21,7 +21,7 @@ class AgentChecker:
     """Checks keywords of agents, `.with`, calls and `constrain`. `skills` are those that the module imports."""
 
     def __init__(
-        self, findings: Findings, near: Nearest, skills: Iterable[str], load: LoadModule | None = None
+        self, findings: Diagnostics, near: Nearest, skills: Iterable[str], load: LoadModule | None = None
     ) -> None:
         self._load = load
         self._findings = findings
@@ -34,13 +34,13 @@ class AgentChecker:
     # ------------------------------------------------------------ keywords
 
     def repeated(self, keywords: tuple[Keyword, ...], where: str) -> None:
-        """E205: a keyword that is given twice."""
+        """V205: a keyword that is given twice."""
         if len(keywords) < 2:
             return
         seen: set[str] = set()
         for keyword in keywords:
             if keyword.name in seen:
-                self._report("E205", name_span(keyword), f"`{keyword.name}` is given twice {where}", "keep one of them")
+                self._report("V205", name_span(keyword), f"`{keyword.name}` is given twice {where}", "keep one of them")
             seen.add(keyword.name)
 
     def options(self, keywords: tuple[Keyword, ...]) -> None:
@@ -62,9 +62,9 @@ class AgentChecker:
         if name not in names:
             near = did_you_mean(self._near(name, names))
             hint = near or f"the names are {', '.join(names)}"
-            self._report("W202", name_span(keyword), f"`{name}` is not a {what}; it is ignored", hint)
+            self._report("V702", name_span(keyword), f"`{name}` is not a {what}; it is ignored", hint)
         elif fault := fault_of(name, static_value(keyword.value)):
-            self._report("E208", keyword.value.span, str(fault), fault.accepted)
+            self._report("V208", keyword.value.span, str(fault), fault.accepted)
 
     # ------------------------------------------------------------ configurations
 
@@ -90,7 +90,7 @@ class AgentChecker:
         }
         for fault in configurations.configuration_faults(values, whole=whole):
             at = located(last[str(fault.path[0])], fault.path[1:])
-            self._report("E209", at.span, str(fault), fault.accepted)
+            self._report("V209", at.span, str(fault), fault.accepted)
         if isinstance(path := values.get(configurations.OUTPUT), str) and self._load is not None:
             self._schema_file(path, last[configurations.OUTPUT].value.span)
         if "skills" in values:
@@ -103,28 +103,28 @@ class AgentChecker:
         try:
             self._load(f"{typed_answers.FILE}{path}")
         except ImportProgramError as problem:
-            self._report("E209", span, f"`output` cannot be used: {problem.message}")
+            self._report("V209", span, f"`output` cannot be used: {problem.message}")
 
     def _not_static(self, keyword: Keyword, part: Expression) -> None:
         if isinstance(part, tree.Call) and is_perm_name(part.callee):
             message = f"`perm` in `{keyword.name}` takes keywords only"
-            self._report("E209", part.span, message, 'for example perm(read=["docs/**"])')
+            self._report("V209", part.span, message, 'for example perm(read=["docs/**"])')
             return
         message = f"`{keyword.name}` of an agent declaration must be a literal, this is computed"
         hint = f"compute it where the agent is used: `@agent.with({keyword.name}=...)`"
-        self._report("E041", part.span, message, hint)
+        self._report("V041", part.span, message, hint)
 
     def _unknown(self, keyword: Keyword) -> None:
         name = keyword.name
         near = did_you_mean(self._near(name, configurations.CONFIGURATION_KEYS))
         hint = near or f"the standard keys are {', '.join(configurations.CONFIGURATION_KEYS)}"
         self._report(
-            "W020", name_span(keyword), f"`{name}` is not a standard key of an agent; it is passed to the host", hint
+            "V520", name_span(keyword), f"`{name}` is not a standard key of an agent; it is passed to the host", hint
         )
 
     def _skill_list(self, value: Expression, skills: Any) -> None:
         if skills == []:
-            self._report("W011", value.span, "`skills` is empty", "list skills, or leave the key out")
+            self._report("V511", value.span, "`skills` is empty", "list skills, or leave the key out")
         if not isinstance(value, tree.List):
             return
         for element in value.elements:
@@ -132,23 +132,23 @@ class AgentChecker:
                 name = element.value
                 near = did_you_mean(self._near(name, self._skills))
                 message = f'the skill "{name}" is not imported in this module'
-                self._report("W010", element.span, message, near or f'add `import "{name}" from "..."`')
+                self._report("V510", element.span, message, near or f'add `import "{name}" from "..."`')
 
     def _permissions(self, value: Expression) -> None:
-        """Unknown keys: W209 in an object; `perm` takes no others, so that they are E209 there."""
+        """Unknown keys: V709 in an object; `perm` takes no others, so that they are V209 there."""
         keys = configurations.PERMISSION_KEYS
         if is_perm(value):
             assert isinstance(value, tree.Call)
             for keyword in value.keywords:
                 if keyword.name not in keys:
                     hint = did_you_mean(self._near(keyword.name, keys)) or f"its keywords are {', '.join(keys)}"
-                    self._report("E209", name_span(keyword), f"`perm` has no keyword `{keyword.name}`", hint)
+                    self._report("V209", name_span(keyword), f"`perm` has no keyword `{keyword.name}`", hint)
         elif isinstance(value, tree.Object):
             for pair in value.pairs:
                 if pair.key not in keys:
                     hint = did_you_mean(self._near(pair.key, keys)) or f"the standard keys are {', '.join(keys)}"
                     message = f"`{pair.key}` is not a standard permission; it is passed to the host"
-                    self._report("W209", key_span(pair), message, hint)
+                    self._report("V709", key_span(pair), message, hint)
 
 
 def is_perm_name(callee: Expression) -> bool:

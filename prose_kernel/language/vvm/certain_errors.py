@@ -1,4 +1,4 @@
-"""Expressions that raise whenever they are evaluated: E211 and W211 (docs/reference/vvm.md 10).
+"""Expressions that raise whenever they are evaluated: V211 and V711 (docs/reference/vvm.md 10).
 
 Only what literals and the declared parameters decide is reported, so each check looks at a node and its direct parts.
 The messages are those of the run time.
@@ -76,9 +76,9 @@ def call(node: tree.Call, wanted: tuple[str, ...] | None) -> CertainError | None
         found = _TYPES.get(type(callee))
         return CertainError(node, f"not callable: {found}") if found is not None else None
     if wanted is None or callee.id == "perm":
-        return None  # arguments of `perm` are checked as the permissions of an agent (E209)
+        return None  # arguments of `perm` are checked as the permissions of an agent (V209)
     is_library = wanted is LIBRARY.get(callee.id)
-    keywords = dict.fromkeys(keyword.name for keyword in node.keywords)  # one that stands twice is E205
+    keywords = dict.fromkeys(keyword.name for keyword in node.keywords)  # one that stands twice is V205
     problem = misfit(wanted, len(node.arguments), keywords, OPTIONAL.get(callee.id, 0) if is_library else 0)
     if problem is None:
         return None

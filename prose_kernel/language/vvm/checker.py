@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, ClassVar
 
-from prose_kernel.language.diagnostics import in_order
+from prose_kernel.language.diagnostics import Diagnostic, in_order
 from prose_kernel.language.nearest import Nearest
 from prose_kernel.language.nodes import visitors
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.vvm import certain_errors, tree
 from prose_kernel.language.vvm.agent_checks import AgentChecker
-from prose_kernel.language.vvm.diagnostics import Finding, Findings
+from prose_kernel.language.vvm.diagnostics import Diagnostics
 from prose_kernel.language.vvm.expression_checks import ExpressionChecker, ModuleNames
 from prose_kernel.language.vvm.import_checks import ImportChecker, disagreements, in_file
 from prose_kernel.language.vvm.modules import LoadModule, Module, execution_order
@@ -27,7 +27,7 @@ from prose_kernel.language.vvm.tree import Name, Program
 from prose_kernel.language.vvm.unread import unread
 
 _NOTHING = Known()
-_CERTAIN = frozenset({"E211", "W211"})  # not reported for a text with syntax errors, which may mean something else
+_CERTAIN = frozenset({"V211", "V711"})  # not reported for a text with syntax errors, which may mean something else
 
 
 def check(
@@ -37,8 +37,8 @@ def check(
     known: Known | None = None,
     load: LoadModule | None = None,
     cell: bool = False,
-    read: Sequence[Finding] = (),
-) -> tuple[Finding, ...]:
+    read: Sequence[Diagnostic] = (),
+) -> tuple[Diagnostic, ...]:
     """All findings of a program, in the order of its text, then those of the modules that it imports.
 
     `known` holds what is bound before this text. `cell` applies the rules of a notebook (9.6): later cells may read
@@ -55,9 +55,9 @@ def check(
 
 
 def _with_modules(
-    found: list[Finding], modules: Sequence[Module], program: Program, source: Source
-) -> tuple[Finding, ...]:
-    by_file: dict[str, list[Finding]] = {"": found}
+    found: list[Diagnostic], modules: Sequence[Module], program: Program, source: Source
+) -> tuple[Diagnostic, ...]:
+    by_file: dict[str, list[Diagnostic]] = {"": found}
     for module in modules:
         by_file.setdefault(module.source.name, []).extend(module.findings)
     for finding in disagreements(modules, program, source):
@@ -66,8 +66,8 @@ def _with_modules(
 
 
 def check_module(
-    program: Program, source: Source, load: LoadModule, read: Sequence[Finding]
-) -> tuple[tuple[Finding, ...], Mapping[str, Module]]:
+    program: Program, source: Source, load: LoadModule, read: Sequence[Diagnostic]
+) -> tuple[tuple[Diagnostic, ...], Mapping[str, Module]]:
     """What is wrong with an imported file alone, syntax included, and the modules that its imports lead to."""
     checker = Checker(program, source, _NOTHING, load, False, read)
     found = in_order([*read, *checker.run()])
@@ -94,14 +94,14 @@ class Checker:
         known: Known,
         load: LoadModule | None,
         cell: bool,
-        read: Sequence[Finding],
+        read: Sequence[Diagnostic],
     ) -> None:
         self._unread_text = unread(program, source, read)
         known = self._unread_text.added_to(known)
         self._program = program
         self._known = known
         self._cell = cell
-        self._findings = Findings(source)
+        self._findings = Diagnostics(source)
         near = Nearest()
         self._scopes = Scopes(program.items, self._early)
         self.imports = ImportChecker(self._findings, near, load)
@@ -117,7 +117,7 @@ class Checker:
         self._nesting = 0  # blocks around the current statement, in its scope
         self._agenda: list[tuple[Callable[[Any], None] | None, Any]] = []  # None: visit the statement
 
-    def run(self) -> Sequence[Finding]:
+    def run(self) -> Sequence[Diagnostic]:
         self._schedule(self._program.items)
         agenda, visit = self._agenda, self._visit
         while agenda:
@@ -178,19 +178,19 @@ class Checker:
         if name.id in LIBRARY and name.id not in scope.shadows:
             scope.shadows.add(name.id)
             message = f"`{name.id}` hides the library function of that name"
-            self._report("W203", name.span, message, "choose another name if you need the function")
+            self._report("V703", name.span, message, "choose another name if you need the function")
 
     def _unread(self, scope: Scope) -> None:
         for target in scope.unread():
             if target.id in self._unread_text.words:
                 continue
             hint = f"read or export it, or call it `_{target.id}` if that is on purpose"
-            self._report("W030", target.span, f"`{target.id}` is assigned but never read", hint)
+            self._report("V530", target.span, f"`{target.id}` is assigned but never read", hint)
 
     # ------------------------------------------------------------ statements of a module
 
     def _misplaced(self, node: tree.Node, what: str) -> bool:
-        """E202 inside a block or a function."""
+        """V202 inside a block or a function."""
         if not self._nesting and self._scopes.current.is_module:
             return False
         if self._may_be_elsewhere(node):
@@ -198,7 +198,7 @@ class Checker:
         where = "a block" if self._scopes.current.is_module else "a function"
         hint = "move it out, to the left margin"
         start = node.span.start
-        self._report("E202", Span(start, start + len(what.partition(" ")[0])), f"{what} inside {where}", hint)
+        self._report("V202", Span(start, start + len(what.partition(" ")[0])), f"{what} inside {where}", hint)
         return True
 
     def visit_skill_import(self, node: tree.SkillImport | tree.ModuleImport) -> None:
@@ -216,7 +216,7 @@ class Checker:
         before = len(found)
         self._walk(*(keyword.value for keyword in node.keywords))
         if not static:
-            del found[before:]  # E041 says enough
+            del found[before:]  # V041 says enough
 
     def visit_export(self, node: tree.Export) -> None:
         if self._misplaced(node, "export"):
@@ -259,7 +259,7 @@ class Checker:
     def _nested_def(self, node: tree.Def, scope: Scope) -> None:
         name = node.name
         message = f"`{name.id}` is a function inside a function, which other implementations may not accept"
-        self._report("W206", name.span, message)
+        self._report("V706", name.span, message)
         self.imports.define(name, scope.functions)
 
     def _parameters(self, node: tree.Def) -> None:
@@ -267,7 +267,7 @@ class Checker:
         for parameter in node.parameters:
             if parameter.id in seen:
                 message = f"the parameter `{parameter.id}` stands twice"
-                self._report("E204", parameter.span, message, "choose another name")
+                self._report("V204", parameter.span, message, "choose another name")
             seen.add(parameter.id)
 
     def _leave_function(self, outer: tuple[Scope, int]) -> None:
@@ -279,7 +279,7 @@ class Checker:
         if self._scopes.current.is_module and not self._may_be_elsewhere(node):
             start = node.span.start
             hint = "export a result: `export name`"
-            self._report("E080", Span(start, start + len("return")), "`return` outside a function", hint)
+            self._report("V080", Span(start, start + len("return")), "`return` outside a function", hint)
         if node.value is not None:
             self._walk(node.value)
 
@@ -287,7 +287,7 @@ class Checker:
         if not self._scopes.current.loops and not self._may_be_elsewhere(node):
             word = "break" if isinstance(node, tree.Break) else "continue"
             self._report(
-                "E081", node.span, f"`{word}` outside a loop", "it belongs into a `for` or `while` of the same function"
+                "V081", node.span, f"`{word}` outside a loop", "it belongs into a `for` or `while` of the same function"
             )
 
     visit_continue = visit_break
@@ -346,7 +346,7 @@ class Checker:
         for case in node.cases:
             if not reached:
                 message = "this `case` is never reached: `case _` above matches everything"
-                self._report("W204", case.span, message, "move `case _` to the end")
+                self._report("V704", case.span, message, "move `case _` to the end")
             reached = reached and not isinstance(case.pattern, tree.AnyPattern)
         self._in_order(*((self._case, case) for case in node.cases))
 
@@ -365,7 +365,7 @@ class Checker:
         for option in node.options:
             if option.label.value in labels:
                 message = f'the option "{option.label.value}" stands twice in this `choose`'
-                self._report("E206", option.label.span, message, "give each option a label of its own")
+                self._report("V206", option.label.span, message, "give each option a label of its own")
             labels.add(option.label.value)
         self._in_order(*((self._block, option.body) for option in node.options))
 
@@ -382,7 +382,7 @@ class Checker:
         if not scope.is_module and target.id in self._scopes.module.names:
             hint = f"a function cannot rebind a name of the module: make `{target.id}` a parameter"
         message = f"`constrain {target.id}`: nothing above binds `{target.id}` in this scope"
-        self._report("E070", target.span, message, hint)
+        self._report("V070", target.span, message, hint)
 
     def visit_try(self, node: tree.Try) -> None:
         if node.final is not None:

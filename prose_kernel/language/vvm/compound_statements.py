@@ -82,7 +82,7 @@ class StatementParser(SimpleStatementParser):
             message, hint = "loops have no `else`", "write these statements behind the loop"
         elif isinstance(last, tree.Match | tree.Choose) and word in ("else", "elif"):
             message, hint = f"`{word}` without `if`", "the last case is written `case _:`"
-        self.report("E001", *self.span(self.at), message, hint)
+        self.report("V001", *self.span(self.at), message, hint)
 
     def read_elif(self) -> None:
         owner = self.clause("elif")
@@ -98,7 +98,7 @@ class StatementParser(SimpleStatementParser):
         self.at += 1
         if is_elif:
             if owner is self.blocks[-1].open:
-                self.report("E001", start, self.tokens.end(self.at), "there is no `else if`", "write `elif`")
+                self.report("V001", start, self.tokens.end(self.at), "there is no `else if`", "write `elif`")
             self.at += 1
             self.go_on(owner, "elif", start, self.expression())
         else:
@@ -207,7 +207,7 @@ class StatementParser(SimpleStatementParser):
 
     def no_pattern(self, at: int) -> Trouble:
         """The token at `at` has no place in a pattern."""
-        return self.trouble(at, f"not a pattern: found {self.shown(at)}", hints.PATTERNS, "E050")
+        return self.trouble(at, f"not a pattern: found {self.shown(at)}", hints.PATTERNS, "V050")
 
     def read_choose(self) -> None:
         start = self.starts[self.at]
@@ -229,7 +229,7 @@ class StatementParser(SimpleStatementParser):
         at = self.at
         start = self.starts[at]
         if self.texts[at + 1] == "it":
-            self.report("E060", *self.span(at + 1), "`it` cannot be constrained", "assign it to a name first: `x = it`")
+            self.report("V060", *self.span(at + 1), "`it` cannot be constrained", "assign it to a name first: `x = it`")
             self.at = at + 2
             target = Name.at(*self.span(at + 1), "it")
         else:

@@ -1,6 +1,6 @@
 """Agent configurations, call options and bounds: which values are right (docs/reference/vvm.md 6.1 to 6.6, 4.9).
 
-One set of rules for two callers. The checker judges what a program writes out (E208, E209, W202, W209), the machine
+One set of rules for two callers. The checker judges what a program writes out (V208, V209, V702, V709), the machine
 what it computes (R212, R214). Both give plain values: unit is None, an object a dict, a list a list. Where the checker
 cannot know a value it puts `UNKNOWN`, which is right everywhere.
 
@@ -18,7 +18,7 @@ from prose_kernel.language.vvm import output_types
 from prose_kernel.language.vvm.faults import UNKNOWN, Fault
 
 CONFIGURATION_KEYS: Final = ("model", "prompt", "skills", "permissions", "memory")
-"""The keys of an agent configuration that have a meaning in the language; any other is passed to the host (W020)."""
+"""The keys of an agent configuration that have a meaning in the language; any other is passed to the host (V520)."""
 
 OUTPUT: Final = "output"
 """A key for the host that is looked into all the same: what the answers are (docs/how-to/typed-answers.md)."""
@@ -141,7 +141,7 @@ def merged(configuration: Mapping[str, Any], overrides: Mapping[str, Any]) -> di
 
 
 def permissions(given: Mapping[str, Any]) -> dict[str, Any]:
-    """All five keys: what is missing is empty or `"deny"` (6.2, A3). Unknown keys are kept (W209)."""
+    """All five keys: what is missing is empty or `"deny"` (6.2, A3). Unknown keys are kept (V709)."""
     return {**{key: [] for key in PERMISSION_LISTS}, **dict.fromkeys(PERMISSION_MODES, "deny"), **given}
 
 

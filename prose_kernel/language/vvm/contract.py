@@ -66,12 +66,15 @@ def exported_names(item: tree.Statement) -> Iterator[Name]:
             yield Name(keyword.name, span=keyword.span)
 
 
-def report(program: Program, name: str) -> str:
+def report(program: Program, name: str, warnings: int = 0) -> str:
     """What `prose compile` prints for a program without errors (docs/reference/vvm.md 8): counts and exports."""
+    head = f"\N{WARNING SIGN} {name} has {_count(warnings, 'warning')}"
+    if not warnings:
+        head = f"\N{WHITE HEAVY CHECK MARK} {name} is valid"
     own = contract(program)
     counts = f"{_count(len(own.agents), 'agent')}, {_count(len(own.functions), 'function')}"
     exports = ", ".join([*own.exports, *(f"@{agent}" for agent in own.exported_agents)]) or "nothing"
-    return f"\N{WHITE HEAVY CHECK MARK} {name} is valid\n{counts}\nexports: {exports}\n"
+    return f"{head}\n{counts}\nexports: {exports}\n"
 
 
 def _count(number: int, what: str) -> str:

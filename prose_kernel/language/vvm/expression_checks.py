@@ -17,7 +17,8 @@ from prose_kernel.language.source import Span
 from prose_kernel.language.vvm import certain_errors, tree
 from prose_kernel.language.vvm.agent_checks import AgentChecker, key_span, name_span
 from prose_kernel.language.vvm.certain_errors import CertainError
-from prose_kernel.language.vvm.diagnostics import Findings
+from prose_kernel.language.vvm.diagnostics import Diagnostics
+from prose_kernel.language.vvm.hints import COMPLETE
 from prose_kernel.language.vvm.names import LIBRARY, Known
 from prose_kernel.language.vvm.scopes import Scopes
 from prose_kernel.language.vvm.tree import AgentName, Expression, Name, Template
@@ -54,7 +55,7 @@ class ExpressionChecker:
 
     def __init__(
         self,
-        findings: Findings,
+        findings: Diagnostics,
         near: Nearest,
         names: ModuleNames,
         scopes: Scopes,
@@ -94,17 +95,22 @@ class ExpressionChecker:
         self.raises(certain_errors.condition(node))
 
     def raises(self, error: CertainError | None) -> None:
-        """Report what raises whenever it is evaluated: E211 where it certainly is, else W211."""
+        """Report what raises whenever it is evaluated: V211 where it certainly is, else V711."""
         if error is None:
             return
         span = error.node.span
         reached = self._reached() and not any(one.start <= span.start < one.end for one in self._right)
-        self.report("E211" if reached else "W211", span, error.message, error.hint)
+        self.report("V211" if reached else "V711", span, error.message, error.hint)
 
     # ------------------------------------------------------------ names
 
     def is_agent(self, name: str) -> bool:
         return name in self._agents or name in self._known.agents
+
+    def _is_only_agent(self, name: str) -> bool:
+        if self._scopes.holder(name) is not None or name in LIBRARY or self._known.binds(name):
+            return False
+        return self.is_agent(name)
 
     def is_library(self, name: str) -> bool:
         """Whether a name means a function of the standard library here."""
@@ -119,7 +125,7 @@ class ExpressionChecker:
         hint = "assign it before this line"
         if not is_module:
             hint += "; inside a function an assigned name is always a local one"
-        self.report("W201", span, message, hint)
+        self.report("V701", span, message, hint)
 
     def _name(self, node: Name) -> None:
         name = node.id
@@ -131,8 +137,8 @@ class ExpressionChecker:
         elif hidden := next((one for one in sorted(self._known.hidden) if name in one.split("-")), None):
             hint = f"VVM cannot spell `{hidden}`: bind it to a name without `-` where it comes from"
         else:
-            hint = self._nearest(name, chain(LIBRARY, self._agents))
-        self.report("W201", node.span, f"`{name}` is not defined; this raises if it is reached", hint)
+            hint = self._nearest(name, chain(LIBRARY, self._agents, COMPLETE))
+        self.report("V701", node.span, f"`{name}` is not defined; this raises if it is reached", hint)
 
     def _nearest(self, name: str, further: Any = ()) -> str | None:
         known = self._known
@@ -152,7 +158,7 @@ class ExpressionChecker:
             message = f"`{name}` in this template is an agent, which has no text"
         near = self._nearest(name, LIBRARY)
         hint = near or f"assign `{name}` first; for literal braces write `{{{{{name}}}}}`"
-        self.report("E051", span, message, hint)
+        self.report("V051", span, message, hint)
 
     def visit_agent_name(self, node: AgentName) -> tuple[Expression, ...]:
         name = node.id
@@ -167,23 +173,23 @@ class ExpressionChecker:
         if holder is not None and not holder.is_module:
             holder.reads.add(node.id)
             message = f"`@{node.id}` is the agent that this module declares, not the local name `{node.id}`"
-            self.report("W207", node.span, message, "give one of the two another name")
+            self.report("V707", node.span, message, "give one of the two another name")
 
     def no_agent(self, name: str, span: Span, *, variables: bool = True) -> None:
-        """E040."""
+        """V040."""
         names = chain(self._agents, self._known.agents)
         near = self._near(name, chain(names, self._scopes.visible()) if variables else names)
         hint = f"did you mean `@{near}`?" if near else f'declare it: `agent {name}(prompt="...")`'
-        self.report("E040", span, f"there is no agent `{name}`", hint)
+        self.report("V040", span, f"there is no agent `{name}`", hint)
 
     def never_bound(self, name: Name) -> None:
-        """W031."""
+        """V531."""
         if self.is_agent(name.id):
             hint: str | None = f"to export the agent, write `export @{name.id}`"
         else:
             hint = self._nearest(name.id)
         message = f"`{name.id}` is exported, but nothing in this module binds it; this raises at the end"
-        self.report("W031", name.span, message, hint)
+        self.report("V531", name.span, message, hint)
 
     # ------------------------------------------------------------ calls
 
@@ -195,6 +201,9 @@ class ExpressionChecker:
             if node.keywords:
                 self._checks.repeated(node.keywords, "in this call")
             self.raises(certain_errors.call(node, self._parameters(callee)))
+            if isinstance(callee, Name) and self._is_only_agent(callee.id):
+                message = f"`{callee.id}` is an agent, not a function; this raises if it is reached"
+                self.report("V711", callee.span, message, f"call the agent: ``@{callee.id} `the task`(input)``")
         return (callee, *node.arguments, *(keyword.value for keyword in node.keywords))
 
     def _parameters(self, callee: Expression) -> tuple[str, ...] | None:
@@ -212,7 +221,7 @@ class ExpressionChecker:
         for argument in arguments:
             if not isinstance(argument, Name | tree.It):
                 message = "a positional argument of `pack` must be a bare name, which becomes the key"
-                self.report("E203", argument.span, message, "give a computed value a key: `key=...`")
+                self.report("V203", argument.span, message, "give a computed value a key: `key=...`")
                 continue
             self._key(argument.id if isinstance(argument, Name) else "it", argument.span, keys)
         for keyword in keywords:
@@ -220,7 +229,7 @@ class ExpressionChecker:
 
     def _key(self, key: str, span: Span, keys: set[str]) -> None:
         if key in keys:
-            self.report("E205", span, f"`pack` is given the key `{key}` twice", "keep one of them")
+            self.report("V205", span, f"`pack` is given the key `{key}` twice", "keep one of them")
         keys.add(key)
 
     # ------------------------------------------------------------ agents
@@ -248,7 +257,7 @@ class ExpressionChecker:
             for pair in pairs:
                 if pair.key in seen:
                     self.report(
-                        "W205", key_span(pair), f"the key `{pair.key}` stands twice in this object; the last one counts"
+                        "V705", key_span(pair), f"the key `{pair.key}` stands twice in this object; the last one counts"
                     )
                 seen.add(pair.key)
         return tuple(pair.value for pair in pairs)
@@ -272,7 +281,7 @@ class ExpressionChecker:
         if isinstance(left, tree.Compare) and not self._in_parentheses(left, node.right):
             message = f"`{left.operator}` and `{node.operator}` in a row: the second compares `true` or `false`"
             hint = "join two comparisons with `and`, or put the first in parentheses"
-            self.report("W208", node.span, message, hint)
+            self.report("V708", node.span, message, hint)
         else:
             self.raises(certain_errors.operation(node))
         return left, node.right

@@ -347,12 +347,12 @@ class ExpressionParser(Mistakes):
         text = self.texts[at]
         if text.startswith('"""'):
             if self.tokens.is_cut(at):
-                raise self.unterminated(at, "E003")
+                raise self.unterminated(at, "V003")
             quotes = 3
         elif is_closed(text):
             quotes = 1
         else:
-            raise self.unterminated(at, "E003")
+            raise self.unterminated(at, "V003")
         if "\\" not in text:
             return text[quotes:-quotes]
         bad: list[BadEscape] = []
@@ -369,7 +369,7 @@ class ExpressionParser(Mistakes):
     def template(self, at: int) -> Template:
         """The template at `at`."""
         if self.tokens.is_cut(at):
-            raise self.unterminated(at, "E004")
+            raise self.unterminated(at, "V004")
         return template(self.texts[at], self.starts[at], self.report)
 
     def criterion_text(self, at: int) -> tuple[Template, int]:

@@ -55,12 +55,12 @@ def _unread(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
 
 
 _BY_CODE: Final[dict[str, Callable[[Source, Diagnostic], Iterator[Fix]]]] = {
-    "E001": with_last,
-    "E002": without_tabs,
-    "E005": _backslash,
-    "E010": _other_name,
-    "E051": _braces,
-    "W030": _unread,
-    "W031": _export_agent,
-    "W201": _value,
+    "V001": with_last,
+    "V002": without_tabs,
+    "V005": _backslash,
+    "V010": _other_name,
+    "V051": _braces,
+    "V530": _unread,
+    "V531": _export_agent,
+    "V701": _value,
 }

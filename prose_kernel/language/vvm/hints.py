@@ -45,6 +45,8 @@ WORDS: Final[dict[str, str]] = {
     "set": _LET,
     "global": "a function cannot assign to a variable outside; return the value instead",
     "nonlocal": "a function cannot assign to a variable outside; return the value instead",
+    **dict.fromkeys(("df", "de", "ef"), "did you mean `def`?"),
+    **dict.fromkeys(("fo", "fr"), "did you mean `for`?"),
     "function": _DEF,
     "func": _DEF,
     "fn": _DEF,
@@ -104,6 +106,16 @@ REST: Final[dict[str, str]] = {
     "by": "`by` belongs to `choose`",
 }  # fmt: skip
 """Reserved words behind a value."""
+
+STATEMENTS: Final = (
+    "agent", "case", "choose", "constrain", "def", "elif", "export", "for", "from", "if", "import", "match", "option",
+    "raise", "require", "return", "while", "with",
+)  # fmt: skip
+"""Words that begin a statement and are followed by more."""
+ALONE: Final = ("else", "finally", "try")
+"""Words that a `:` follows."""
+COMPLETE: Final = ("break", "continue", "pass", "return", "true", "false")
+"""Words that may be a whole line, or a value."""
 
 QUOTES: Final = frozenset("\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb")
 PREFIXES: Final = frozenset({"f", "F", "r", "R", "b", "B", "u", "rb", "br", "fr", "rf"})

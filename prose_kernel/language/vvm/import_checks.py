@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import Final
 
 from prose_kernel.errors import ImportProgramError
+from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.contract import exported_names
-from prose_kernel.language.vvm.diagnostics import Finding, Findings
+from prose_kernel.language.vvm.diagnostics import Diagnostics
 from prose_kernel.language.vvm.modules import LoadModule, Module, names_file
 from prose_kernel.language.vvm.tree import Name, Program
 
@@ -26,7 +27,7 @@ class ImportChecker:
     lead to, in the order of the text; `resolved` maps their paths to them.
     """
 
-    def __init__(self, findings: Findings, near: Nearest, load: LoadModule | None) -> None:
+    def __init__(self, findings: Diagnostics, near: Nearest, load: LoadModule | None) -> None:
         self._findings = findings
         self._near = near
         self._load = load
@@ -71,17 +72,17 @@ class ImportChecker:
     def _skill(self, item: tree.SkillImport) -> None:
         name, source = item.name.value, item.source.value
         if not name.strip():
-            self._report("E030", item.name.span, "the skill import has an empty name", 'for example "web-search"')
+            self._report("V030", item.name.span, "the skill import has an empty name", 'for example "web-search"')
         if not source.strip():
-            self._report("E030", item.source.span, "the skill import has an empty source", f"the forms are {_FORMS}")
+            self._report("V030", item.source.span, "the skill import has an empty source", f"the forms are {_FORMS}")
         elif _SKILL_SOURCE.fullmatch(source) is None:
             self._report(
-                "W001", item.source.span, f'"{source}" is not a known form of a skill source', f"the forms are {_FORMS}"
+                "V501", item.source.span, f'"{source}" is not a known form of a skill source', f"the forms are {_FORMS}"
             )
         if not name.strip():
             return
         if name in self.skills:
-            self._report("E031", item.name.span, f'the skill "{name}" is imported twice', "keep one of the imports")
+            self._report("V031", item.name.span, f'the skill "{name}" is imported twice', "keep one of the imports")
         self.skills.setdefault(name, source)
 
     # ------------------------------------------------------------ modules
@@ -94,7 +95,7 @@ class ImportChecker:
             first = self._imports.get(name.id) or self._functions.get(name.id)
             if first is not None:
                 message = f"`{name.id}` is taken already ({self._at(first)})"
-                self._report("E207", name.span, message, f"import it under another name: `as {name.id}2`")
+                self._report("V207", name.span, message, f"import it under another name: `as {name.id}2`")
             self._imports.setdefault(name.id, name.span)
         module = self._module(item.path)
         if module is not None:
@@ -108,16 +109,12 @@ class ImportChecker:
         try:
             if path.value.endswith(".prose"):
                 message = f"{path.value} is a program of OpenProse, which a VVM file cannot import"
-                raise ImportProgramError(message, code="E090", hint="cells of one notebook may be in both languages")
+                raise ImportProgramError(message, code="V090", hint="cells of one notebook may be in both languages")
             if not names_file(path.value):
-                raise ImportProgramError(f"Module not found: {path.value}", code="E090", hint=_file_hint(path.value))
+                raise ImportProgramError(f"Module not found: {path.value}", code="V090", hint=_file_hint(path.value))
             found = self._load(path.value) if self._load is not None else None
         except ImportProgramError as error:
-            message = error.message
-            if error.code == "E090":
-                name = self._findings.source.name
-                message += f"\nimported by {'this cell' if name == 'cell' else name}"
-            self._report(error.code, path.span, message, error.hint)
+            self._report(error.code, path.span, error.message, error.hint)
             return None
         if not isinstance(found, Module):
             return None
@@ -137,7 +134,7 @@ class ImportChecker:
         else:
             near = did_you_mean(self._near(name.id, here))
             hint = near or (f"it exports {', '.join(here[:12])}" if here else "it exports nothing of that kind")
-        self._report("E090", name.span, message, hint)
+        self._report("V090", name.span, message, hint)
 
     # ------------------------------------------------------------ declarations
 
@@ -147,22 +144,22 @@ class ImportChecker:
         self.agents.add(name.id)
         if first is not None:
             message = f"there is an agent `{name.id}` already ({self._at(first)})"
-            self._report("E020", name.span, message, "choose another name")
+            self._report("V020", name.span, message, "choose another name")
 
     def _function(self, name: Name) -> None:
         imported = self._imports.get(name.id)
         if imported is not None and name.id not in self._functions:
             message = f"`{name.id}` is imported already ({self._at(imported)})"
-            self._report("E207", name.span, message, "choose another name, or import it under another one")
+            self._report("V207", name.span, message, "choose another name, or import it under another one")
         self.define(name, self._functions)
 
     def define(self, name: Name, functions: dict[str, Span]) -> None:
-        """E021: a function whose name another function of the same scope has. `functions` are those above it."""
+        """V021: a function whose name another function of the same scope has. `functions` are those above it."""
         first = functions.get(name.id)
         functions.setdefault(name.id, name.span)
         if first is not None:
             message = f"there is a function `{name.id}` already ({self._at(first)})"
-            self._report("E021", name.span, message, "choose another name")
+            self._report("V021", name.span, message, "choose another name")
 
     # ------------------------------------------------------------ exports
 
@@ -172,13 +169,13 @@ class ImportChecker:
         for name in exported_names(item):
             first = self._exports.get(name.id)
             if name.id in own:
-                continue  # E205
+                continue  # V205
             own.add(name.id)
             if first is None:
                 self._exports[name.id] = is_pack, name.span
             elif is_pack or first[0]:
                 message = f"`{name.id}` is exported already ({self._at(first[1])})"
-                self._report("E207", name.span, message, "export each name in one place")
+                self._report("V207", name.span, message, "export each name in one place")
 
 
 _FORMS: Final = '"github:user/repo", "npm:package", "./path" and "../path"'
@@ -190,12 +187,12 @@ def _file_hint(path: str) -> str:
     return f'a module is a file, with a path that begins with `./`, `../` or `/`: "./{path.lstrip("./~")}"'
 
 
-def disagreements(modules: Iterable[Module], program: Program, source: Source) -> list[Finding]:
-    """E032: skills whose source differs from that in a module which is loaded earlier (9.1)."""
+def disagreements(modules: Iterable[Module], program: Program, source: Source) -> list[Diagnostic]:
+    """V032: skills whose source differs from that in a module which is loaded earlier (9.1)."""
     sources: dict[str, tuple[str, str]] = {}
-    found: list[Finding] = []
+    found: list[Diagnostic] = []
     for one, text in (*((module.program, module.source) for module in modules), (program, source)):
-        findings = Findings(text)
+        findings = Diagnostics(text)
         own: set[str] = set()
         for item in one.items:
             if isinstance(item, tree.SkillImport) and item.name.value not in own:
@@ -204,11 +201,11 @@ def disagreements(modules: Iterable[Module], program: Program, source: Source) -
                 first, where = sources.setdefault(name, (item.source.value, text.name))
                 if first != item.source.value:
                     message = f'the skill "{name}" comes from "{item.source.value}" here, but from "{first}" in {where}'
-                    findings.add("E032", span.start, span.end, message, "agree on one source")
+                    findings.add("V032", span.start, span.end, message, "agree on one source")
         found += findings.found if one is program else in_file(findings.found, text.name)
     return found
 
 
-def in_file(findings: Iterable[Finding], name: str) -> list[Finding]:
+def in_file(findings: Iterable[Diagnostic], name: str) -> list[Diagnostic]:
     """The findings of an imported file, which say so."""
     return [replace(one, file=name) for one in findings]

@@ -6,8 +6,10 @@ a `Trouble`, and recovery.py goes on behind it.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
+from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import hints, tree
 from prose_kernel.language.vvm.blocks import Block
@@ -23,7 +25,7 @@ from prose_kernel.language.vvm.brackets import (
     Entry,
     Trouble,
 )
-from prose_kernel.language.vvm.diagnostics import Findings
+from prose_kernel.language.vvm.diagnostics import Diagnostics
 from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import KINDS, LINE_STARTS, NUMBER, SIGN, STRING, TEMPLATE, WORD, Tokens
 from prose_kernel.language.vvm.strings import BadEscape
@@ -33,6 +35,7 @@ SKIP: Final = object()
 _CLOSING: Final = frozenset(")]}")
 _OPENING: Final = {")": "(", "]": "[", "}": "{"}
 _AFTER_OPERAND: Final = frozenset({*")]},:.([", "+", "-", "==", "!=", "<", "<=", ">", ">=", "and", "or"})
+_SENTENCE: Final = re.compile(r"[\w ,.?!-]+")
 _ANY_SIGN: Final = frozenset({*"()[]{},:.=<>+-@?", "==", "!=", "<=", ">="})
 
 
@@ -46,8 +49,9 @@ class Mistakes:
         self.tokens = Tokens(source.text)
         self.texts = self.tokens.texts
         self.starts = self.tokens.starts
-        self.findings = Findings(source)
+        self.findings = Diagnostics(source)
         self.report = self.findings.add
+        self.near = Nearest()
         self.at = 0
         self.end = 0  # offset behind the last expression
         self.first = 0  # index of the first token of the statement
@@ -103,7 +107,7 @@ class Mistakes:
                 message, hint = own, own_hint
         return self.trouble(at, message, hint)
 
-    def trouble(self, at: int, message: str, hint: str | None = None, code: str = "E001") -> Trouble:
+    def trouble(self, at: int, message: str, hint: str | None = None, code: str = "V001") -> Trouble:
         """The statement cannot be read on from the token at `at`; an open bracket may be the reason."""
         bracket = next((entry[1] for entry in reversed(self.stack) if not entry[0]), None)
         if bracket is not None and (line := self._next_statement(at)):
@@ -119,7 +123,7 @@ class Mistakes:
     def too_deep(self, at: int) -> Trouble:
         """The token at `at` opens a bracket or a block that is one level too deep."""
         hint = f"at most {NESTING_LIMIT} levels; bind a part of it, or write a function"
-        self.report("E001", *self.span(at), "nested too deeply", hint)
+        self.report("V001", *self.span(at), "nested too deeply", hint)
         return Trouble(at)
 
     def is_foreign(self, at: int) -> bool:
@@ -149,7 +153,7 @@ class Mistakes:
             self.unclosed = self.unclosed or "bracket"
         if bracket.at > self.quiet:
             self.report(
-                "E001",
+                "V001",
                 opening,
                 opening + 1,
                 f"`{text}` is never closed",
@@ -180,10 +184,10 @@ class Mistakes:
             if self.is_end(at + 1):
                 raise self.wrong(at + 1, f"a value behind `{text}`")
             if self.texts[at - 1] not in ("-", "+"):
-                self.report("E001", start, end, message, hint if text == "-" else "leave it out")
+                self.report("V001", start, end, message, hint if text == "-" else "leave it out")
             return SKIP, start, end
         if text in ("!", "~") and not self.is_end(at + 1):
-            self.report("E001", start, end, *hints.sign(text))
+            self.report("V001", start, end, *hints.sign(text))
             return SKIP, start, end
         if text[0] == "'":
             return self._single_quoted(at, text)
@@ -191,7 +195,7 @@ class Mistakes:
             return self._loose_template(at)
         if text == "." and self.kind(at + 1) == NUMBER and self.starts[at + 1] == end:
             digits = hints.shown(self.texts[at + 1])
-            self.report("E001", start, end, "a number begins with a digit", f"write `0.{digits}`")
+            self.report("V001", start, end, "a number begins with a digit", f"write `0.{digits}`")
             self.at = at + 2
             return tree.Number.at(start, start, 0), start, self.tokens.end(at + 1)
         return self._missing(at, text)
@@ -203,7 +207,7 @@ class Mistakes:
         if bracket is not None and (text == bracket.closer or (text == "," and bracket.tag not in (GROUP, INDEX))):
             hint = "write one comma between two items" if text == "," else None
             if at > self.quiet:
-                self.report("E001", *self.span(at), f"expected a value, found `{text}`", hint)
+                self.report("V001", *self.span(at), f"expected a value, found `{text}`", hint)
             return self.hole(at)
         if text in _CLOSING:
             raise self.closes_nothing(at)
@@ -243,10 +247,10 @@ class Mistakes:
             hint = f"a name of your own must be another word, such as `{word}_`"
         message = f"`{word}` is a reserved word, not a value"
         if not self.is_end(at + 1) and follows not in _AFTER_OPERAND:
-            raise self.trouble(at, message, hint, "E010")
+            raise self.trouble(at, message, hint, "V010")
         if self.stack and self._next_statement(at):
-            raise self.trouble(at, message, hint, "E010")
-        self.report("E010", start, end, message, hint)
+            raise self.trouble(at, message, hint, "V010")
+        self.report("V010", start, end, message, hint)
         return tree.Unit.at(start, end), start, end
 
     def _single_quoted(self, at: int, text: str) -> tuple[Any, int, int]:
@@ -257,12 +261,12 @@ class Mistakes:
         )
         if len(text) < 2 or text[-1] != "'":
             raise self.trouble(at, "strings stand in double quotes", 'write `"…"`')
-        self.report("E001", start, end, "strings stand in double quotes", hint)
+        self.report("V001", start, end, "strings stand in double quotes", hint)
         return tree.String.at(start, end, content), start, end
 
     def _loose_template(self, at: int) -> tuple[Any, int, int]:
         if self.tokens.is_cut(at):
-            raise self.unterminated(at, "E004")
+            raise self.unterminated(at, "V004")
         before = self.texts[at - 1] if at else ""
         if before == "by":
             message, hint = "a criterion begins with `?`", "write `?` before the backtick"
@@ -272,7 +276,7 @@ class Mistakes:
         if self.texts[at + 1] == "(" or not (self.is_end(at + 1) or self.texts[at + 1] in _AFTER_OPERAND):
             raise self.trouble(at, message, hint)
         start, end = self.span(at)
-        self.report("E001", start, end, message, hint)
+        self.report("V001", start, end, message, hint)
         return tree.Unit.at(start, end), start, end
 
     # ---- what stands behind a value
@@ -288,15 +292,19 @@ class Mistakes:
         own = hints.WORDS.get(before) if before not in RESERVED and self.texts[at - 2] != "." else None
         if own is not None and (kind in (WORD, STRING, NUMBER, TEMPLATE) or text in ("{", ":", "@")):
             return self.trouble(at - 1, f"`{before}` begins no value", own)
+        if near := self._misspelt(at - 1, text):
+            return self.trouble(at - 1, f"there is no statement `{before}`", did_you_mean(near))
         if kind == WORD:
             if text == "is":
                 return self.trouble(at, "there is no `is`", hints.WORDS["is"])
+            if self.texts[at - 2] == "@":
+                return self.trouble(at, "the task of an agent is written in backticks", self._task(at))
             hint = hints.REST.get(text)
         elif (kind == STRING or text[0] == "'") and KINDS.get(before[0]) == WORD:
             if before in hints.PREFIXES and self.starts[at] == self.tokens.end(at - 1):
                 return self.trouble(at, f"a string has no prefix `{before}`", "values go into a template: `{name}`")
             if self.texts[at - 2] == "@":
-                return self.trouble(at, "the task of an agent stands in backticks", "write `` `…` `` instead of quotes")
+                return self.trouble(at, "the task of an agent is written in backticks", self._task(at))
         elif kind == STRING and KINDS.get(before[0]) == STRING:
             hint = "write `+` between two strings"
         elif kind == TEMPLATE:
@@ -308,6 +316,22 @@ class Mistakes:
         elif text == "?":
             hint = "there is no `a ? b : c`; write an `if` statement that assigns in both branches"
         return self.wrong(at, expected, hint)
+
+    def _misspelt(self, at: int, follows: str) -> str | None:
+        """The word that the first word of a statement was meant to be, where what follows it fits no expression."""
+        word = self.texts[at]
+        if at != self.first or KINDS.get(word[0]) != WORD or word in RESERVED:
+            return None
+        return self.near(word, hints.ALONE if follows == ":" else hints.STATEMENTS)
+
+    def _task(self, at: int) -> str:
+        """The call that is meant by `@writer Write a poem`, or by a task in quotes."""
+        start, end = self.starts[at], at
+        while not self.is_end(end):
+            end += 1
+        words = self.findings.source.text[start : self.tokens.end(end - 1)].strip("\"'")
+        task = "…" if len(words) > 40 or not _SENTENCE.fullmatch(words) else words
+        return f"write ``@{self.texts[at - 1]} `{task}`()``"
 
     def in_bracket(self, at: int, bracket: Bracket) -> Trouble:
         """The token at `at` neither goes on with what is in a bracket nor closes it."""
@@ -337,7 +361,7 @@ class Mistakes:
 
     def colon_for_equals(self, at: int) -> None:
         """`name: value` stands where `name=value` is meant; the `:` stands at `at`."""
-        self.report("E001", *self.span(at), "expected `=`, found `:`", f"write `{self.texts[at - 1]}=…`")
+        self.report("V001", *self.span(at), "expected `=`, found `:`", f"write `{self.texts[at - 1]}=…`")
 
     def check_positional(self, bracket: Bracket, at: int) -> None:
         """An argument without a name begins at `at`."""
@@ -348,20 +372,20 @@ class Mistakes:
             return
         if bracket.keywords:
             message = "a value without a name stands behind one with a name"
-            self.report("E001", *self.span(at), message, "write the values without names first")
+            self.report("V001", *self.span(at), message, "write the values without names first")
         elif bracket.tag == AGENT_CALL and len(bracket.values) == 1:
-            self.report("E001", *self.span(at), "an agent takes one input", "pass a list, or an object: `pack(a, b)`")
+            self.report("V001", *self.span(at), "an agent takes one input", "pass a list, or an object: `pack(a, b)`")
 
     def odd_key(self, at: int) -> str:
         """The token at `at` cannot be the key of an object."""
         text = self.texts[at]
         if text[0] == "'" and len(text) > 1 and text[-1] == "'":
             self.report(
-                "E001", *self.span(at), "strings stand in double quotes", f'write `"{hints.shown(text[1:-1])}"`'
+                "V001", *self.span(at), "strings stand in double quotes", f'write `"{hints.shown(text[1:-1])}"`'
             )
             return text[1:-1]
         if self.kind(at) == NUMBER:
-            self.report("E001", *self.span(at), "a key is a name or a string", f'write `"{hints.shown(text)}"`')
+            self.report("V001", *self.span(at), "a key is a name or a string", f'write `"{hints.shown(text)}"`')
             return text
         if text == ",":
             raise self.wrong(at, "a key", "write one comma between two items")
@@ -372,10 +396,10 @@ class Mistakes:
         text = self.texts[at]
         key = bracket.key[0] if bracket.key else ""
         if text == "=":
-            self.report("E001", *self.span(at), "expected `:`, found `=`", "write `key: value` in an object")
+            self.report("V001", *self.span(at), "expected `:`, found `=`", "write `key: value` in an object")
             return at + 1
         if text in (",", "}"):
-            self.report("E001", *self.span(at), f"expected `:`, found `{text}`", f"write `{key}: {key}`")
+            self.report("V001", *self.span(at), f"expected `:`, found `{text}`", f"write `{key}: {key}`")
             self.quiet = at
             return at
         raise self.wrong(at, "`:`", "an object is written `{key: value}`")
@@ -383,7 +407,7 @@ class Mistakes:
     def missing_parentheses(self, at: int, end: int) -> None:
         """A task is not followed by `(`."""
         self.report(
-            "E001", end, end, "the call of an agent needs parentheses", "write `()` behind the task, or `(input)`"
+            "V001", end, end, "the call of an agent needs parentheses", "write `()` behind the task, or `(input)`"
         )
 
     # ---- strings, numbers, templates
@@ -395,24 +419,24 @@ class Mistakes:
         plain = text.replace("_", "")
         shown = hints.shown(text)
         if text.replace(".", "", 1).isdigit():
-            self.report("E001", *self.span(at), "this number is too large to be read")
+            self.report("V001", *self.span(at), "this number is too large to be read")
         elif plain.replace(".", "", 1).isdigit():
-            self.report("E001", *self.span(at), f"`{shown}` is not a number", f"write `{hints.shown(plain)}`")
+            self.report("V001", *self.span(at), f"`{shown}` is not a number", f"write `{hints.shown(plain)}`")
         elif text[-1] in "smh" and not digits.strip("0123456789."):
-            self.report("E001", *self.span(at), f"`{shown}` is not a number", f'a duration is a string: `"{shown}"`')
+            self.report("V001", *self.span(at), f"`{shown}` is not a number", f'a duration is a string: `"{shown}"`')
         elif text[:2] in ("0x", "0X", "0b", "0o"):
-            self.report("E001", *self.span(at), f"`{shown}` is not a number", "write it with decimal digits")
+            self.report("V001", *self.span(at), f"`{shown}` is not a number", "write it with decimal digits")
         elif plain.lower().replace("e", "", 1).replace(".", "", 1).isdigit():
-            self.report("E001", *self.span(at), f"`{shown}` is not a number", "write it out, without an exponent")
+            self.report("V001", *self.span(at), f"`{shown}` is not a number", "write it out, without an exponent")
         else:
             hint = "a number is made of digits, with at most one point among them"
-            self.report("E001", *self.span(at), f"`{shown}` is neither a number nor a name", hint)
+            self.report("V001", *self.span(at), f"`{shown}` is neither a number nor a name", hint)
         return 0
 
     def unterminated(self, at: int, code: str) -> Trouble:
         """The string or template at `at` has no end."""
         start = self.starts[at]
-        if code == "E004":
+        if code == "V004":
             what, hint = "template", "close it with a backtick; ``\\` `` is a backtick as text"
         elif self.texts[at].startswith('"""'):
             what, hint = "string", 'close it with `"""`'
@@ -429,4 +453,4 @@ class Mistakes:
         hint = 'write `\\\\` for a backslash; escapes are `\\\\ \\" \\/ \\n \\t \\b \\f \\r \\uXXXX`'
         if text.startswith("\\u"):
             hint = "write four hexadecimal digits behind `\\u`; two of them for a character beyond `\\uFFFF`"
-        self.report("E005", start + escape.start, start + escape.end, f"unknown escape `{hints.shown(text)}`", hint)
+        self.report("V005", start + escape.start, start + escape.end, f"unknown escape `{hints.shown(text)}`", hint)

@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.source import Source
 from prose_kernel.language.typed_answers import Schema
 from prose_kernel.language.vvm.contract import Contract
-from prose_kernel.language.vvm.diagnostics import Finding
 from prose_kernel.language.vvm.tree import Program
 
 
@@ -38,7 +38,7 @@ class Module:
     program: Program
     contract: Contract
     imports: Mapping[str, Module] = field(default_factory=dict)
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Diagnostic, ...] = ()
     whole: bool = True
 
 
@@ -46,7 +46,7 @@ LoadModule = Callable[[str], Module | Schema | None]
 """Maps the path of an import to its module; None means that nothing can be said about it. With the prefix
 `typed_answers.FILE` it is the path of a JSON Schema (E224 for one that is no use).
 
-Raises `ImportProgramError`: E090 if there is no such module, E201 if it is being loaded already.
+Raises `ImportProgramError`: V090 if there is no such module, V201 if it is being loaded already.
 """
 
 

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from prose_kernel.language.diagnostics import in_order
+from prose_kernel.language.diagnostics import Diagnostic, in_order
 from prose_kernel.language.nodes import uncollected
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import hints, tree
@@ -18,7 +18,6 @@ from prose_kernel.language.vvm.blocks import PARTS as PART_OF
 from prose_kernel.language.vvm.blocks import Block, Compound, Try
 from prose_kernel.language.vvm.brackets import Trouble
 from prose_kernel.language.vvm.compound_statements import HANDLERS, PARTS, StatementParser
-from prose_kernel.language.vvm.diagnostics import Finding
 from prose_kernel.language.vvm.keywords import CLAUSES, RESERVED
 from prose_kernel.language.vvm.lexer import KINDS, LINE_STARTS, WORD
 from prose_kernel.language.vvm.tree import Assign, Body, ExpressionStatement, Name, Program
@@ -40,11 +39,11 @@ class Parsed:
     """
 
     program: Program
-    diagnostics: tuple[Finding, ...]
+    diagnostics: tuple[Diagnostic, ...]
     incomplete: bool = False
     unclosed: str | None = None
     ends_indented: bool = False
-    awaited: tuple[Finding, ...] = ()
+    awaited: tuple[Diagnostic, ...] = ()
 
 
 def parse(source: Source) -> Parsed:
@@ -148,7 +147,7 @@ class Parser(StatementParser):
         at = self.at
         if self.texts[at] == "it":
             hint = "`with input value:` gives `it` another value in its body"
-            self.report("E060", *self.span(at), "`it` cannot be assigned", hint)
+            self.report("V060", *self.span(at), "`it` cannot be assigned", hint)
         else:
             self.reserved_name(at)
         self.at = at + 2
@@ -209,7 +208,7 @@ class Parser(StatementParser):
         if "\t" not in indent:
             return column
         tab = begin + indent.index("\t")
-        self.report("E002", tab, tab + 1, "tab in indentation", "indent with spaces (two for each level)")
+        self.report("V002", tab, tab + 1, "tab in indentation", "indent with spaces (two for each level)")
         if not self.tab_width:
             first = _FIRST_SPACES.search(self.text)
             self.tab_width = len(first[1]) if first else 2
@@ -221,7 +220,7 @@ class Parser(StatementParser):
         if not is_told:
             above = block.column
             hint = f"begin it {_spaces(above)}, as the line above" if above else "begin it at the start of the line"
-            self.report("E002", *self.span(line + 1), "unexpected indentation", hint)
+            self.report("V002", *self.span(line + 1), "unexpected indentation", hint)
         deeper = Block(column, None, block.items)
         deeper.only = block.only
         deeper.is_told = True
@@ -234,7 +233,7 @@ class Parser(StatementParser):
         if not is_told:
             hint = f"begin it {_spaces(outer.column)} or {_spaces(block.column)}"
             message = f"the line begins {_spaces(column)}, where no block above it does"
-            self.report("E002", *self.span(line + 1), message, hint)
+            self.report("V002", *self.span(line + 1), message, hint)
         block.column = column
 
     def _without_body(self, header: Compound, line: int) -> None:
@@ -246,11 +245,11 @@ class Parser(StatementParser):
                 self._report_parts(header, part)
         elif line + 1 == self.tokens.last:
             message = f"the body of `{header.word}` is missing"
-            self._report_head("E002", header, message, "write it below, indented; `pass` for an empty one")
+            self._report_head("V002", header, message, "write it below, indented; `pass` for an empty one")
         else:
             message = f"the body of `{header.word}` is missing, or not indented"
             hint = "indent the lines of the body; write `pass` for an empty one"
-            self.report("E002", *self.span(line + 1), message, hint)
+            self.report("V002", *self.span(line + 1), message, hint)
             block.lost = header.clauses
             header.is_lost = True
         self.attach(header, (), self.tokens.end(line - 1))
@@ -260,7 +259,7 @@ class Parser(StatementParser):
 
     def _report_parts(self, header: Compound, part: str) -> None:
         self._report_head(
-            "E001", header, f"`{header.word}` needs at least one `{part}`", f"write `{part}` below it, indented"
+            "V001", header, f"`{header.word}` needs at least one `{part}`", f"write `{part}` below it, indented"
         )
 
     def _close_block(self, end: int) -> None:
@@ -292,7 +291,7 @@ class Parser(StatementParser):
         block.open = None
         if isinstance(compound, Try) and compound.is_bare and not compound.is_lost:
             hint = "write `except as err:` below its body"
-            self.report("E082", compound.start, compound.start + 3, "`try` has neither `except` nor `finally`", hint)
+            self.report("V082", compound.start, compound.start + 3, "`try` has neither `except` nor `finally`", hint)
         block.items.append(compound.node())
 
     def _close_all(self) -> None:
@@ -357,7 +356,7 @@ class Parser(StatementParser):
                 break
             if match.start() not in told:
                 message = f"{hints.named(match[0])} cannot stand in a program"
-                self.report("E001", match.start(), match.end(), message)
+                self.report("V001", match.start(), match.end(), message)
 
 
 def _spaces(column: int) -> str:

@@ -50,7 +50,7 @@ class SimpleStatementParser(ExpressionParser):
         """A reserved word stands at `at`, where a name is given."""
         word = self.texts[at]
         hint = "`with input value:` gives `it` a value" if word == "it" else f"take another name, such as `{word}_`"
-        self.report("E010", *self.span(at), f"`{word}` is a reserved word, not a name", hint)
+        self.report("V010", *self.span(at), f"`{word}` is a reserved word, not a name", hint)
 
     def string_node(self, at: int, what: str, hint: str | None = None) -> tree.String:
         """The string at `at`."""
@@ -83,7 +83,7 @@ class SimpleStatementParser(ExpressionParser):
         """``?`text` ``, from the next token on."""
         at = self.at
         if self.texts[at][0] == "`":
-            self.report("E001", *self.span(at), "a criterion begins with `?`", "write `?` before the backtick")
+            self.report("V001", *self.span(at), "a criterion begins with `?`", "write `?` before the backtick")
         else:
             self.word("?", "a criterion is written ``?`text` ``")
         task, self.end = self.criterion_text(self.at)
@@ -99,7 +99,7 @@ class SimpleStatementParser(ExpressionParser):
             if self.texts[at][0] not in LINE_STARTS or at <= self.quiet:
                 raise self.behind_head(at, word)
             self.report(
-                "E001", *self.span(at), "expected `:`, found the end of the line", "write `:` at the end of the line"
+                "V001", *self.span(at), "expected `:`, found the end of the line", "write `:` at the end of the line"
             )
         else:
             self.at = at + 1
@@ -114,12 +114,12 @@ class SimpleStatementParser(ExpressionParser):
         """The body stands on the line of its header."""
         at = self.at
         if self.texts[at] == "{" and self.is_end(at + 1):
-            self.report("E001", *self.span(at), "a body has no braces", "write `:` and indent the body")
+            self.report("V001", *self.span(at), "a body has no braces", "write `:` and indent the body")
             self.at = at + 1
             return
         message = f"the body of `{word}` stands on the same line"
         if at > self.quiet:
-            self.report("E001", *self.span(at), message, "begin it on the next line, indented")
+            self.report("V001", *self.span(at), message, "begin it on the next line, indented")
             self.quiet = at
             while not self.is_end(self.quiet):
                 self.quiet += 1
@@ -164,7 +164,7 @@ class SimpleStatementParser(ExpressionParser):
         if self.texts[self.at] == "as":
             at = self.at + 1
             if self.texts[at] == "@":
-                self.report("E001", *self.span(at), "expected a name, found `@`", "leave the `@` out behind `as`")
+                self.report("V001", *self.span(at), "expected a name, found `@`", "leave the `@` out behind `as`")
                 at += 1
             alias = self.name(at)
         if self.texts[self.at] == ",":

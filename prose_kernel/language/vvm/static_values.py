@@ -58,7 +58,7 @@ def is_perm(node: Expression) -> bool:
 
 
 def computed(expression: Expression) -> Iterator[Expression]:
-    """The parts of an expression that are not static (E041), in the order of the text."""
+    """The parts of an expression that are not static (V041), in the order of the text."""
     agenda = [expression]
     while agenda:
         node = agenda.pop()

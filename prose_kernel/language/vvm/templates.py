@@ -86,21 +86,21 @@ class _Reader:
             hint = f"bind it to a name first: `x = it.{'.'.join(path[1:])}`, then `{{x}}`"
         else:
             hint = f"give the variable another name, such as `{path[0]}_`"
-        self._add("E010", start, len(path[0]), f"`{path[0]}` is a reserved word, not a name", hint)
+        self._add("V010", start, len(path[0]), f"`{path[0]}` is a reserved word, not a name", hint)
 
     def _stray(self, at: int, brace: str) -> None:
         if brace == "{":
             self.text.append("{")
             self.open += 1
             if self.open == 1:
-                self._add("E052", self.start + at, 1, "a `{` that begins no placeholder", self._hint(at))
+                self._add("V052", self.start + at, 1, "a `{` that begins no placeholder", self._hint(at))
         else:
             self.text.append("}")
             if self.open:
                 self.open -= 1
             else:
                 hint = "write `}}` for a brace as text"
-                self._add("E052", self.start + at, 1, "a `}` that ends no placeholder", hint)
+                self._add("V052", self.start + at, 1, "a `}` that ends no placeholder", hint)
 
     def _hint(self, at: int) -> str:
         token = self.token

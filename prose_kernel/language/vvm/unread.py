@@ -72,5 +72,5 @@ def unread(program: tree.Program, source: Source, found: Sequence[Diagnostic]) -
         end = starts[at] if at < len(starts) else len(source.text)
         words.update(_WORD.findall(source.text, start, end))
         strings.update(_STRING.findall(source.text, start, end))
-    misplaced = min((one.span.start for one in found if one.code == "E002"), default=None)
+    misplaced = min((one.span.start for one in found if one.code == "V002"), default=None)
     return Unread(frozenset(words), frozenset(strings), errors[0], misplaced)

@@ -373,9 +373,9 @@ async def _keep(s: Context, node: Node, task: AgentTask, at: str, memory: OpenMe
     reason = cast("type[str | None]", str | None)
     why = await s.ask(request, reason, lambda: memory.keep(patches), also=patches)
     if why == "unknown keys":
-        s.warn("W210", "a memory update has unknown keys, which are ignored", node)
+        s.warn("V710", "a memory update has unknown keys, which are ignored", node)
     elif why is not None:
-        s.warn("W210", f"a memory update of @{task.agent.name} is discarded: {why}", node)
+        s.warn("V710", f"a memory update of @{task.agent.name} is discarded: {why}", node)
 
 
 def memory_binding(task: AgentTask) -> MemoryBinding | None:

@@ -182,7 +182,7 @@ def _import(s: Context, node: tree.ModuleImport, found: Any) -> None:
     exports: dict[str, Any] = module.exported_agents if node.agent else module.exported
     if name not in exports:
         what = f"@{name}" if node.agent else name
-        error = ImportProgramError(f"Export '{what}' not found in module '{path}'", code="E090")
+        error = ImportProgramError(f"Export '{what}' not found in module '{path}'", code="V090")
         raise located(s, error, node.name)
     if node.agent:
         s.module.declare(node.local.id, exports[name])

@@ -48,7 +48,7 @@ def _last_error(call: Call) -> doc.Block:
     if problem is None:
         raise UsageError("%explain: no cell has failed yet", hint=f"usage: {explain.usage}")
     if problem.code:
-        return _section(call, f"{problem.page} {problem.code}")
+        return _section(call, problem.code)
     raise UsageError(
         f"%explain: the last error, {problem.ename}, has no entry in the reference", hint="it says itself what to type"
     )

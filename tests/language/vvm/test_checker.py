@@ -39,8 +39,8 @@ def load(path: str) -> Module | None:
         case "./broken.vvm":
             return module("def f(:\n", "broken.vvm", whole=False)
         case "./cycle.vvm":
-            raise ImportProgramError("main.vvm imports itself", code="E201")
-    raise ImportProgramError(f"Module not found: {path[2:]}", code="E090")
+            raise ImportProgramError("main.vvm imports itself", code="V201")
+    raise ImportProgramError(f"Module not found: {path[2:]}", code="V090")
 
 
 def compiled(text: str, **given) -> Compiled:
@@ -56,15 +56,15 @@ def test_findings(case):
     source, expected = unmark(CHECKS[case], "default")
     found = compile_source(source, load=load).diagnostics
     if case == "a lost line is not missed":
-        found = tuple(d for d in found if d.code not in ("E001", "E002"))
+        found = tuple(d for d in found if d.code not in ("V001", "V002"))
     assert places(found) == expected, "\n".join(d.render() for d in found)
 
 
 def test_every_code_has_a_case():
     marked = " ".join(CHECKS.values())
-    errors = ["E020", "E021", "E030", "E031", "E040", "E041", "E051", "E070", "E080", "E081", "E090"]
-    warnings = ["W001", "W010", "W011", "W020", "W030", "W031"]
-    numbered = [f"{kind}20{number}" for kind in "EW" for number in range(1, 10)]
+    errors = ["V020", "V021", "V030", "V031", "V040", "V041", "V051", "V070", "V080", "V081", "V090"]
+    warnings = ["V501", "V510", "V511", "V520", "V530", "V531"]
+    numbered = [f"V{kind}0{number}" for kind in "27" for number in range(1, 10)]
     assert [code for code in (*errors, *warnings, *numbered) if code not in marked] == []
 
 
@@ -84,7 +84,7 @@ def load_example(path: str) -> Module:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_appendix_a_every_row_passes(name):
     found = compiled(EXAMPLES[name], load=load_example).diagnostics
-    assert [d.render() for d in found if d.code not in ("W206", "W203")] == []
+    assert [d.render() for d in found if d.code not in ("V706", "V703")] == []
 
 
 @pytest.mark.parametrize("text", SEED)
@@ -115,7 +115,7 @@ export @writer
 @x `an agent may be in it`()
 """
     assert codes(text, known=EARLIER, cell=True) == []
-    assert "E040" in codes(text)
+    assert "V040" in codes(text)
 
 
 def test_earlier_names_may_be_redefined():
@@ -134,17 +134,17 @@ note = 2
 
 def test_within_a_cell_all_rules_hold():
     text = "agent a()\nagent a()\ndef f():\n  pass\ndef f():\n  unread = 1\n"
-    assert codes(text, known=EARLIER, cell=True) == ["E020", "E021", "W030"]
+    assert codes(text, known=EARLIER, cell=True) == ["V020", "V021", "V530"]
 
 
 def test_a_later_cell_may_read_what_a_cell_assigns():
     assert codes("a = 1\n", cell=True) == []
-    assert codes("a = 1\n") == ["W030"]
+    assert codes("a = 1\n") == ["V530"]
 
 
 def test_a_known_name_is_bound_before_the_first_assignment_here():
     assert codes("x = x + 1\n", known=EARLIER, cell=True) == []
-    assert codes("def g():\n  x = x + 1\n  return x\n", known=EARLIER, cell=True) == ["W201"]
+    assert codes("def g():\n  x = x + 1\n  return x\n", known=EARLIER, cell=True) == ["V701"]
 
 
 # ---------------------------------------------------------------- cost and robustness
@@ -189,14 +189,14 @@ def test_deep_programs_do_not_exhaust_the_stack(make):
     source = Source(make(498))
     parsed = parse(source)
     assert parsed.diagnostics == ()
-    assert "W201" in {d.code for d in check(parsed.program, source)}
+    assert "V701" in {d.code for d in check(parsed.program, source)}
 
 
 def test_deep_expressions_do_not_exhaust_the_stack():
     depth = 498
     deep = "[" * depth + "missing" + "]" * depth
     text = f"agent a(skills={deep}, extra={deep})\nx = @a.with(memory={deep}) `t`({deep}, retry={deep})\nexport x\n"
-    assert {"E041", "E209", "E208", "W201"} <= set(codes(text))
+    assert {"V041", "V209", "V208", "V701"} <= set(codes(text))
 
 
 @settings(deadline=None)

@@ -96,7 +96,7 @@ def test_templates(text: str, parts: tuple[str | t.Placeholder, ...]) -> None:
 
 def test_a_template_cannot_end_in_a_backslash() -> None:
     (found,) = parse(Source("?`a\\`")).diagnostics
-    assert (found.code, found.line, found.column) == ("E004", 1, 2)
+    assert (found.code, found.line, found.column) == ("V004", 1, 2)
 
 
 def test_comments_stand_beside_the_tree() -> None:

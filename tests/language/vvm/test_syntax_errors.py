@@ -23,7 +23,7 @@ def test_findings_at_their_places(name: str) -> None:
 def test_a_finding_as_it_is_shown() -> None:
     (found,) = parse(Source("x = 1\ny = (2")).diagnostics
     assert found.render() == (
-        "E001 line 2 col 5: `(` is never closed\n  y = (2\n      ^\nhint: write `)` behind the last item"
+        "Error at line 2, column 5: `(` is never closed [V001]\n  y = (2\n      ^\nhint: write `)` behind the last item"
     )
 
 
@@ -31,7 +31,7 @@ def test_bytes_that_are_no_text() -> None:
     with pytest.raises(CompileError) as caught:
         decode(b'\xef\xbb\xbfx = 1\r\ny = "\xff"\r\n', "a.vvm")
     (found,) = caught.value.diagnostics
-    assert found.render().splitlines()[0] == "E001 line 2 col 6: not UTF-8: byte 0xff"
+    assert found.render().splitlines()[0] == "Error at line 2, column 6: not UTF-8: byte 0xff [V001]"
 
 
 def test_a_byte_order_mark_and_line_ends_are_no_part_of_the_text() -> None:

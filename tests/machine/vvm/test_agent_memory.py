@@ -227,7 +227,7 @@ async def test_m5_m8_a_bad_patch_is_told_of_and_the_answer_stays(tmp_path: Path,
     w = world(tmp_path, sessions_say={"x": reply})
     assert await w.cell(AGENT, "@a `x`(())") == "Hm."
     (warned,) = w.of(Warned)
-    assert (warned.code, warned.message) == ("W210", f"a memory update of @a is discarded: {why}")
+    assert (warned.code, warned.message) == ("V710", f"a memory update of @a is discarded: {why}")
     assert not (tmp_path / HERE / "digest.md").exists() and not (tmp_path / HERE / "ledger.jsonl").exists()
     meta = json.loads((tmp_path / HERE / "meta.json").read_text())
     assert meta["last_warning"] == {"code": why, "at": "2026-01-01T00:00:00Z"}

@@ -86,7 +86,7 @@ async def test_a_raise_in_a_module_ends_the_program() -> None:
 
 async def test_a_module_that_is_not_there() -> None:
     error = await Vvm().fails('from "./no.vvm" import x')
-    assert (error.code, error.message) == ("E090", "Module not found: no.vvm")
+    assert (error.code, error.message) == ("V090", "Module not found: no.vvm")
 
 
 async def test_paths_of_judgements_in_modules_are_unique() -> None:
@@ -258,6 +258,6 @@ async def test_a_name_that_vvm_cannot_spell_is_hidden_and_named() -> None:
     assert w.vvm.known().hidden == {"release-notes"}
     (found,) = compile_source(Source("release - notes\n", "cell"), known=w.vvm.known(), cell=True).diagnostics[:1]
     assert (found.code, found.hint) == (
-        "W201",
+        "V701",
         "VVM cannot spell `release-notes`: bind it to a name without `-` where it comes from",
     )
