@@ -181,7 +181,7 @@ def test_a_vvm_program_is_reported_as_its_reference_says(capsys: pytest.CaptureF
     Path("main.vvm").write_text('from "./team.vvm" import @lead\nx = @lead `hi`()\nexport x\n')
     assert main(["compile", "main.vvm"]) == 0
     seen = capsys.readouterr()
-    assert seen.out == "✅ main.vvm is valid\n0 agents, 0 functions\nexports: x\n"
+    assert seen.out == "⚠ main.vvm has 1 warning\n0 agents, 0 functions\nexports: x\n"
     assert seen.err.startswith(
         "Warning at line 3, column 1 of team.vvm: `unread` is assigned but never read [V530]\n  unread = 1\n"
     )

@@ -115,7 +115,7 @@ VVM = [
         *sorted(page for page in DOCS.rglob("*.md") if "reference" not in page.parts),
     ]
     for codes, text in re.findall(
-        r"^```vvm( W\d+)?\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+        r"^```vvm( V\d+)?\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
     )
 ]
 

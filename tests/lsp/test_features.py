@@ -42,7 +42,7 @@ def test_a_finding_has_its_code_its_place_its_hint_and_a_link_into_the_reference
 def test_findings_of_both_languages_link_to_their_own_page(editor: Editor) -> None:
     (one,) = found(editor, "a.vvm", "x = nobody\nexport x\n")
     assert one.severity == types.DiagnosticSeverity.Warning
-    assert one.code_description is not None and "/vvm.md#w201" in one.code_description.href
+    assert one.code_description is not None and "/vvm.md#v701" in one.code_description.href
 
 
 def test_imports_are_checked_against_files_and_against_what_the_editor_holds(editor: Editor) -> None:
@@ -58,7 +58,7 @@ def test_imports_are_checked_against_files_and_against_what_the_editor_holds(edi
 def test_errors_of_an_imported_module_stand_at_its_import_and_lead_there(editor: Editor) -> None:
     editor.write("team.vvm", "agent a()\nbreak\n")
     findings = found(editor, "a.vvm", 'x = 1\nfrom "./team.vvm" import @a\nexport x\n')
-    (one,) = [one for one in findings if one.code == "E081"]
+    (one,) = [one for one in findings if one.code == "V081"]
     assert one.message == "team.vvm has errors, line 2: `break` outside a loop"
     assert one.range.start == types.Position(1, 5)
     (related,) = one.related_information or ()
@@ -67,7 +67,7 @@ def test_errors_of_an_imported_module_stand_at_its_import_and_lead_there(editor:
 
 def test_a_document_without_a_file_is_checked_too(editor: Editor) -> None:
     document = editor.documents.open("untitled:Untitled-1", "x = nobody\n", "vvm")
-    assert {one.code for one in features.diagnostics(document)} == {"W201", "W030"}
+    assert {one.code for one in features.diagnostics(document)} == {"V701", "V530"}
     assert features.diagnostics(editor.documents.open("untitled:a", "output a = b\n", "prose"))[0].code == "E131"
 
 

@@ -77,7 +77,7 @@ def test_what_is_no_type_is_found_before_and_while_it_runs(
     assert run(tmp_path, monkeypatch, "p.vvm", f"agent a(output={output})\nr = @a `Review`(())\nexport r\n") == 2
     said = capsys.readouterr().err
     assert problem in said
-    assert "E209" in said
+    assert "V209" in said
     computed = f"agent a()\no = {output}\nr = @a.with(output=o) `Review`(())\nexport r\n"
     assert run(tmp_path, monkeypatch, "p.vvm", computed, Review=GOOD) == 1
     said = capsys.readouterr().err

@@ -224,7 +224,7 @@ async def test_warnings_of_a_vvm_module_name_its_file(cells: Cells, tmp_path: Pa
     warnings = (await fine(cells, '%%vvm\nfrom "./lib.vvm" import x\n')).calls[0][1].data
     assert warnings["text/plain"] == (
         "Warning at line 1 of lib.vvm: `unread` is assigned but never read "
-        "(read or export it, or call it `_unread` if that is on purpose) [W030]"
+        "(read or export it, or call it `_unread` if that is on purpose) [V530]"
     )
 
 
