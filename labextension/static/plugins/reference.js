@@ -82,7 +82,8 @@ export default async ({ NAME, shared }) => {
       activate: (app, registry) => {
         let tab = null;
         const open = async (page, code) => {
-          const name = page || (/[VR]/.test(code[0]) ? 'vvm' : 'openprose'); // a letter belongs to one language
+          const scripts = /^([EW]3|E23)/.test(code) ? 'prose-md' : 'openprose';
+          const name = page || (/^[VR]/.test(code) ? 'vvm' : scripts); // as reference.py has it
           const found = await entry(name, code);
           const text = found || `\`%explain ${page ? `${page} ` : ''}${code}\` prints what the reference says.`;
           if (tab) tab.dispose();
