@@ -67,6 +67,12 @@ def carries_prefix(pid: int, marker: str) -> bool:
     return (job_of(pid) or "").startswith(marker)
 
 
+def of_run(run: str) -> list[Member]:
+    """The live processes that commands of a run have started, on whichever kernel or worker of this machine."""
+    mark = f"PROSE_RUN={run}".encode()
+    return [member for member in members() if mark in system.environment(member.pid)]
+
+
 def dies_of(pid: int, number: int) -> bool:
     """Whether a signal would surely end the process: it neither blocks nor ignores nor handles it."""
     masks = system.signal_masks(pid)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from prose_kernel.processes import system, watchdog_process
-from prose_kernel.processes.process_table import Member, member_of
+from prose_kernel.processes.process_table import Member, member_of, of_run
 from prose_kernel.processes.spawn import ExitWatch, close
 
 _SCRIPT = Path(__file__).with_name("watchdog_process.py")
@@ -39,8 +39,24 @@ _ENDED_DELAY = 0.05
 WARNING = "the watchdog cannot be kept running: commands would survive if the kernel were killed"
 
 
+_WORKERS_END: Final = 12.0
+"""Seconds for the commands of a dead kernel to end on workers of this machine: a cluster of its own ends first."""
+
 _SWEPT: Final = 6.0
 """Seconds for a dead kernel's commands to end: the watchdog's two graces, and its start."""
+
+
+def wait_for_run(run: str, stop: threading.Event) -> bool:
+    """Return when no command of a run is left on this machine; whether that is so.
+
+    Blocks for a bounded time, or until `stop` is set. Must be called before this process starts a command of the run.
+    """
+    gone = wait_for_orphans(stop)
+    until = time.monotonic() + _WORKERS_END
+    while left := of_run(run):
+        if stop.wait(5 * _LOOK) or time.monotonic() >= until:
+            return not left
+    return gone
 
 
 def wait_for_orphans(stop: threading.Event, state_dir: Path | None = None) -> bool:

@@ -10,22 +10,23 @@ import asyncio
 import os
 import secrets
 import socket
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from prose_kernel.processes.cross_loop import answered
+from prose_kernel.processes.needs import covers, shown, unmet
 from prose_kernel.processes.output import Live
-from prose_kernel.processes.shell import CLOSED, NOT_STARTED, identified
+from prose_kernel.processes.shell import CLOSED, identified
 from prose_kernel.processes.termination import GRACE
 from prose_kernel.remote.connection import Connection, Target, Terms
 from prose_kernel.remote.messages import LEASE, Inherit
+from prose_kernel.remote.placement import Group, WaitingCommands
 from prose_kernel.remote.runner import allowed
 from prose_kernel.remote.worker import RemoteCommand, Worker
 from prose_kernel.runtime import asides
-from prose_kernel.runtime.ports import CommandRequest, CommandResult, OnOutput, Outcome
+from prose_kernel.runtime.ports import CommandRequest, CommandResult, OnOutput, Outcome, Owner
 
 INHERITED = (
     *("LANG", "LANGUAGE", "LC_*", "TZ"),
@@ -39,12 +40,15 @@ NO_WORKER = 8.0
 
 @dataclass(frozen=True, slots=True)
 class WorkerState:
-    """A worker, for people: its machine and address, its places, how many of them are taken."""
+    """A worker, for people: its machine and address, its places, how many of them are taken, its resources, and whether
+    it is being retired."""
 
     host: str
     address: str
     places: int
     running: int
+    resources: Mapping[str, float] = field(default_factory=dict)
+    leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,7 @@ class RemoteCommands:
         shell: str | None = None,
         displayed: int = 0,
         link: LinkOptions = DEFAULT_LINK,
+        owner: Owner | None = None,
     ) -> None:
         self.mark = f"{secrets.token_hex(8)}-"
         """How the marker (`PROSE_JOB`) of every command of this run begins, on every machine."""
@@ -112,8 +117,11 @@ class RemoteCommands:
         self._displayed = displayed
         self._numbers = 0
         self._here: set[int] = set()  # process numbers of workers on this machine
-        self._waiting: deque[RemoteCommand] = deque()
+        self._waiting = WaitingCommands()
         self._nobody: asyncio.TimerHandle | None = None
+        self._unmet: dict[str, asyncio.TimerHandle | None] = {}
+        """Needs that no worker meets, as text, with the end of the wait for one; None after it."""
+        self._owner = owner
         self._closed = False
         self._connection = Connection(
             Target(url),
@@ -122,12 +130,25 @@ class RemoteCommands:
             left=self._gone,
             changed=self._place,
             direct=link.direct,
+            owner=owner,
         )
 
     async def connect(self) -> RemoteState:
         """Connect, if that has not been done. Raises `UsageError` when no worker can be used, with the reason."""
         await self._opened()
         return self.state
+
+    @property
+    def run_id(self) -> str | None:
+        """The run whose commands it runs."""
+        return self._owner.run if self._owner is not None else None
+
+    async def own(self, owner: Owner) -> None:
+        """Run the commands of another run from now on: what its former owners run on the workers is ended first."""
+        self._owner = owner
+        await self._opened()
+        claimed = asyncio.run_coroutine_threadsafe(self._connection.own(owner), self._connection.loop)
+        await asyncio.wrap_future(claimed)
 
     async def _opened(self) -> None:
         opened = self._connection.open()
@@ -150,7 +171,7 @@ class RemoteCommands:
         return RemoteState(
             link.target.url,
             link.target.encrypted,
-            tuple(WorkerState(one.facts.host, one.address, one.places, len(one.running)) for one in workers),
+            tuple(map(_state, workers)),
             link.refused,
             link.refused_count,
         )
@@ -207,7 +228,7 @@ class RemoteCommands:
     # ------------------------------------------------------------ in the connection's loop
 
     def _submit(self, command: RemoteCommand) -> None:
-        self._waiting.append(command)
+        self._waiting.add(command)
         self._place()
 
     def works_in(self, pid: int) -> bool:
@@ -217,45 +238,77 @@ class RemoteCommands:
     def _place_soon(self, worker: Worker) -> None:
         if worker.facts.host == socket.gethostname():
             self._here.add(worker.facts.pid)
+        for timer in self._unmet.values():
+            if timer is not None:
+                timer.cancel()
+        self._unmet.clear()
         self._place()
 
     def _place(self) -> None:
         """Give places to commands that wait, in their order, always at the worker with the most."""
-        workers = self._connection.workers
+        for worker in self._connection.workers.values():
+            self._take_back(worker)
+        workers = [worker for worker in self._connection.workers.values() if not worker.leaving]
         if not workers and self._waiting and self._nobody is None:
             self._nobody = self._connection.loop.call_later(NO_WORKER, self._give_up)
         if workers and self._nobody is not None:
             self._nobody.cancel()
             self._nobody = None
-        inherited: Inherit | None = None
-        while self._waiting and workers:
-            best = max(workers.values(), key=lambda worker: worker.free)
-            if best.free <= 0:
-                return
-            inherited = inherited or self._inherited()
-            best.start(self._waiting.popleft(), inherited)
+        if not workers or not self._waiting:
+            return
+        inherited = self._inherited()
+        while self._place_next(workers, inherited):
+            pass
+
+    def _place_next(self, workers: Sequence[Worker], inherited: Inherit) -> bool:
+        """Start the first command that a worker has a place for; return whether there was one."""
+        for group in self._waiting.groups():
+            fitting = [worker for worker in workers if worker.has(group.needs)]
+            if fitting:
+                best = max(fitting, key=lambda worker: (worker.free, -len(worker.resources)))
+                best.start(self._waiting.take(group), inherited)
+                return True
+            if not any(covers(worker.resources, group.needs) for worker in workers):
+                self._wait_for_resources(group)
+        return False
+
+    def _wait_for_resources(self, group: Group) -> None:
+        """No worker meets the needs of these commands: wait a while for one that does."""
+        needs = shown(group.needs)
+        if needs not in self._unmet:
+            self._unmet[needs] = self._connection.loop.call_later(NO_WORKER, self._refuse_unmet, needs)
+        elif self._unmet[needs] is None:
+            self._connection.loop.call_soon(self._refuse_unmet, needs)
+
+    def _refuse_unmet(self, needs: str) -> None:
+        self._unmet[needs] = None
+        for command in self._waiting.take_needing(needs):
+            command.finish(unmet(f"it needs {needs}, and no worker offers that (dask worker --resources)"))
+        self._place()
 
     def _inherited(self) -> Inherit:
         values = {name: value for name, value in os.environ.items() if allowed(name, self._patterns)}
         return Inherit(self._patterns, values)
 
     def _gone(self, worker: Worker) -> None:
-        for command in worker.unsent:
+        self._take_back(worker)
+        self._place()
+
+    def _take_back(self, worker: Worker) -> None:
+        """Let commands that were not started there wait again."""
+        unsent, worker.unsent = worker.unsent, []
+        for command in unsent:
             if command.ending is not None:
                 command.refuse(command.ending)
-        self._waiting.extendleft(command for command in reversed(worker.unsent) if not command.ended)
-        self._place()
+        self._waiting.put_back(command for command in unsent if not command.ended)
 
     def _give_up(self) -> None:
         self._nobody = None
-        waiting, self._waiting = self._waiting, deque()
-        for command in waiting:
-            reason = "no worker is left"
-            command.finish(CommandResult("spawn_failed", NOT_STARTED, stderr=reason, kind="spawn", spawn_error=reason))
+        for command in self._waiting.take_all():
+            command.finish(unmet("no worker is left"))
 
     def _cancel(self, command: RemoteCommand) -> None:
-        if command in self._waiting:
-            self._waiting.remove(command)
+        if self._waiting.remove(command):
             command.refuse("cancelled")
         else:
             command.stop()
@@ -266,6 +319,10 @@ class RemoteCommands:
             worker.interrupt()
 
     def _refuse_all(self, outcome: Outcome) -> None:
-        waiting, self._waiting = self._waiting, deque()
-        for command in waiting:
+        for command in self._waiting.take_all():
             command.refuse(outcome)
+
+
+def _state(worker: Worker) -> WorkerState:
+    running = len(worker.running)
+    return WorkerState(worker.facts.host, worker.address, worker.places, running, worker.resources, worker.leaving)

@@ -21,12 +21,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from prose_kernel._version import __version__
 from prose_kernel.errors import UsageError
 from prose_kernel.processes.termination import GRACE
+from prose_kernel.remote.host import Superseded
 from prose_kernel.remote.local_cluster import LocalCluster
 from prose_kernel.remote.messages import LEASE, Facts, News, Order
 from prose_kernel.remote.runner import Runner, versions
-from prose_kernel.remote.worker import Worker, within
+from prose_kernel.remote.worker import Offer, Worker, within
+from prose_kernel.runtime.ports import Owner
 
 LOCAL = "local"
 INSTALL = "pip install 'prose_kernel[dask]'"
@@ -42,6 +45,7 @@ _SLOW = 2.0
 _LOOK = 2.0
 """Seconds between two looks at which workers there are."""
 _AGAIN = 10.0
+_LEAVING = "it is being retired"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +120,10 @@ class Connection:
         left: Callable[[Worker], None],
         changed: Callable[[], None],
         direct: bool = True,
+        owner: Owner | None = None,
     ) -> None:
         self.target = target
+        self._owner = owner
         self.workers: dict[str, Worker] = {}
         self._terms = terms
         self._joined, self._left, self._changed = joined, left, changed
@@ -260,13 +266,30 @@ class Connection:
 
     # ------------------------------------------------------------ workers
 
+    async def own(self, owner: Owner) -> None:
+        """Let all runners know the owner of the next run, which must be known before its commands start. In the
+        connection's loop."""
+        self._owner = owner
+        await asyncio.gather(*(worker.claim(owner, self._ladder) for worker in tuple(self.workers.values())))
+
+    @property
+    def _ladder(self) -> float:
+        """Seconds for a worker to end commands."""
+        return _ACTOR + 3 * self._terms.grace
+
     async def _first_look(self) -> None:
-        """Wait for the workers that there are; not for slow ones when others are ready."""
+        """Wait for the workers that there are; not for slow ones when others are ready, except if this run is resumed:
+        they may still run its commands."""
         until = self.loop.time() + _FIRST_WORKER
+        resumed = self._owner is not None and self._owner.resumed
         while True:
             await self._look()
             if self._coming:
-                await asyncio.wait(self._coming.values(), timeout=_SLOW)
+                await asyncio.wait(self._coming.values(), timeout=None if resumed else _SLOW)
+            if resumed and any(problem.again for problem in self._refused.values()):
+                await asyncio.sleep(self._terms.lease + 3 * self._terms.grace)
+                resumed = False
+            if self._coming:
                 while self._coming and not self.workers:
                     await asyncio.wait(self._coming.values(), return_when=asyncio.FIRST_COMPLETED)
             if self.workers:
@@ -291,14 +314,14 @@ class Connection:
             refused = self._refused.get(address)
             waits = refused is not None and not (refused.again and self._retry[address] <= now)
             if address not in self.workers and address not in self._coming and not waits:
-                coming = asyncio.ensure_future(self._take_in(address, known[address]["nthreads"]))
+                coming = asyncio.ensure_future(self._take_in(address, known[address]))
                 self._coming[address] = coming
                 coming.add_done_callback(partial(self._came, address))
 
     def _came(self, address: str, _: asyncio.Future[None]) -> None:
         del self._coming[address]
 
-    async def _take_in(self, address: str, places: int) -> None:
+    async def _take_in(self, address: str, known: Mapping[str, Any]) -> None:
         try:
             facts, runner = await self._introduced(address)
         except Refused as problem:
@@ -307,13 +330,16 @@ class Connection:
             self._futures.pop(address, None)
             return
         self._refused.pop(address, None)
-        worker = Worker(address, places, facts, runner, self._changed, self._lost)
+        offer = Offer(known["nthreads"], known.get("resources") or {})
+        worker = Worker(address, offer, facts, runner, self._changed, self._lost)
         self.workers[address] = worker
         self._joined(worker)
 
     def _lost(self, worker: Worker) -> None:
         self.workers.pop(worker.address, None)
         self._futures.pop(worker.address, None)  # that lets the actor go, if it is there
+        if worker.leaving:
+            self._refused[worker.address] = Refused(_LEAVING)
         self._look_now.set()
         self._left(worker)
 
@@ -349,9 +375,11 @@ class Connection:
         proof = terms.directory / f".prose-remote-{secrets.token_hex(8)}"
         try:
             await asyncio.to_thread(_write_private, proof, secret)
-            facts = await within(actor.hello(str(proof)), _ACTOR)
+            facts = await within(actor.hello(str(proof), self._owner), self._ladder)
         except OSError as failed:
             raise Refused(f"no file can be written here to prove the directory: {_one_line(failed)}") from None
+        except Superseded:
+            raise Refused("another process has taken the run over") from None
         except Exception as failed:
             raise Refused(f"its runner does not answer: {_one_line(failed)}", again=True) from None
         finally:
@@ -360,7 +388,8 @@ class Connection:
         return facts, actor
 
     async def _require_package(self, address: str) -> None:
-        """Raise `Refused` if the worker can't import prose_kernel: it would not answer when a runner is sent to it."""
+        """Raise `Refused` if the worker can't import this version of prose_kernel: it would not answer when a runner is
+        sent to it."""
         looked_for = self._client.run(
             pkgutil.resolve_name, "prose_kernel._version:__version__", workers=[address], on_error="return"
         )
@@ -370,6 +399,8 @@ class Connection:
             raise Refused(f"it does not answer: {_one_line(failed)}", again=True) from None
         if isinstance(found, BaseException):
             raise _refusal(found)
+        if found != __version__:  # a runner of another version might not understand what is sent
+            raise Refused(_other_version("prose_kernel", found, __version__))
 
     async def _reachable(self, address: str) -> bool:
         parts = urlsplit(address)
@@ -402,9 +433,12 @@ class _Actor:
         self._key = key
         self._direct = direct
 
-    async def hello(self, proof: str) -> Facts:
-        found: Facts = await self._call("hello", proof)
+    async def hello(self, proof: str, owner: Owner | None) -> Facts:
+        found: Facts = await self._call("hello", proof, owner)
         return found
+
+    async def claim(self, instance: str, owner: Owner) -> None:
+        await self._call("claim", instance, owner)
 
     async def tell(self, instance: str, batch: int, orders: Sequence[Order]) -> None:
         await self._call("tell", instance, batch, orders)
@@ -442,11 +476,17 @@ def _compare(facts: Facts, secret: str) -> None:
     ours = versions()
     for name, version in ours.items():
         if (theirs := facts.versions.get(name, "none")) != version:
-            raise Refused(f"it has {name} {theirs}, this is {version}")
+            raise Refused(_other_version(name, theirs, version))
+    if facts.leaving:
+        raise Refused(_LEAVING)
     if facts.proof is None:
         raise Refused(f"the directory is not there, or is another one ({facts.why_not})")
     if facts.proof != secret:
         raise Refused("the directory is another one")
+
+
+def _other_version(name: str, theirs: str, ours: str) -> str:
+    return f"it has {name} {theirs}, this is {ours}"
 
 
 def _refusal(problem: BaseException) -> Refused:

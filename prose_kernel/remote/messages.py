@@ -74,12 +74,26 @@ class End(Struct, frozen=True):
     result: CommandResult
 
 
-News = Chunk | End
+class Declined(Struct, frozen=True):
+    """The worker is being retired and has not started this command. The last message about it."""
+
+    number: int
+    at: int
+
+
+class Leaving(Struct, frozen=True):
+    """The worker is being retired: it takes no more commands. It is of no command, so its number is 0."""
+
+    number: int = 0
+    at: int = 1
+
+
+News = Chunk | End | Declined | Leaving
 
 
 class Facts(Struct, frozen=True):
     """A runner introduces itself. `instance` is new for each runner; `proof` is what it read from the driver's file,
-    or `why_not` says why it could not."""
+    or `why_not` says why it could not. A worker that is `leaving` is being retired."""
 
     instance: str
     versions: Mapping[str, str]
@@ -87,3 +101,4 @@ class Facts(Struct, frozen=True):
     pid: int
     proof: str | None
     why_not: str = ""
+    leaving: bool = False

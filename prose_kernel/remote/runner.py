@@ -27,27 +27,31 @@ from prose_kernel.processes.output import no_op
 from prose_kernel.processes.process import Process
 from prose_kernel.processes.shell import CLOSED, NOT_INHERITED, Environment, ShellCommands
 from prose_kernel.processes.termination import GRACE
+from prose_kernel.remote.host import Host, this_host
 from prose_kernel.remote.messages import (
     LEASE,
     POLL,
     Chunk,
+    Declined,
     End,
     Facts,
     Hold,
     Inherit,
     Interrupt,
+    Leaving,
     News,
     Order,
     Start,
     Stop,
 )
-from prose_kernel.runtime.ports import CommandResult, Stream
+from prose_kernel.runtime.ports import CommandResult, Owner, Stream
 
 CHUNK = 8 * 1024
 """Characters that are sent immediately; fewer wait a moment for more."""
 _INTERVAL = 0.05
 _WINDOW = 4 * 1024 * 1024
 """Characters of one command that may wait for the driver; then reading pauses, as it would with a full pipe."""
+_LEAVING = Leaving()
 _LOAD = 1024 * 1024
 """Characters that go into one answer, but for the last message, which is never cut."""
 
@@ -73,9 +77,16 @@ class Runner:
     def __init__(self, mark: str, shell: str | None, grace: float = GRACE, lease: float = LEASE) -> None:
         self._work = Work(mark, shell, grace, lease)
 
-    async def hello(self, proof: str) -> Facts:
-        """Facts of this worker, and the content of the file `proof`."""
-        return self._work.introduce(proof)
+    async def hello(self, proof: str, owner: Owner | None) -> Facts:
+        """Facts of this worker, and the content of the file `proof`. Commands of earlier owners have ended by then.
+
+        Raises `Superseded`.
+        """
+        return await self._work.introduce(proof, owner)
+
+    async def claim(self, instance: str, owner: Owner) -> None:
+        """Let the driver be the owner of another run from now on. Raises `Superseded`, `StrangeDriver`."""
+        await self._work.meant(instance).claim(owner)
 
     async def tell(self, instance: str, batch: int, orders: Sequence[Order]) -> None:
         """Follow the orders in sequence, each batch once. Raises `StrangeDriver`."""
@@ -111,18 +122,26 @@ class Work:
         self._news = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._heard = 0.0
-        self._ended = False
+        self._ended = self._leaving = self._left = False
+        self._host: Host | None = None
+        self.owner: Owner | None = None
 
-    def introduce(self, proof: str) -> Facts:
+    async def introduce(self, proof: str, owner: Owner | None) -> Facts:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._loop.call_later(self._lease, self._look)
+            self._host = this_host()
+            self._host.join(self)
+        if owner is not None:
+            await self.claim(owner)
         self._heard = self._loop.time()
-        try:
-            found, why_not = Path(proof).read_text("utf-8"), ""
-        except (OSError, UnicodeDecodeError) as problem:
-            found, why_not = None, (problem.strerror or "unknown") if isinstance(problem, OSError) else "not text"
-        return Facts(self._instance, versions(), socket.gethostname(), os.getpid(), found, why_not.lower())
+        found, why_not = _read(proof)
+        leaving = self._host is not None and self._host.leaving
+        return Facts(self._instance, versions(), socket.gethostname(), os.getpid(), found, why_not, leaving)
+
+    async def claim(self, owner: Owner) -> None:
+        assert self._host is not None
+        await self._host.claim(self, owner)
 
     def meant(self, instance: str) -> Work:
         if instance != self._instance or self._ended or self._loop is None:
@@ -144,10 +163,18 @@ class Work:
     def close(self) -> None:
         """End all commands; blocks until nothing is left. From any thread but the engine's."""
         self._engine.close()
+        if self._host is not None:
+            self._host.gone(self)
+
+    def leave(self) -> None:
+        """Take no more commands, because the worker is being retired."""
+        self._leaving = True
+        self._news.set()
 
     def end(self) -> None:
-        """The same where the driver is gone: should it come back, it gets an error."""
+        """The same without an order of the driver: it is gone, was replaced, or the worker closes. It gets an error."""
         self._ended = True
+        self._wake()
         self.close()
 
     # ------------------------------------------------------------ orders
@@ -174,6 +201,9 @@ class Work:
         assert self._loop is not None
         command = _Command(order.number, self._engine, self._wake)
         self._commands[order.number] = command
+        if self._leaving:
+            command.decline()
+            return
         try:
             self._engine.start()
         except EngineClosed:
@@ -182,8 +212,9 @@ class Work:
         command.start(self._shell.process(order.request, command, command.done))
 
     def _wake(self) -> None:
-        """From the engine's thread: there is something to send."""
-        assert self._loop is not None
+        """From any thread: there is something to send."""
+        if self._loop is None:
+            return
         try:
             self._loop.call_soon_threadsafe(self._news.set)
         except RuntimeError:
@@ -192,12 +223,15 @@ class Work:
     # ------------------------------------------------------------ news
 
     async def news(self, seen: Mapping[int, int]) -> tuple[News, ...]:
+        self._left = self._left or _LEAVING.number in seen
         for number, at in seen.items():
             command = self._commands.get(number)
             if command is not None and command.arrived(at):
                 del self._commands[number]
         until = asyncio.get_running_loop().time() + POLL
         while True:
+            if self._ended:  # what was ended without an order of the driver is lost to it
+                raise StrangeDriver
             self._news.clear()
             if found := self._collect():
                 return found
@@ -212,7 +246,7 @@ class Work:
 
     def _collect(self) -> tuple[News, ...]:
         """Something of every command that has something, and no more than a load; the others are first next time."""
-        found: list[News] = []
+        found: list[News] = [_LEAVING] if self._leaving and not self._left else []
         room = _LOAD
         for number in tuple(self._commands):
             if room <= 0:
@@ -225,6 +259,16 @@ class Work:
                 del self._commands[number]
                 self._commands[number] = command
         return tuple(found)
+
+
+def _read(proof: str) -> tuple[str | None, str]:
+    """Return the content of a file, or None and the reason."""
+    try:
+        return Path(proof).read_text("utf-8"), ""
+    except UnicodeDecodeError:
+        return None, "not text"
+    except OSError as problem:
+        return None, (problem.strerror or "unknown").lower()
 
 
 class _Command:
@@ -303,6 +347,11 @@ class _Command:
 
     # ------------------------------------------------------------ the worker's loop
 
+    def decline(self) -> None:
+        """The command is not started here."""
+        self._kept.append((0, Declined(self._number, 1)))
+        self._wake()
+
     def waiting(self, room: int) -> tuple[int, list[News]]:
         """Return the size and the messages that the driver has not seen, until `room` is filled."""
         size, found = 0, list[News]()
@@ -322,7 +371,7 @@ class _Command:
             while self._kept and self._kept[0][1].at <= at:
                 size, message = self._kept.popleft()
                 self._keeps -= size
-                if isinstance(message, End):
+                if isinstance(message, (End, Declined)):
                     return True
             was_full, self.full = self.full, self._keeps >= _WINDOW
         if was_full and not self.full:

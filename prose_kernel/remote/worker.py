@@ -8,27 +8,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from msgspec import structs
 
+from prose_kernel.processes.needs import covers
 from prose_kernel.processes.output import Live
 from prose_kernel.remote.messages import (
     LEASE,
     POLL,
     SILENCE,
+    Chunk,
+    Declined,
     End,
     Facts,
     Hold,
     Inherit,
     Interrupt,
+    Leaving,
     News,
     Order,
     Start,
     Stop,
 )
-from prose_kernel.runtime.ports import CommandRequest, CommandResult, Outcome
+from prose_kernel.runtime.ports import CommandRequest, CommandResult, Outcome, Owner
 
 _SLOWEST = 1_000_000
 """Characters a second that every network carries: large inputs and results are given more time."""
@@ -66,6 +71,8 @@ async def within(call: Awaitable[T], seconds: float) -> T:
 
 class Runner(Protocol):
     """The actor's methods, called from here."""
+
+    def claim(self, instance: str, owner: Owner) -> Awaitable[None]: ...
 
     def tell(self, instance: str, batch: int, orders: Sequence[Order]) -> Awaitable[None]: ...
 
@@ -107,7 +114,7 @@ class RemoteCommand:
         self.worker = worker
         self._started = asyncio.get_running_loop().time()
 
-    def take(self, news: News) -> bool:
+    def take(self, news: Chunk | End) -> bool:
         """Take a message; return whether it was the end. Repeated messages are dropped."""
         if news.at <= self._seen:
             return False
@@ -206,20 +213,30 @@ class _Kept:
         return "".join(self._pieces)
 
 
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """How many commands a worker runs at the same time, and its resources."""
+
+    places: int
+    resources: Mapping[str, float] = field(default_factory=dict)
+
+
 class Worker:
-    """A runner and its places. `changed` is called when a place is free again, `lost` once when the worker is."""
+    """A runner and its places. `changed` is called when a place is free again or a command was not started here, `lost`
+    once when the worker is lost, or is `leaving` and all its commands have ended."""
 
     def __init__(
         self,
         address: str,
-        places: int,
+        offer: Offer,
         facts: Facts,
         runner: Runner,
         changed: Callable[[], None],
         lost: Callable[[Worker], None],
     ) -> None:
         self.address = address
-        self.places = places
+        self.places = offer.places
+        self.resources = offer.resources
         self.facts = facts
         self.running: dict[int, RemoteCommand] = {}
         self._runner = runner
@@ -230,14 +247,27 @@ class Worker:
         self._more = asyncio.Event()
         self._idle = asyncio.Event()
         self._inherited: Inherit | None = None
+        self._forgotten: list[Mapping[str, float]] = []
+        self._parting: asyncio.Future[None] | None = None
         self._tasks = [asyncio.ensure_future(self._sending()), asyncio.ensure_future(self._receiving())]
         self._gone = False
+        self.leaving = False
+        """Whether it is being retired: its commands end there, and it takes no more."""
         self.unsent: list[RemoteCommand] = []
-        """Once it is lost: the commands that were never sent to it."""
+        """Commands that have a place here and were never started: they can go elsewhere."""
 
     @property
     def free(self) -> int:
-        return self.places - len(self.running)
+        return 0 if self.leaving else self.places - len(self.running)
+
+    def has(self, needs: Mapping[str, float]) -> bool:
+        """Whether it has a free place, and the needed resources are free."""
+        return self.free > 0 and covers(self.resources, needs, self._taken())
+
+    def _taken(self) -> Iterator[Mapping[str, float]]:
+        yield from self._forgotten
+        for command in self.running.values():
+            yield command.request.needs
 
     # ------------------------------------------------------------ orders
 
@@ -260,9 +290,14 @@ class Worker:
         for command in self.running.values():
             command.is_to_end("interrupted")
 
+    async def claim(self, owner: Owner, patience: float) -> None:
+        """Let its runner know the owner of the next run. A worker that refuses or does not answer is lost."""
+        await self._asked(self._runner.claim(self.facts.instance, owner), patience)
+
     def forget(self, command: RemoteCommand) -> None:
-        """Its place stays taken: it may still run."""
+        """Its place and resources stay taken: it may still run."""
         self.running.pop(command.number, None)
+        self._forgotten.append(command.request.needs)
         self.places = max(0, self.places - 1)
 
     # ------------------------------------------------------------ to and fro
@@ -289,13 +324,23 @@ class Worker:
             seen = {}
             for one in news[0]:
                 seen[one.number] = one.at
-                command = self.running.get(one.number)
-                if command is not None and command.take(one):
-                    self.running.pop(one.number, None)
-            if any(isinstance(one, End) for one in news[0]):
+                self._take(one)
+            if any(isinstance(one, (End, Declined, Leaving)) for one in news[0]):
                 self._changed()
                 if not self.running:
                     self._idle.set()
+                    if self.leaving and self._parting is None:
+                        self._parting = asyncio.ensure_future(self.close(LEASE))
+
+    def _take(self, one: News) -> None:
+        command = self.running.get(one.number)
+        match one:
+            case Leaving():
+                self.leaving = True
+            case Declined() if command is not None:
+                self.unsent.append(self.running.pop(one.number))
+            case Chunk() | End() if command is not None and command.take(one):
+                self.running.pop(one.number, None)
 
     async def _exchange(self, seen: Mapping[int, int], news: list[tuple[News, ...]]) -> None:
         news.append(await self._runner.exchange(self.facts.instance, seen))
@@ -318,7 +363,7 @@ class Worker:
             task.cancel()
         unsent = {order.number for order in self._orders if isinstance(order, Start)}
         running, self.running = self.running, {}
-        self.unsent = [command for number, command in running.items() if number in unsent]
+        self.unsent += [command for number, command in running.items() if number in unsent]
         self._on_lost(self)
         for number, command in running.items():
             if number not in unsent:
@@ -335,3 +380,6 @@ class Worker:
                 await within(self._idle.wait(), _LAST_NEWS)
         except Exception:
             self.lose()
+        else:
+            if self.leaving:
+                self.lose()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prose_kernel.errors import StateError, UsageError
+from prose_kernel.runtime.ports import Owner
 
 if TYPE_CHECKING:
     from prose_kernel.access.policy import Note
@@ -204,8 +205,9 @@ def watch(context: RunContext, run: Path | None) -> Spans:
     return Spans(recorders, remote=remote, content=settings.telemetry.content, run=run)
 
 
-async def remote_commands(context: RunContext) -> RemoteCommands | None:
-    """Return connected commands on other machines, if the settings ask for them. Raises `UsageError`."""
+async def remote_commands(context: RunContext, run: str | None) -> RemoteCommands | None:
+    """Return connected commands on other machines, if the settings ask for them. What an earlier process of the `run`
+    has left running on them has ended by then. Raises `UsageError`."""
     settings = context.settings
     if not settings.on_other_machines:
         return None
@@ -218,6 +220,7 @@ async def remote_commands(context: RunContext) -> RemoteCommands | None:
         environment=settings.remote.environment,
         shell=settings.shell,
         displayed=settings.display_cap,
+        owner=remote_owner(context, run) if run is not None else None,
     )
     try:
         state = await remote.connect()
@@ -227,6 +230,13 @@ async def remote_commands(context: RunContext) -> RemoteCommands | None:
     for warning in state.warnings:
         context.show(warning)
     return remote
+
+
+def remote_owner(context: RunContext, run: str) -> Owner:
+    """Return this process as the owner of a run on workers. Later processes have larger numbers, as far as the clocks
+    of two machines agree."""
+    epoch = int(context.clock.now().timestamp() * 1000)
+    return Owner(run, epoch, context.resumption is not None)
 
 
 def task_service(context: RunContext, home: RunHome | None) -> TaskService:

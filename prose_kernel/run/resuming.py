@@ -260,11 +260,11 @@ class Resuming:
         """Wait until the commands that the killed process left running have ended."""
         if self._orphans_gone:
             return
-        from prose_kernel.processes.watchdog import wait_for_orphans
+        from prose_kernel.processes.watchdog import wait_for_run
 
         stop = threading.Event()
         try:
-            gone = await asyncio.to_thread(wait_for_orphans, stop)
+            gone = await asyncio.to_thread(wait_for_run, self._how.head.run, stop)
         finally:
             stop.set()
         self._orphans_gone = True

@@ -249,6 +249,11 @@ class Run:
         return self.directory.name if self.directory is not None else None
 
     @property
+    def owned(self) -> str | None:
+        """The id under which this process owns the run; None without a journal, because nothing can take it over."""
+        return self.journal.path.parent.name if self.journal is not None else None
+
+    @property
     def journal_file(self) -> Path | None:
         """The journal with which it can be resumed; None where it has none, or none yet."""
         path = self.journal.path if self.journal is not None else None

@@ -271,7 +271,8 @@ class Workspace:
         Raises `UsageError` when no worker there can be used; then nothing has changed.
         """
         settings, former = self.settings.changed(remote=url), self.context.remote
-        remote = await parts.remote_commands(replace(self.context, settings=settings))
+        run = self.current.owned if self.current is not None else None
+        remote = await parts.remote_commands(replace(self.context, settings=settings), run)
         self._change(settings=settings, remote=remote)
         if former is not None:
             await asyncio.to_thread(former.close)
@@ -349,11 +350,18 @@ class Workspace:
         self._running, self.begun = language, True
         if self._resuming is not None:
             await self._resuming.wait_for_orphans(self.context)
-        connects = self.context.remote is None and self.settings.on_other_machines
-        if connects and language.may_run_commands(compiled.program):
-            self._change(remote=await parts.remote_commands(self.context))
+        if language.may_run_commands(compiled.program):
+            await self._reach_workers(run.owned)
         with run.text(compiled, inputs, language), watched:
             return await machine.run(compiled.program, compiled.source, inputs=inputs, cell=self.start.notebook)
+
+    async def _reach_workers(self, run: str | None) -> None:
+        """Connect to the workers that the settings name, as the owner of this run. Raises `UsageError`."""
+        if self.context.remote is None:
+            if self.settings.on_other_machines:
+                self._change(remote=await parts.remote_commands(self.context, run))
+        elif run is not None and run != self.context.remote.run_id:
+            await self.context.remote.own(parts.remote_owner(self.context, run))
 
     def _refuse_unpriced(self, run: Run, compiled: Compiled, language: Language) -> None:
         """Before anything runs: under a budget of money each model has a price. Raises `UsageError`."""

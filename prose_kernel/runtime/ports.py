@@ -39,7 +39,7 @@ class CommandRequest(Struct, frozen=True):
     first `max_output` characters are kept. `stdin` is the text of standard input, or an image (None: empty), `env`
     holds further environment variables. With `pipefail` a pipe ends with the code of its last command that failed.
     `attempt` counts the retries before this one. `reads` and `writes` are globs for the files that the command depends
-    on and makes; None: it declares none.
+    on and makes; None: it declares none. `needs` are resources that the machine must have (`processes.needs`).
     """
 
     command: str
@@ -54,6 +54,7 @@ class CommandRequest(Struct, frozen=True):
     attempt: int = 0
     reads: tuple[str, ...] | None = None
     writes: tuple[str, ...] | None = None
+    needs: Mapping[str, float] = struct_field(default_factory=dict)
 
     @property
     def declares_files(self) -> bool:
@@ -98,6 +99,15 @@ class CommandResult(Struct, frozen=True, omit_defaults=True):
     worker: str | None = None
     image: bytes = b""
     code_hidden: bool = False
+
+
+class Owner(Struct, frozen=True):
+    """The process that runs a run, for machines that run its commands. A process that takes the run over has a larger
+    `epoch`, and has `resumed` it."""
+
+    run: str
+    epoch: int
+    resumed: bool = False
 
 
 Stream = Literal["stdout", "stderr"]

@@ -1,8 +1,9 @@
 """A real Dask cluster for tests, whose workers come and go within milliseconds: `python cluster.py [CA CERT KEY]`.
 
 This process imports Dask once and forks: first a scheduler, then a worker for each line that it reads, which is an
-object: `nthreads`, and what is odd about it (`version`: of prose_kernel; `directory`: "missing" or "other"; `variable`: a
-name that it sets; `package`: "missing"). It prints the scheduler's address and pid, then the pid of each worker. The end of its input ends everything.
+object: `nthreads`, `resources`, `lifetime`, and what is odd about it (`version`: of prose_kernel; `directory`: "missing"
+or "other"; `variable`: a name that it sets; `grace`: seconds between TERM and KILL; `package`: "missing"). It prints the
+scheduler's address and pid, then the pid of each worker. The end of its input ends everything.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Cluster:
         assert line, "the cluster has ended"
         return line
 
-    def worker(self, nthreads: int = 16, **odd: str) -> int:
+    def worker(self, nthreads: int = 16, **odd: Any) -> int:
         """Start a worker; its pid."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"nthreads": nthreads, **odd}) + "\n")
@@ -100,10 +101,10 @@ async def _schedule(security: Any, write: int) -> None:
         await made.finished()
 
 
-async def _work(address: str, security: Any, nthreads: int, write: int) -> None:
+async def _work(address: str, security: Any, options: dict[str, Any], write: int) -> None:
     from distributed import Worker
 
-    async with Worker(address, nthreads=nthreads, memory_limit=0, security=security, dashboard_address=None) as made:
+    async with Worker(address, **options, memory_limit=0, security=security, dashboard_address=None) as made:
         os.write(write, b"ready\n")
         os.close(write)
         await made.finished()
@@ -119,9 +120,15 @@ class _Missing:
 
 def _make_odd(odd: dict[str, str]) -> None:
     if "version" in odd:
+        import prose_kernel._version
         from prose_kernel.remote import runner
 
-        runner.__version__ = odd["version"]
+        prose_kernel._version.__version__ = runner.__version__ = odd["version"]
+    if "grace" in odd:
+        from prose_kernel.remote import runner
+
+        engine = runner.Engine
+        runner.Engine = lambda grace, mark: engine(grace=float(odd["grace"]), mark=mark)  # type: ignore[misc,assignment]
     if odd.get("package") == "missing":
         for name in [name for name in sys.modules if name.partition(".")[0] == "prose_kernel"]:
             del sys.modules[name]
@@ -171,9 +178,9 @@ def main(*keys: str) -> None:
         pid, pipe = _fork()
         if pid == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            nthreads = odd.pop("nthreads")
+            options = {name: odd.pop(name) for name in ("nthreads", "resources", "lifetime") if name in odd}
             _make_odd(odd)
-            asyncio.run(_work(address, security, nthreads, pipe))
+            asyncio.run(_work(address, security, options, pipe))
             os._exit(0)
         children.append(pid)
         _told(pipe)

@@ -38,7 +38,7 @@ def workers(tcp: Cluster) -> Iterator[Workers]:
     """Start workers, the same or odd ones; their pids. They are killed at the end."""
     started: list[int] = []
 
-    def start(count: int = 1, nthreads: int = 16, **odd: str) -> list[int]:
+    def start(count: int = 1, nthreads: int = 16, **odd: Any) -> list[int]:
         new = [tcp.worker(nthreads, **odd) for _ in range(count)]
         started.extend(new)
         return new

@@ -1,0 +1,120 @@
+"""What the runners of one Dask worker share: the owner of each run, and whether the worker is being retired.
+
+A run has one owner, the process that runs it. When a resumed run claims a worker, what the former owner runs there is
+ended first; a former owner that comes back is refused.
+
+Dask does not retire a worker that holds an actor: `retire_workers` gives up, and a worker whose lifetime is over closes
+with its commands. So the `Host` hears when a retirement begins, keeps the worker open until its commands have ended,
+and then completes the retirement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any, Final, Protocol
+
+from prose_kernel.runtime.ports import Owner
+
+_PLUGIN: Final = "prose_kernel-host"
+_REASON_LATE: Final = 0.3
+"""Seconds in which a worker that is closing is told that it is being retired; the two come by different connections."""
+
+
+class Superseded(Exception):
+    """A later process has taken the run over."""
+
+
+class Tenant(Protocol):
+    """The work of one driver on this worker."""
+
+    owner: Owner | None
+
+    def leave(self) -> None:
+        """Take no more commands, because the worker is being retired. In the worker's loop."""
+        ...
+
+    def end(self) -> None:
+        """End all commands; blocks until nothing is left."""
+        ...
+
+
+class Host:
+    """A plugin of one Dask worker. All calls in the worker's loop, unless they say otherwise."""
+
+    def __init__(self, worker: Any) -> None:
+        self.leaving = False
+        self._worker = worker
+        self._loop = asyncio.get_running_loop()
+        self._tenants: set[Tenant] = set()
+        self._newest: dict[str, Owner] = {}
+        self._left, self._empty = asyncio.Event(), asyncio.Event()
+        self._closing: asyncio.Task[object] | None = None
+
+    def join(self, tenant: Tenant) -> None:
+        self._tenants.add(tenant)
+
+    def gone(self, tenant: Tenant) -> None:
+        """Nothing of a driver's work is left. From any thread."""
+        with contextlib.suppress(RuntimeError):  # the worker has ended
+            self._loop.call_soon_threadsafe(self._gone, tenant)
+
+    async def claim(self, tenant: Tenant, owner: Owner) -> None:
+        """Make the tenant's driver the owner of a run; return when nothing of its former owners is left here.
+
+        Raises `Superseded`.
+        """
+        newest = self._newest.get(owner.run, owner)
+        if newest.epoch > owner.epoch:
+            raise Superseded
+        self._newest[owner.run] = tenant.owner = owner
+        former = [one for one in self._tenants if one is not tenant and one.owner and one.owner.run == owner.run]
+        await asyncio.gather(*(asyncio.to_thread(one.end) for one in former))
+
+    # ------------------------------------------------------------ retirement
+
+    def watch(self) -> None:
+        """Hear of changes of the worker's status that the scheduler asks for."""
+        handlers = self._worker.stream_handlers
+        change = handlers["worker-status-change"]
+
+        def changed(status: str, stimulus_id: str) -> None:
+            change(status=status, stimulus_id=stimulus_id)
+            if status == "closing_gracefully" and self._tenants:
+                self._leave()
+
+        handlers["worker-status-change"] = changed
+
+    async def teardown(self, worker: Any) -> None:
+        """The worker closes, and Dask waits for this: a retired worker lets its commands end, others end them."""
+        if self._tenants and not self.leaving:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._left.wait(), _REASON_LATE)
+        if not self.leaving:
+            await asyncio.gather(*(asyncio.to_thread(tenant.end) for tenant in self._tenants))
+        elif self._tenants:
+            await self._empty.wait()
+
+    def _leave(self) -> None:
+        self.leaving = True
+        self._left.set()
+        for tenant in tuple(self._tenants):
+            tenant.leave()
+
+    def _gone(self, tenant: Tenant) -> None:
+        self._tenants.discard(tenant)
+        if self.leaving and not self._tenants and self._closing is None:
+            self._empty.set()
+            self._closing = asyncio.ensure_future(self._worker.close_gracefully(restart=None, reason="retired"))
+
+
+def this_host() -> Host:
+    """Return the host of the Dask worker whose actor calls this."""
+    from distributed import get_worker
+
+    worker: Any = get_worker()
+    found: Host | None = worker.plugins.get(_PLUGIN)
+    if found is None:
+        found = worker.plugins[_PLUGIN] = Host(worker)
+        found.watch()
+    return found

@@ -1,0 +1,180 @@
+"""Runs that are resumed while their commands still run on workers, and workers that are being retired (A52, A58)."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import forked
+import pytest
+from needs import needs_module
+from remote.cluster import Cluster, cluster
+from remote.conftest import Connect, Workers, nothing_left
+from remote.test_loss import BOUND, start, within
+from remote.test_programs import PROSE
+from waiting import appears, eventually, until
+
+from prose_kernel.runtime.ports import Owner
+
+LOOP = """
+import fcntl, os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so that only KILL ends it
+with open("lock", "w") as lock:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        open("twice", "w").close()
+    open("began", "a").write(os.environ["PROSE_ATTEMPT"] + "\\n")
+    while os.environ["PROSE_ATTEMPT"] == sys.argv[1]:
+        time.sleep(0.05)
+"""
+"""A command that marks when two of it run at the same time. It never ends in the attempt that is its argument."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def dask() -> None:
+    needs_module("distributed")
+
+
+# ---------------------------------------------------------------- a run that is resumed
+
+
+def test_a52_a_resumed_run_never_runs_a_command_next_to_the_old_one(tmp_path: Path, tcp: Cluster) -> None:
+    """The workers take longer to end the old command than the run takes to start again."""
+    pids = [tcp.worker(4, grace="5") for _ in range(2)]
+    (tmp_path / "loop.py").write_text(LOOP)
+    (tmp_path / "p.prose").write_text(f'exec "{sys.executable} loop.py $PROSE_ATTEMPT"\n  timeout: "10m"\n')
+    how = ["run", "p.prose", "--remote", tcp.address]
+    try:
+        for number in (1, 2):
+            process = subprocess.Popen([*PROSE, *how], cwd=tmp_path)
+            until(functools.partial(_has_lines, tmp_path / "began", number))
+            process.kill()
+            process.wait()
+            how = ["run", "--resume", "--remote", tcp.address]
+        (tmp_path / "loop.py").write_text(LOOP.replace("while", "if"))
+        ended = forked.prose(*how, cwd=tmp_path, env=dict(os.environ))
+        assert ended.returncode == 0, ended.stderr
+        assert (tmp_path / "began").read_text().split() == ["1", "2", "3"]
+        assert not (tmp_path / "twice").exists()
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+
+
+def _has_lines(path: Path, count: int) -> bool:
+    return path.exists() and len(path.read_text().splitlines()) == count
+
+
+def test_a52_a_run_on_a_cluster_of_its_own_is_resumed_when_that_has_ended(tmp_path: Path) -> None:
+    needs_module("cryptography")
+    (tmp_path / "loop.py").write_text(LOOP)
+    (tmp_path / "p.prose").write_text(f'exec "{sys.executable} loop.py 1"\n  timeout: "10m"\n')
+    process = subprocess.Popen([*PROSE, "run", "p.prose", "--remote", "local"], cwd=tmp_path)
+    until((tmp_path / "began").exists)
+    process.kill()
+    process.wait()
+    ended = forked.prose("run", "--resume", cwd=tmp_path, env=dict(os.environ))
+    assert ended.returncode == 0, ended.stderr
+    assert (tmp_path / "began").read_text().split() == ["1", "2"]
+    assert not (tmp_path / "twice").exists()
+
+
+async def test_a52_a_worker_refuses_an_owner_that_was_replaced(
+    connect: Connect, workers: Workers, tmp_path: Path
+) -> None:
+    workers()
+    old, new = connect(owner=Owner("r", 1)), connect(owner=Owner("r", 2, resumed=True))
+    running = start(old, "touch began; sleep 60", tmp_path)
+    await appears(tmp_path / "began")
+    await new.connect()
+    assert [result.outcome for result in await within(BOUND, running)] == ["lost"]
+    nothing_left(old.mark, 0.1)
+    [refused] = await within(2 * BOUND, start(old, "touch never", tmp_path))
+    assert (refused.outcome, (tmp_path / "never").exists()) == ("spawn_failed", False)
+    assert old.state.refused == ("another process has taken the run over",)
+    assert [result.exit_code for result in await within(BOUND, start(new, "true", tmp_path))] == [0]
+
+
+async def test_a52_other_runs_on_the_same_workers_are_left_alone(
+    connect: Connect, workers: Workers, tmp_path: Path
+) -> None:
+    workers()
+    one, other = connect(owner=Owner("one", 5)), connect(owner=Owner("other", 1))
+    running = start(one, "touch began; until [ -e go ]; do sleep 0.02; done", tmp_path)
+    await appears(tmp_path / "began")
+    await other.connect()
+    await other.own(Owner("third", 9, resumed=True))
+    (tmp_path / "go").touch()
+    assert [result.exit_code for result in await within(BOUND, running)] == [0]
+    await one.own(Owner("other", 6, resumed=True))  # `other` runs `third` by now
+    assert [result.exit_code for result in await within(BOUND, start(other, "true", tmp_path))] == [0]
+
+
+# ---------------------------------------------------------------- retirement
+
+
+@pytest.fixture
+def own() -> Iterator[Cluster]:
+    with cluster() as running:
+        yield running
+
+
+def client(running: Cluster, call: str) -> None:
+    code = f"from distributed import Client\nwith Client({running.address!r}) as c:\n    {call}\n"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def test_a58_a_retired_worker_finishes_its_commands_and_takes_no_more(
+    own: Cluster, connect: Connect, tmp_path: Path
+) -> None:
+    first = own.worker(4)
+    commands = connect(own.address)
+    [worker] = (await commands.connect()).workers
+    text = "touch began{}; until [ -e go ]; do sleep 0.02; done; echo done"
+    running = [start(commands, text.format(n), tmp_path) for n in range(4)]
+    await eventually(lambda: len(list(tmp_path.glob("began*"))) == 4)
+    own.worker(4)
+    await eventually(lambda: len(commands.state.workers) == 2)
+    await asyncio.to_thread(client, own, f"c.retire_workers([{worker.address!r}])")
+    later = await within(BOUND, *[start(commands, "echo $PPID", tmp_path) for _ in range(4)])
+    assert {result.outcome for result in later} == {"exited"}
+    assert worker.address not in {str(result.worker).split()[1] for result in later}
+    assert alive(first)
+    (tmp_path / "go").touch()
+    assert [result.stdout for result in await within(BOUND, *running)] == ["done\n"] * 4
+    await eventually(lambda: not alive(first))
+    await eventually(lambda: len(commands.state.workers) == 1)
+    assert [result.exit_code for result in await within(BOUND, start(commands, "true", tmp_path))] == [0]
+
+
+async def test_a58_a_worker_whose_lifetime_is_over_finishes_its_commands(
+    own: Cluster, connect: Connect, tmp_path: Path
+) -> None:
+    first = own.worker(4, lifetime="4 s")
+    own.worker(1)
+    commands = connect(own.address)
+    text = "touch began{0}; until [ -e go ]; do sleep 0.02; done; echo {0}"
+    running = [start(commands, text.format(n), tmp_path) for n in range(20)]
+    await eventually(lambda: len(list(tmp_path.glob("began*"))) == 5)
+    await eventually(lambda: sum(worker.places for worker in commands.state.workers if not worker.leaving) == 1)
+    assert alive(first)
+    (tmp_path / "go").touch()
+    results = await within(3 * BOUND, *running)
+    assert [result.stdout for result in results] == [f"{n}\n" for n in range(20)]
+    assert len(list(tmp_path.glob("began*"))) == 20
+    await eventually(lambda: not alive(first))
