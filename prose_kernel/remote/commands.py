@@ -96,8 +96,8 @@ class RemoteCommands:
     """The `Commands` port. `url` is a scheduler's address or `local`; `directory` must be the same on all workers.
 
     `environment` are patterns of variables that commands inherit from this process, beside `INHERITED`; everything
-    else they have from the worker. `displayed` and `shell` are those of `ShellCommands`. Making one connects to
-    nothing.
+    else they have from the worker. `resources` are those of this machine, for the workers of `local`. `displayed` and
+    `shell` are those of `ShellCommands`. Making one connects to nothing.
     """
 
     def __init__(
@@ -106,10 +106,10 @@ class RemoteCommands:
         directory: Path,
         *,
         environment: Sequence[str] = (),
+        resources: Mapping[str, float] = {},
         shell: str | None = None,
         displayed: int = 0,
         link: LinkOptions = DEFAULT_LINK,
-        owner: Owner | None = None,
     ) -> None:
         self.mark = f"{secrets.token_hex(8)}-"
         """How the marker (`PROSE_JOB`) of every command of this run begins, on every machine."""
@@ -121,21 +121,26 @@ class RemoteCommands:
         self._nobody: asyncio.TimerHandle | None = None
         self._unmet: dict[str, asyncio.TimerHandle | None] = {}
         """Needs that no worker meets, as text, with the end of the wait for one; None after it."""
-        self._owner = owner
+        self._owner: Owner | None = None
         self._closed = False
         self._connection = Connection(
-            Target(url),
+            Target(url, resources),
             Terms(directory, self.mark, shell, link.grace, link.lease),
             joined=self._place_soon,
             left=self._gone,
             changed=self._place,
             direct=link.direct,
-            owner=owner,
         )
 
-    async def connect(self) -> RemoteState:
-        """Connect, if that has not been done. Raises `UsageError` when no worker can be used, with the reason."""
+    async def connect(self, owner: Owner | None = None) -> RemoteState:
+        """Connect, if that has not been done, and run the commands of this owner's run from now on: what its former
+        owners run on the workers is ended first. Raises `UsageError` when no worker can be used, with the reason."""
+        claims = owner is not None and self._connection.begun
+        self._owner = owner or self._owner
         await self._opened()
+        if owner is not None and claims:
+            claimed = asyncio.run_coroutine_threadsafe(self._connection.claim(owner), self._connection.loop)
+            await asyncio.wrap_future(claimed)
         return self.state
 
     @property
@@ -143,15 +148,8 @@ class RemoteCommands:
         """The run whose commands it runs."""
         return self._owner.run if self._owner is not None else None
 
-    async def own(self, owner: Owner) -> None:
-        """Run the commands of another run from now on: what its former owners run on the workers is ended first."""
-        self._owner = owner
-        await self._opened()
-        claimed = asyncio.run_coroutine_threadsafe(self._connection.own(owner), self._connection.loop)
-        await asyncio.wrap_future(claimed)
-
     async def _opened(self) -> None:
-        opened = self._connection.open()
+        opened = self._connection.open(self._owner)
         if opened.done():  # no turn is given away then
             return opened.result()
         waiting = asyncio.wrap_future(opened)

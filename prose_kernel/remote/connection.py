@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,9 +50,10 @@ _LEAVING = "it is being retired"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The scheduler to connect to; `url` is as typed."""
+    """The scheduler to connect to; `url` is as typed. `resources` are those of a `local` cluster."""
 
     url: str
+    resources: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def local(self) -> bool:
@@ -120,10 +121,9 @@ class Connection:
         left: Callable[[Worker], None],
         changed: Callable[[], None],
         direct: bool = True,
-        owner: Owner | None = None,
     ) -> None:
         self.target = target
-        self._owner = owner
+        self._owner: Owner | None = None
         self.workers: dict[str, Worker] = {}
         self._terms = terms
         self._joined, self._left, self._changed = joined, left, changed
@@ -148,12 +148,19 @@ class Connection:
         assert self._loop is not None
         return self._loop
 
-    def open(self) -> Future[None]:
-        """Connect, in a thread of its own. The future raises `UsageError` when there is no worker to run commands."""
+    @property
+    def begun(self) -> bool:
+        """Whether it was opened."""
+        return self._thread is not None
+
+    def open(self, owner: Owner | None = None) -> Future[None]:
+        """Connect, in a thread of its own, as the owner of a run. The future raises `UsageError` when no worker can run
+        commands."""
         if not self.target.local:
             _ = self.target.place
         with self._lock:
             if self._thread is None:
+                self._owner = owner
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=self._run, name="prose-remote", daemon=True)
                 self._thread.start()
@@ -225,7 +232,7 @@ class Connection:
     async def _connect(self) -> None:
         options: dict[str, Any] = {}
         if self.target.local:
-            self._cluster = LocalCluster()
+            self._cluster = LocalCluster(self.target.resources)
             starting = asyncio.get_running_loop().run_in_executor(None, self._cluster.start)
             _load()
             address, security = await starting
@@ -266,7 +273,7 @@ class Connection:
 
     # ------------------------------------------------------------ workers
 
-    async def own(self, owner: Owner) -> None:
+    async def claim(self, owner: Owner) -> None:
         """Let all runners know the owner of the next run, which must be known before its commands start. In the
         connection's loop."""
         self._owner = owner

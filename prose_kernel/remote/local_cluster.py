@@ -40,9 +40,10 @@ def places() -> int:
 
 
 class LocalCluster:
-    """Owns the process."""
+    """Owns the process. One of its workers has the `resources` of this machine."""
 
-    def __init__(self, workers: int = WORKERS) -> None:
+    def __init__(self, resources: Mapping[str, float] = {}, workers: int = WORKERS) -> None:
+        self._resources = dict(resources)
         self._workers = workers
         self._process: subprocess.Popen[str] | None = None
         self._started = False
@@ -52,7 +53,7 @@ class LocalCluster:
         env = {n: v for n, v in os.environ.items() if any(fnmatch.fnmatchcase(n, pattern) for pattern in INHERITED)}
         orphans.adopt()  # what leaves the workers stays below the run
         self._process = process = subprocess.Popen(
-            [sys.executable, "-P", "-m", __name__, str(self._workers), str(places())],
+            [sys.executable, "-P", "-m", __name__, str(self._workers), str(places()), json.dumps(self._resources)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -112,7 +113,7 @@ def _read(stream: object, words: list[str]) -> None:
                 del words[:-20]
 
 
-def main(workers: int, places: int) -> None:
+def main(workers: int, places: int, resources: Mapping[str, float]) -> None:
     """The process: print one line, wait for the end of standard input, end the cluster."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -124,7 +125,7 @@ def main(workers: int, places: int) -> None:
     dask.config.set({f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")})
     security = Security.temporary()
     cluster = Cluster(
-        n_workers=workers,
+        n_workers=1 if resources else workers,
         threads_per_worker=places,
         processes=True,
         host="127.0.0.1",
@@ -134,7 +135,13 @@ def main(workers: int, places: int) -> None:
         worker_dashboard_address="127.0.0.1:0",
         memory_limit=0,
         silence_logs=logging.CRITICAL,
+        **({"resources": dict(resources)} if resources else {}),
     )
+    if resources:  # only the first worker has them: they are this machine's
+        others = cluster.new_spec
+        cluster.new_spec = {**others, "options": {**others["options"], "resources": {}}}
+        cluster.scale(workers)
+        cluster.wait_for_workers(workers)
     keys = {name: getattr(security, name) for name in _KEYS}
     print(json.dumps({"address": cluster.scheduler_address, "keys": keys}), flush=True)
     sys.stdin.read()
@@ -147,4 +154,4 @@ def main(workers: int, places: int) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main(int(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3]))

@@ -218,12 +218,12 @@ async def remote_commands(context: RunContext, run: str | None) -> RemoteCommand
         settings.remote.scheduler,
         context.start.cwd,
         environment=settings.remote.environment,
+        resources=settings.remote.resources,
         shell=settings.shell,
         displayed=settings.display_cap,
-        owner=remote_owner(context, run) if run is not None else None,
     )
     try:
-        state = await remote.connect()
+        state = await remote.connect(remote_owner(context, run) if run is not None else None)
     except BaseException:
         await asyncio.shield(asyncio.to_thread(remote.close))
         raise

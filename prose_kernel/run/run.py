@@ -58,6 +58,7 @@ class Run:
         on_live: Callable[[Sequence[Asked]], None],
     ) -> None:
         from prose_kernel.processes import ShellCommands
+        from prose_kernel.processes.needs import LimitedCommands
 
         settings = context.settings
         self.context = context
@@ -70,6 +71,7 @@ class Run:
             self.answers = parts.answer_files(context, self.home)
         self.gates = parts.gatekeeper(context, kept, self._started)
         self.commands: ShellCommands = ShellCommands(context.engine(), settings.shell, displayed=settings.display_cap)
+        self._here: Commands = LimitedCommands(self.commands, settings.remote.resources)
         self.task_service: Once[TaskService] = Once(lambda: parts.task_service(self.context, self.home))
         self._transcript = self._new_transcript()
         self.machines = Machines(context, language, self._ports(), self._listeners())
@@ -87,7 +89,7 @@ class Run:
         from prose_kernel.storage.shown_files import FilesToShow
 
         return Ports(
-            commands=self.commands,
+            commands=self._here,
             sessions=lazy(lambda: self.services.sessions),
             judge=lazy(lambda: self.services.judge),
             user=PersonUser(self.context.asker, self._phrases),
@@ -187,7 +189,7 @@ class Run:
     def _plug_in(self) -> None:
         """Let the machines use the services and the commands that there are by now."""
         services, spans = self.started_services, self.context.spans
-        commands: Commands = self.context.remote or self.commands
+        commands: Commands = self.context.remote or self._here
         if spans is not None and self.context.settings.telemetry.commands:
             from prose_kernel.telemetry.commands import TracedCommands
 

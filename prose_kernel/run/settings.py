@@ -127,6 +127,8 @@ class RemoteSettings(Struct, frozen=True):
     environment: tuple[str, ...] = ()
     """Names of variables that commands on other machines get from here; `*` is a wildcard. Those of locale and time
     zone always travel."""
+    resources: Mapping[str, float] = {}
+    """Resources of this machine, for commands with `needs` that run on it, also with `local`: `{ GPU = 2 }`."""
 
 
 class ProgramSettings(Struct, frozen=True):

@@ -361,7 +361,7 @@ class Workspace:
             if self.settings.on_other_machines:
                 self._change(remote=await parts.remote_commands(self.context, run))
         elif run is not None and run != self.context.remote.run_id:
-            await self.context.remote.own(parts.remote_owner(self.context, run))
+            await self.context.remote.connect(parts.remote_owner(self.context, run))
 
     def _refuse_unpriced(self, run: Run, compiled: Compiled, language: Language) -> None:
         """Before anything runs: under a budget of money each model has a price. Raises `UsageError`."""

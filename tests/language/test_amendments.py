@@ -273,3 +273,22 @@ def test_a58_retry_of_a_command(lines: str, codes: list[tuple[str, int, int]]) -
 
 def test_a58_a_session_is_never_lost() -> None:
     assert found('session "x"\n  retry: lost\n') == [("E182", 2, 10)]
+
+
+@pytest.mark.parametrize(
+    ("needs", "codes"),
+    [
+        ("{ GPU: 1, memory: 0.5, ssd: true }", []),
+        ("{ GPU: 0 }", ["E004"]),
+        ("{ GPU: -1 }", ["E004"]),
+        ("{ GPU: false }", ["E004"]),
+        ('{ GPU: "one", ssd: null }', ["E004", "E004"]),
+        ("{}", ["E004"]),
+        ("GPU", ["E004"]),
+        ('["GPU"]', ["E004"]),
+    ],
+)
+def test_a58_needs_are_amounts_or_tags(needs: str, codes: list[str]) -> None:
+    text = f'exec "ls"\n  needs: {needs}\n'
+    assert [code for code, _, _ in found(text)] == codes
+    assert {code for code, line, _ in found(text, "strict") if line == 2} >= {"W005"}

@@ -226,3 +226,9 @@ async def test_a58_the_strict_profile_ignores_retry() -> None:
     with pytest.raises(Exception, match="exit code 1"):
         await w.run(lines('exec "x"', "  retry: 5"), profile="strict")
     assert len(w.commands.requests) == 1
+
+
+async def test_a58_needs_reach_the_commands() -> None:
+    w = World()
+    await w.run(lines('exec "x"', "  needs: { GPU: 2, memory: 0.5, ssd: true }", 'exec "y"'))
+    assert [dict(r.needs) for r in w.commands.requests] == [{"GPU": 2.0, "memory": 0.5, "ssd": 0.0}, {}]

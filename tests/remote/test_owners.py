@@ -90,10 +90,11 @@ async def test_a52_a_worker_refuses_an_owner_that_was_replaced(
     connect: Connect, workers: Workers, tmp_path: Path
 ) -> None:
     workers()
-    old, new = connect(owner=Owner("r", 1)), connect(owner=Owner("r", 2, resumed=True))
+    old, new = connect(), connect()
+    await old.connect(Owner("r", 1))
     running = start(old, "touch began; sleep 60", tmp_path)
     await appears(tmp_path / "began")
-    await new.connect()
+    await new.connect(Owner("r", 2, resumed=True))
     assert [result.outcome for result in await within(BOUND, running)] == ["lost"]
     nothing_left(old.mark, 0.1)
     [refused] = await within(2 * BOUND, start(old, "touch never", tmp_path))
@@ -106,14 +107,15 @@ async def test_a52_other_runs_on_the_same_workers_are_left_alone(
     connect: Connect, workers: Workers, tmp_path: Path
 ) -> None:
     workers()
-    one, other = connect(owner=Owner("one", 5)), connect(owner=Owner("other", 1))
+    one, other = connect(), connect()
+    await one.connect(Owner("one", 5))
     running = start(one, "touch began; until [ -e go ]; do sleep 0.02; done", tmp_path)
     await appears(tmp_path / "began")
-    await other.connect()
-    await other.own(Owner("third", 9, resumed=True))
+    await other.connect(Owner("other", 1))
+    await other.connect(Owner("third", 9, resumed=True))
     (tmp_path / "go").touch()
     assert [result.exit_code for result in await within(BOUND, running)] == [0]
-    await one.own(Owner("other", 6, resumed=True))  # `other` runs `third` by now
+    await one.connect(Owner("other", 6, resumed=True))  # `other` runs `third` by now
     assert [result.exit_code for result in await within(BOUND, start(other, "true", tmp_path))] == [0]
 
 
@@ -165,12 +167,16 @@ async def test_a58_a_retired_worker_finishes_its_commands_and_takes_no_more(
 async def test_a58_a_worker_whose_lifetime_is_over_finishes_its_commands(
     own: Cluster, connect: Connect, tmp_path: Path
 ) -> None:
-    first = own.worker(4, lifetime="4 s")
-    own.worker(1)
+    first = own.worker(4)
     commands = connect(own.address)
+    [worker] = (await commands.connect()).workers
+    own.worker(1)
     text = "touch began{0}; until [ -e go ]; do sleep 0.02; done; echo {0}"
     running = [start(commands, text.format(n), tmp_path) for n in range(20)]
     await eventually(lambda: len(list(tmp_path.glob("began*"))) == 5)
+    close = "dask_worker.loop.call_later(0, dask_worker.close_gracefully, reason='worker-lifetime-reached')"
+    call = f"c.run(lambda dask_worker: {close} and None, workers=[{worker.address!r}])"  # as Dask does it
+    await asyncio.to_thread(client, own, call)
     await eventually(lambda: sum(worker.places for worker in commands.state.workers if not worker.leaving) == 1)
     assert alive(first)
     (tmp_path / "go").touch()

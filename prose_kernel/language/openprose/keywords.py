@@ -77,7 +77,7 @@ NOT_STRICT: Final[dict[str, frozenset[str]]] = {
     "agent": frozenset({"budget", "output", "tools"}),
     "session": frozenset({"budget", "output", "permissions", "timeout", "tools"}),  # 2.3 rows 21 and 53
     "exec": frozenset(
-        {"backoff", "display", "env", "format", "max-output", "pipefail", "reads", "retry", "stdin", "writes"}
+        {"backoff", "display", "env", "format", "max-output", "needs", "pipefail", "reads", "retry", "stdin", "writes"}
     ),
 }
 """Properties that the strict profile does not know: a warning (W005), and without effect."""

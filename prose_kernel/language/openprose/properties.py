@@ -55,7 +55,7 @@ ALLOWED: dict[Owner, tuple[str, ...]] = {
     ),
     "exec": (
         *("timeout", "on-fail", "cwd", "stdin", "env", "max-output", "format", "display", "pipefail"),
-        *("retry", "backoff", "reads", "writes"),
+        *("retry", "backoff", "reads", "writes", "needs"),
     ),
     "gate": ("prompt", "allow", "timeout", "on_reject"),
 }
@@ -442,6 +442,16 @@ class PropertyChecker:
             elif leaves_directory(element.raw):
                 self._report("E054", element, f"A glob of `{name}` leaves the directory of the run", RELATIVE)
 
+    def _needs(self, item: Property, _owner: Owner) -> None:
+        value, hint = item.value, "amounts, or true for a tag: `needs: { GPU: 1, ssd: true }`"
+        if not isinstance(value, Object) or not value.entries:
+            self._report("E004", value, "`needs` takes names of resources and amounts", hint)
+            return
+        for entry in value.entries:
+            amount = entry.value.value if isinstance(entry.value, (Number, Constant)) else None
+            if amount is not True and (isinstance(amount, (bool, str)) or amount is None or amount <= 0):
+                self._report("E004", entry, f"the amount of `{entry.key}` must be a number above 0, or true", hint)
+
     # ---- gates
 
     def gate(self, name: Name, properties: Properties) -> None:
@@ -498,6 +508,7 @@ class PropertyChecker:
         "pipefail": _pipefail,
         "reads": _files,
         "writes": _files,
+        "needs": _needs,
         "allow": _allow,
         "on_reject": _on_reject,
     }

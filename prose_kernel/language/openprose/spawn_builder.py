@@ -35,6 +35,7 @@ _ONE_LINE: Final = frozenset(
         "pipefail",
         "reads",
         "writes",
+        "needs",
         "allow",
         "on_reject",
     }

@@ -151,6 +151,7 @@ PROPERTIES: dict[str, Entry] = {
     "format": Entry("What the output of a command is, for loops, paths and indexes.", 'let rows = exec "cat users.csv"\n  format: "csv"', ('"json"', '"jsonl"', '"csv"', '"lines"'), ("exec",)),
     "display": Entry("A file that the command makes, shown when it has succeeded: an image, PDF, page, table, text.", 'exec "python3 plot.py"\n  display: "chart.png"', owners=("exec",)),
     "pipefail": Entry("Whether a pipe fails when any command in it does, not only the last.", 'let tests = exec "pytest 2>&1 | tail -20"\n  on-fail: "continue"\n  pipefail: true', ("true", "false"), ("exec",)),
+    "needs": Entry("Resources that the machine must have while a command runs: amounts, or `true` for a tag.", 'exec "python3 train.py"\n  needs: { GPU: 1 }', ("{ GPU: 1 }",), ("exec",)),
     "allow": Entry("Who may approve a gate.", 'gate release:\n  prompt: "Release?"\n  allow: ["user"]', ('["user"]',), ("gate",)),
     "budget": Entry("What it may consume at most: money, tokens, time, sessions.", 'session "Survey the field"\n  budget: "20k tokens, 5 min"', owners=("session", "resume", "agent")),
     "output": Entry("What the answer is: an object with these fields, or of a JSON Schema.", 'session "Review it"\n  output:\n    verdict: "approve" or "reject"\n    remarks: [text]', owners=("session", "resume", "agent")),

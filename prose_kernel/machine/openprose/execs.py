@@ -157,9 +157,8 @@ class ExecCode(SpawnCode):
             directory, track = os.path.expanduser(await render(s, cwd, refused)), False  # noqa: ASYNC240, PTH111 - no file is touched
             directory = os.path.join(s.cwd, directory)  # noqa: PTH118
         at = s.at("exec")
-        return CommandRequest(
-            command, directory, seconds, track, kept, stdin, env, at, pipefail, reads=reads, writes=writes
-        )
+        given = (command, directory, seconds, track, kept, stdin, env, at, pipefail)
+        return CommandRequest(*given, reads=reads, writes=writes, needs=_amounts(found.get("needs")))
 
     async def _inputs(
         self, s: ProgramContext, found: Mapping[str, object]
@@ -204,6 +203,12 @@ async def _globs(s: ProgramContext, value: object) -> tuple[str, ...] | None:
                 )
             found.append(glob)
     return tuple(found)
+
+
+def _amounts(needs: object) -> dict[str, float]:
+    """Return the value of `needs` by name; `true` is an amount of 0 (`processes.needs`)."""
+    entries = needs.entries if isinstance(needs, tree.Object) else ()
+    return {entry.key: float(entry.value.value) if isinstance(entry.value, tree.Number) else 0.0 for entry in entries}
 
 
 def backoff_word(value: object) -> str:
