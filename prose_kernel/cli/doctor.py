@@ -116,7 +116,7 @@ def _postgres(current: Settings) -> Iterator[Finding]:
     from prose_kernel.run import settings
     from prose_kernel.storage.database import postgres
 
-    wanted = current.state == "postgres"
+    wanted = current.state.kind == "postgres"
     urls = settings.postgres_urls(Path.cwd(), current.state_dir)
     if urls.url is None or (urls.place == "DATABASE_URL" and not wanted):
         if wanted:

@@ -156,7 +156,7 @@ def places_of_runs(state_dir: str | None, wanted: str = "gates") -> tuple[Path, 
     chosen = settings.load(Path.cwd(), state_dir=state_dir)
     urls = settings.postgres_urls(Path.cwd(), chosen.state_dir)
     directory = Path(chosen.state_dir)
-    if urls.url is None or (urls.place == "DATABASE_URL" and chosen.state != "postgres"):
+    if urls.url is None or (urls.place == "DATABASE_URL" and chosen.state.kind != "postgres"):
         return directory, None
     from prose_kernel.storage.database.postgres import PostgresDatabase
     from prose_kernel.storage.database.schema import POSTGRES, DatabaseError

@@ -24,6 +24,7 @@ from prose_kernel.views.cards import branch_state, branch_text
 from prose_kernel.views.cell_view import DATA
 from prose_kernel.views.files import file_text
 from prose_kernel.views.live_run import LiveRun, Work
+from prose_kernel.views.live_words import span
 from prose_kernel.views.output_window import Limits, OutputWindow, where_whole
 from prose_kernel.views.refresh import Refresh, Time
 from prose_kernel.views.safety import clip
@@ -110,6 +111,7 @@ class Narrator:
             e.GateResolved: self._gate_resolved,
             e.Judged: self._judged,
             e.Warned: self._warned,
+            e.StoreWaits: self._store_waits,
         }
 
         self.kinds = frozenset(self._handlers)
@@ -353,6 +355,11 @@ class Narrator:
             f" ({clip(why)})" if why else ""
         )
         self._order.say(event.place.branches, _Note(text, "green" if decision.status == "approved" else "red"))
+
+    def _store_waits(self, event: e.StoreWaits) -> None:
+        if event.reason is not None:
+            text = f"Waiting for {event.store}, at most {span(event.seconds)}: {event.reason}"
+            self._screen.note(text, "yellow")
 
     def _warned(self, event: e.Warned) -> None:
         line, column = event.place.source.line_column(event.place.span.start)

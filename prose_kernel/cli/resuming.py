@@ -129,7 +129,7 @@ def _run_of(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd:
     if target is not None:
         beside = Path(cwd, os.path.expanduser(target)).parent  # noqa: PTH111
         where += [place for place in runs.places(beside, ".prose") if place not in where]
-    if wanted.run and chosen.state == "postgres":
+    if wanted.run and chosen.state.kind == "postgres":
         found = runs.find([*where, *kept_in_postgres(cwd, chosen.state_dir)], wanted.run)
     else:
         found = runs.find(where, wanted.run) if wanted.run else _last(runs.all_runs(where), target, wanted, cwd)

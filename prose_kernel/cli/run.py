@@ -202,7 +202,11 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
     )
     if given.gate_files and chosen.gates.mode != "wait":
         raise UsageError("--gate-files needs --gates=wait")
-    if request.settings.gates.mode == "wait" and kept.keys() == {"state"} and request.settings.state == "in-context":
+    if (
+        request.settings.gates.mode == "wait"
+        and kept.keys() == {"state"}
+        and request.settings.state.kind == "in-context"
+    ):
         raise UsageError("--gates wait needs a run on disk; remove --in-context")
     if given.keep is not None:
         from prose_kernel.cli import keeping

@@ -48,7 +48,7 @@ class RunKey:
     def begin(self, context: RunContext) -> None:
         """Name the new run of this key. Raises `UsageError` for a run that leaves no journal."""
         settings, start = context.settings, context.start
-        in_memory = context.keeps_names and settings.state == "in-context"
+        in_memory = context.keeps_names and settings.state.kind == "in-context"
         if settings.journal == "off" or in_memory or context.leaves_nothing:
             hint = "leave out --in-context; for VVM add --state=filesystem"
             raise UsageError("--id needs a run that keeps a journal", hint=hint)

@@ -87,7 +87,7 @@ class Imports:
 
     def _resolver(self) -> RemotePrograms:
         settings, start = self._context.settings, self._context.start
-        writes = not self._context.keeps_names or settings.state != "in-context"
+        writes = not self._context.keeps_names or settings.state.kind != "in-context"
         file = "" if start.origin else start.program_file
         found = remote_programs(settings, start.cwd, file, asker=self._context.asker, writes=writes)
         found.trust.add(start.trust, found.registry)

@@ -7,6 +7,7 @@ without tasks never loads tasks.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import sys
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from prose_kernel.remote.commands import RemoteCommands
     from prose_kernel.run.context import RunContext
     from prose_kernel.run.settings import Settings
+    from prose_kernel.runtime.events import Listener
+    from prose_kernel.runtime.journal_records import Head
     from prose_kernel.runtime.ports import Clock
     from prose_kernel.storage.answer_files import AnswerFiles
     from prose_kernel.storage.database.schema import Database
@@ -42,7 +45,7 @@ def keep(context: RunContext) -> Kept | None:
     seconds to answer.
     """
     settings, how = context.settings, context.resumption
-    if settings.state == "in-context" or context.start.overrides.store is not None:
+    if settings.state.kind == "in-context" or context.start.overrides.store is not None:
         return None
     from prose_kernel.storage.filesystem import FilesystemStore
     from prose_kernel.storage.home import RunHome
@@ -51,7 +54,9 @@ def keep(context: RunContext) -> Kept | None:
 
     home = RunHome(Path(settings.state_dir), _run_id(context), cwd=context.start.cwd)
     try:
-        kept = in_database(settings, home, context.clock)
+        kept = in_database(settings, home, context.clock, context.tell)
+        if how is not None and kept is not None:
+            _check_database(kept, how.head)
     except DatabaseUnavailable as problem:
         if how is not None:
             raise StateError(f"run {home.run_id} cannot be resumed: {problem}", hint=problem.hint or None) from None
@@ -59,6 +64,25 @@ def keep(context: RunContext) -> Kept | None:
         hint = f"{problem.hint}; or {files}" if problem.hint else files
         raise StateError(f"the run cannot begin: {problem}", hint=hint) from None
     return kept or Kept(home, FilesystemStore(home), Trace(home, context.clock))
+
+
+def _check_database(kept: Kept, head: Head) -> None:
+    """Raise `DatabaseUnavailable` if a resumed run is kept in another database."""
+    from prose_kernel.storage.database.ownership import knows
+    from prose_kernel.storage.database.schema import DatabaseError
+
+    database = kept.database
+    if database is None or database.inside or head.database in ("", database.place):
+        return
+    try:
+        with contextlib.closing(database.connect()) as connection:
+            if knows(connection, head.run):
+                return
+    except DatabaseError as error:
+        raise DatabaseUnavailable(f"PostgreSQL at {database.place} cannot be used: {error}") from None
+    reason = f"it is kept in PostgreSQL at {head.database}, and not in that at {database.place}"
+    rebuild = f"prose runs rebuild {head.run} writes its rows into this one"
+    raise DatabaseUnavailable(reason, f"use the URL that the run began with; or {rebuild}")
 
 
 def _run_id(context: RunContext) -> str:
@@ -78,12 +102,13 @@ class DatabaseUnavailable(Exception):
         self.hint = hint
 
 
-def in_database(settings: Settings, home: RunHome, clock: Clock) -> Kept | None:
-    """The run in the database of the settings; None where they want files. Raises `DatabaseUnavailable`."""
-    if settings.state == "filesystem":
+def in_database(settings: Settings, home: RunHome, clock: Clock, tell: Listener) -> Kept | None:
+    """The run in the database of the settings; None where they want files. `tell` hears that it waits for the database.
+    Raises `DatabaseUnavailable`."""
+    if settings.state.kind == "filesystem":
         return None
     ownership = None
-    if settings.state == "sqlite":
+    if settings.state.kind == "sqlite":
         database, users = _sqlite(home), None
     else:
         from prose_kernel.storage.database.ownership import Ownership
@@ -91,12 +116,24 @@ def in_database(settings: Settings, home: RunHome, clock: Clock) -> Kept | None:
 
         database, users = _postgres(settings, home)
         ownership = Ownership(home.run_id, home.directory / NAME)
+    from prose_kernel.language.source import Source, Span
+    from prose_kernel.runtime.events import Place, StoreWaits
     from prose_kernel.storage.database.store import DatabaseStore
     from prose_kernel.storage.database.trace import DatabaseTrace
     from prose_kernel.storage.database.writes import DatabaseWrites
     from prose_kernel.storage.kept import Kept
 
-    writes = DatabaseWrites(database, home, clock, users=users, ownership=ownership)
+    patience, place = settings.state.patience, Place(Source("", ""), Span(0, 0), 0)
+    store = database.place if database.inside else f"{database.dialect.title} ({database.place})"
+    writes = DatabaseWrites(
+        database,
+        home,
+        clock,
+        patience=patience,
+        on_wait=lambda reason: tell(StoreWaits(place, store, reason, patience)),
+        users=users,
+        ownership=ownership,
+    )
     return Kept(home, DatabaseStore(writes), DatabaseTrace(writes, clock), database, ownership)
 
 

@@ -89,7 +89,7 @@ async def rebuild(journal: JournalRead, settings: Settings, cwd: Path) -> Rebuil
 async def _rebuild(journal: JournalRead, settings: Settings) -> Rebuilt:
     head, clock = journal.head, _RecordClock()
     home = RunHome(Path(Resumption(journal).state_dir or ""), head.run, cwd=Path(head.directory))
-    kept = await asyncio.to_thread(parts.in_database, settings, home, clock)
+    kept = await asyncio.to_thread(parts.in_database, settings, home, clock, lambda event: None)
     assert kept is not None and isinstance(kept.store, DatabaseStore)
     assert kept.database is not None
     store = kept.store

@@ -302,9 +302,11 @@ class Run:
             yield
 
     def interrupt(self) -> None:
-        """End its gates and commands, from any thread; a second call kills what is left."""
+        """End its gates, its commands and a wait for its store, from any thread; a second call kills what is left."""
         self.gates.interrupt()
         self.commands.interrupt()
+        if self.kept is not None:
+            self.kept.store.interrupt()
 
     def cancel(self, task: asyncio.Task[object]) -> None:
         """End a text that runs in this task."""
@@ -373,6 +375,7 @@ class Run:
 
     def _head(self, run_id: str) -> Head:
         context, start = self.context, self.context.start
+        database = self.kept.database if self.kept is not None else None
         deciding: dict[str, str | int | bool | None] = {
             name: value for name, value in context.settings.by_name().items() if name in (*DECIDES, "cassette_mode")
         }
@@ -386,6 +389,7 @@ class Run:
             notebook_path=start.notebook_path,
             gate_files=start.gate_files,
             elsewhere=start.elsewhere,
+            database=database.place if database is not None and not database.inside else "",
             origin=start.origin,
             supplied=dict(start.supplied),
             started=f"{context.clock.now():%Y-%m-%dT%H:%M:%S.%fZ}",

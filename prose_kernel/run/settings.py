@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, get_args, get_origin
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import asdict, fields, replace
 
 from prose_kernel.errors import UsageError
@@ -47,6 +47,29 @@ WHO_ANSWERS = ("provider", "script", "judge", "judge_model", "judge_rules", "cas
 
 DECIDES = ("state", "vvm_state", "profile", "vvm_depth", "vvm_input", "exec_pipefail")
 """The settings that decide what a program does and where it keeps things: a run is resumed with those it began with."""
+
+
+Pause = Annotated[
+    str, Meta(pattern=r"^\d{1,6}(\.\d+)? ?(s|min|h)$", description="a time such as `30 s`, `10 min` or `2 h`")
+]
+_SECONDS = {"s": 1, "min": 60, "h": 3600}
+
+
+class StateSettings(Struct, frozen=True):
+    SHORT: ClassVar = "kind"
+
+    kind: Literal["filesystem", "sqlite", "postgres", "in-context"] = "filesystem"
+    """Where a run is kept: `filesystem`, `sqlite` (a database file in the directory of the run), `postgres` (a server;
+    see `OPENPROSE_POSTGRES_URL`), or `in-context` (in memory; nothing is written)."""
+    wait: Pause = "10 min"
+    """How long a run waits for a database that is stopped, locked or full, before it ends with E219: `30 s`, `10 min`,
+    `2 h`; `0 s` means not at all."""
+
+    @property
+    def patience(self) -> float:
+        """The seconds of `wait`."""
+        number = self.wait.rstrip("smihn ")
+        return float(number) * _SECONDS[self.wait[len(number) :].strip()]
 
 
 class GateSettings(Struct, frozen=True):
@@ -185,9 +208,7 @@ class Settings(Struct, frozen=True):
     """The shell of `exec`; None means `bash`, or `sh` if there is no `bash`."""
     state_dir: str = ".prose"
     """The directory that contains `runs/`, relative to the working directory."""
-    state: Literal["filesystem", "sqlite", "postgres", "in-context"] = "filesystem"
-    """Where a run is kept: `filesystem`, `sqlite` (a database file in the directory of the run), `postgres` (a server;
-    see `OPENPROSE_POSTGRES_URL`), or `in-context` (in memory; nothing is written)."""
+    state: StateSettings = StateSettings()
     journal: Literal["on", "durable", "off"] = "on"
     """Whether a run keeps a journal, with which it can be resumed after its process was killed (`on`), also after a
     power cut (`durable`: each request and each answer wait for the disk), or not (`off`)."""
@@ -339,6 +360,7 @@ class Setting(NamedTuple):
 
 
 _OWN_NAMES = {
+    ("state", "kind"): "state",
     ("gates", "mode"): "gates",
     ("judge", "provider"): "judge",
     ("budget", "run"): "budget",

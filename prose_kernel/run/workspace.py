@@ -562,7 +562,7 @@ class Workspace:
             await self._resuming.confirm_approvals(self.context)
             if self.current is None:
                 await self._resuming.sweep()
-        in_database = self.settings.state not in ("filesystem", "in-context")
+        in_database = self.settings.state.kind not in ("filesystem", "in-context")
         if in_database and self.current is None and self.context.keeps_names:
             self._prepared = await asyncio.to_thread(parts.keep, self.context)
 

@@ -353,6 +353,14 @@ class Warned(Event, frozen=True):
     message: str
 
 
+class StoreWaits(Event, frozen=True):
+    """The run waits for the store, at most so many seconds; `reason` None: no longer. It belongs to no statement."""
+
+    store: str
+    reason: str | None = None
+    seconds: float = 0.0
+
+
 Listener = Callable[[Event], None]
 """Receives events; with an attribute `kinds`, a collection of event classes, only those."""
 

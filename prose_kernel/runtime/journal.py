@@ -102,6 +102,11 @@ class Log(Protocol):
         """Whether the store has to be flushed before the next request is made."""
         ...
 
+    @property
+    def problem(self) -> str:
+        """Why no request may be made, because records cannot be written; "" if requests may be made."""
+        ...
+
 
 @dataclass(slots=True, eq=False)
 class _Parked:
@@ -289,6 +294,8 @@ class Journal:
         described, asked = about
         if self._unconfirmed:
             raise _unconfirmed(described.shown)
+        if problem := self._log.problem:
+            raise self._stops(described.key, problem)
         if self._unwritten:  # what the replay has bound: the outside may look at it
             await self._write_up(s, described.key)
         turns, key = self._turns, described.key
@@ -417,6 +424,15 @@ class Journal:
             self._unwritten, error.answer = True, key
             self._write(Answered(key, error=codec.encode_error(error), t=self.now()))
             raise
+
+    def _stops(self, key: str, problem: str) -> StoreFailed:
+        """Return the error of a request that is not made, because the journal cannot be written. If there is room
+        again, the journal has it too: a resumed run continues before it."""
+        hint = 'make room, then resume the run; journal = "on" lets a run continue without its journal'
+        error = StoreFailed(f"the journal cannot be written ({problem}), and the setting journal is durable", hint=hint)
+        error.answer = key
+        self._write(Answered(key, error=codec.encode_error(error), t=self.now()))
+        return error
 
     def _write_answer(self, answered: Answered, aside: Aside, *, kept: bool) -> None:
         notes = codec.encode(aside.notes) if aside.notes else NOTHING

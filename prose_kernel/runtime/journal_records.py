@@ -20,8 +20,9 @@ class Head(Struct, frozen=True, tag="head", tag_field="k", omit_defaults=True):
     """The start of the run.
 
     `directory` is its working directory, `program` its file or the notebook's name, `settings` the settings that affect
-    the program. `origin` is the address of a fetched program. `branch_of` lists the runs that a branch comes from, the
-    nearest last. It shares the first `branch_at` records with that one; `changed`: it runs a changed text.
+    the program, `database` the place of a database that keeps many runs. `origin` is the address of a fetched program.
+    `branch_of` lists the runs that a branch comes from, the nearest last. It shares the first `branch_at` records with
+    that one; `changed`: it runs a changed text.
     """
 
     run: str
@@ -39,6 +40,7 @@ class Head(Struct, frozen=True, tag="head", tag_field="k", omit_defaults=True):
     settings: dict[str, str | int | bool | None] = field(default_factory=dict)
     gate_files: bool = False
     elsewhere: bool = False
+    database: str = ""
     branch_of: list[str] = field(default_factory=list)
     branch_at: int = 0
     changed: bool = False

@@ -130,6 +130,9 @@ class FilesystemStore(StoreAtHome):
         """Write everything put so far to disk, in one batch. Raises `StateError` (E219) naming the binding."""
         await self.home.flush()
 
+    def interrupt(self) -> None:
+        """Do nothing: files are not waited for."""
+
     def close(self) -> None:
         """Do nothing: no file is open between two writes."""
 

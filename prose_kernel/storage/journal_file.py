@@ -433,8 +433,8 @@ class JournalCopy(Protocol):
 
 
 class JournalFile:
-    """Appends records. `on_lost` is called once with the reason if a record can't be written. On a full disk records
-    wait for space; any other failure ends the writing.
+    """Appends records. `on_lost` is called once with the reason if a record can't be written; a `durable` journal has
+    it in `problem`, which stops the run. On a full disk records wait for space; any other failure ends the writing.
 
     Nothing is written before the first request, unless the run already has a directory: a run without requests and
     without kept values leaves no directory. `out_of_git` is a parent directory that is created with a `.gitignore`.
@@ -463,6 +463,7 @@ class JournalFile:
         self._early: list[Record] = []
         self._lock = threading.RLock()  # commands end in another thread
         self._lost = False
+        self._problem = ""
 
     def continue_from(self, read: JournalRead) -> None:
         """Append to a journal that was read, after cutting off an incomplete last line. Raises what `own` raises."""
@@ -497,6 +498,11 @@ class JournalFile:
             self.flush()
 
     @property
+    def problem(self) -> str:
+        """Why a durable journal cannot be written; "" while it can, and for a journal that is not durable."""
+        return self._problem if self._durable else ""
+
+    @property
     def behind(self) -> bool:
         """Whether the store has to be flushed before the next request is made, so that the copy has all answers. In a
         durable journal it has to have the request too."""
@@ -521,12 +527,15 @@ class JournalFile:
                 if self._descriptor is None:
                     self._open()
                 self._write(records)
+                self._problem = ""
             except OSError as error:
+                self._problem = (error.strerror or type(error).__name__).lower()
                 if error.errno in _NO_ROOM and len(records) < _MOST_WAITING:
                     self._early = records  # written with the next one, when there is room again
-                    self._tell(error)
                 else:
-                    self._give_up(error)
+                    self._lost = True
+                    self.close()
+                self._tell()
 
     def copy(self, records: Iterable[Record]) -> None:
         """Write many records in one call. Raises `OSError`."""
@@ -576,15 +585,10 @@ class JournalFile:
             f"run {self.path.parent.name} is being run by another process", hint="wait until that one has ended"
         )
 
-    def _give_up(self, error: OSError) -> None:
-        self._lost = True
-        self.close()
-        self._tell(error)
-
-    def _tell(self, error: OSError) -> None:
+    def _tell(self) -> None:
         on_lost, self._on_lost = self._on_lost, None
-        if on_lost is not None:
-            on_lost((error.strerror or type(error).__name__).lower())
+        if on_lost is not None and not self._durable:  # a durable one stops the run
+            on_lost(self._problem)
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""

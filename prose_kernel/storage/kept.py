@@ -46,6 +46,10 @@ class RunStore(Store, Protocol):
         """
         ...
 
+    def interrupt(self) -> None:
+        """Do not wait for the store any longer. Called from any thread."""
+        ...
+
     def close(self) -> None:
         """Release open resources when the run is over. Unflushed data is lost."""
         ...

@@ -33,6 +33,7 @@ from prose_kernel.runtime.events import (
     SessionFinished,
     SessionProgressed,
     SessionStarted,
+    StoreWaits,
 )
 from prose_kernel.runtime.open_loops import OpenLoop
 from prose_kernel.runtime.ports import SessionRequest
@@ -234,6 +235,12 @@ class LiveRun:
     def _gate_resolved(self, event: GateResolved) -> None:
         self._work.pop(("gate", event.request.id), None)
 
+    def _store_waits(self, event: StoreWaits) -> None:
+        self.end(event.store)
+        if event.reason is not None:
+            title = f"waiting for {event.store}: {clip(event.reason, TITLE)}"
+            self.begin(event.store, Work(title, (), self.now(), doing=f"at most {span(event.seconds)}"))
+
     def _failed(self, event: Failed) -> None:
         """Remove an open question of the branch: it has no answer."""
         self._forget(lambda key, work: isinstance(key, tuple) and work.branches == event.place.branches)
@@ -428,6 +435,7 @@ class LiveRun:
         Judged: _judged,
         GateOpened: _gate_opened,
         GateResolved: _gate_resolved,
+        StoreWaits: _store_waits,
         Failed: _failed,
         ParallelStarted: _parallel_started,
         BranchFinished: _branch_finished,

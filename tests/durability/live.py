@@ -59,6 +59,10 @@ class MemoryLog:
     def behind(self) -> bool:
         return False
 
+    @property
+    def problem(self) -> str:
+        return ""
+
     def close(self) -> None:
         """There is nothing to close."""
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from postgres import PostgresServer
 from waiting import until
 
 from prose_kernel.cli.main import main
@@ -176,7 +177,7 @@ def test_a52_the_clock_of_the_owner_does_not_matter(project: Project, monkeypatc
     monkeypatch.setenv("RAN", str(project.ran))
     directory = project.directory("first")
     monkeypatch.chdir(directory)
-    (directory / "p.prose").write_text('let a = exec "echo one"\nlet b = exec "psql=1"\n')
+    (directory / "p.prose").write_text('let a = exec "echo one"\n')
     seen: list[Any] = []
     from prose_kernel.storage.database.writes import DatabaseWrites
 
@@ -221,3 +222,21 @@ def test_a56_tables_of_version_1_are_migrated(project: Project, monkeypatch: pyt
     assert main(["run", "p.prose", "--state=postgres"]) == 0
     assert project.rows("SELECT value FROM openprose.x_meta WHERE name = 'schema_version'") == [("2",)]
     assert project.rows("SELECT status, x_epoch FROM openprose.run ORDER BY id") == [("completed", 0), ("completed", 1)]
+
+
+def test_a_run_of_another_database_is_refused(
+    project: Project, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    directory = project.directory("first")
+    (directory / "p.prose").write_text('exec "echo a >> $RAN"\nexec "test -e $RAN.go"\n')
+    monkeypatch.chdir(directory)
+    monkeypatch.setenv("RAN", str(project.ran))
+    assert main(["run", "p.prose", "--state=postgres"]) == 1
+    project.go()
+    (directory / ".prose/.env").write_text(f"OPENPROSE_POSTGRES_URL={postgres_server.new_database()}\n")
+    capsys.readouterr()
+    assert main(["run", "--resume"]) == 1
+    assert "E219" in (err := capsys.readouterr().err) and "prose runs rebuild" in err
+    assert main(["runs", "rebuild"]) == 0
+    assert main(["run", "--resume"]) == 0
+    assert project.commands() == ["a"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,10 +20,11 @@ from storage.backends import tiny_disk
 from waiting import until
 
 from prose_kernel.cli.main import main
+from prose_kernel.cli.narrator import Narrator
 from prose_kernel.errors import StoreFailed
 from prose_kernel.run.journal import resumption
-from prose_kernel.storage.database import postgres
-from prose_kernel.storage.database.writes import DatabaseWrites
+from prose_kernel.runtime.events import StoreWaits
+from prose_kernel.storage.database import postgres, writes
 from prose_kernel.storage.runs import Directories, all_runs
 
 SLOW = """let a = exec "echo a >> ran; echo one"
@@ -51,12 +54,37 @@ def server(
     monkeypatch.chdir(tmp_path)
     for name in ("OPENPROSE_POSTGRES_URL", "OPENPROSE_POSTGRES_USER_URL", "DATABASE_URL"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setitem(DatabaseWrites.__init__.__kwdefaults__, "patience", 0.2)
+    monkeypatch.setenv("PROSE_STATE_WAIT", "0.2 s")
     monkeypatch.setattr(postgres, "_SILENT_SECONDS", 0.5)
     Path(".prose").mkdir()
     Path(".prose/.env").write_text(f"OPENPROSE_POSTGRES_URL={own_postgres_server.new_database()}\n")
     Path("p.prose").write_text(SLOW)
     return own_postgres_server
+
+
+Meanwhile = Callable[[Callable[[], None]], None]
+
+
+@pytest.fixture
+def meanwhile() -> Iterator[Meanwhile]:
+    """Do something in a thread as soon as the command of the program that waits for `go` is under way. The thread lives
+    as long as the test: a server that it starts dies with it."""
+    over = threading.Event()
+    threads = list[threading.Thread]()
+
+    def start(does: Callable[[], None]) -> None:
+        def act() -> None:
+            until(Path("ready").exists)
+            does()
+            over.wait()
+
+        threads.append(threading.Thread(target=act))
+        threads[-1].start()
+
+    yield start
+    over.set()
+    for thread in threads:
+        thread.join()
 
 
 def stopped(server: PostgresServer) -> Callable[[], None]:
@@ -89,7 +117,7 @@ def _rows(server: PostgresServer, statement: str) -> list[tuple[Any, ...]]:
         return found.fetchall() if found.description else []
 
 
-@pytest.mark.parametrize("lose", [stopped, silent, without_schema])
+@pytest.mark.parametrize("lose", [stopped, without_schema])
 def test_a40_a_database_lost_while_a_command_runs_repeats_nothing(
     lose: Callable[[PostgresServer], Callable[[], None]], server: PostgresServer, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -115,6 +143,22 @@ def test_a40_a_database_lost_while_a_command_runs_repeats_nothing(
     assert _rows(server, "SELECT status FROM openprose.run") == [("completed",)]
 
 
+def test_a50_a_server_that_keeps_the_connection_and_answers_too_late_is_asked_through_another_one(
+    server: PostgresServer, capfd: pytest.CaptureFixture[str], meanwhile: Meanwhile
+) -> None:
+    back = list[Callable[[], None]]()
+
+    def lost() -> None:
+        back.append(silent(server))
+        Path("go").touch()
+
+    meanwhile(lost)
+    assert main(["run", "p.prose", "--state=postgres"]) == 0
+    back[0]()
+    assert capfd.readouterr().out.endswith("all: one two three\n")
+    assert Path("ran").read_text().split() == ["a", "b", "c"]
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     yield from tiny_disk(tmp_path, 512)
@@ -131,6 +175,7 @@ def test_a40_a_full_disk_ends_a_run_that_goes_on_when_there_is_room(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(small_disk)
+    monkeypatch.setenv("PROSE_STATE_WAIT", "0 s")
     Path("p.prose").write_text(FULL.format(tmp_path, size, fill))
     assert main(["run", "p.prose", f"--state={state}", "--format=json"]) == 1
     assert json.loads(capfd.readouterr().out.splitlines()[-1])["error"]["code"] == "E219"
@@ -155,6 +200,7 @@ def test_a40_a_run_killed_after_its_store_has_failed_goes_on_before_that(
 ) -> None:
     """Its end is missing in the journal; it also is if there was no room for it on the disk."""
     monkeypatch.chdir(small_disk)
+    monkeypatch.setenv("PROSE_STATE_WAIT", "0 s")
     Path("p.prose").write_text(FULL.format(tmp_path, 1_000, 600_000))
     assert main(["run", "p.prose", "--state=sqlite"]) == 1
     (run,) = all_runs([Directories(Path(".prose/runs"))])
@@ -185,3 +231,143 @@ async def test_a40_a_cell_that_the_store_has_ended_is_one_that_has_failed(tmp_pa
     await again.execute(f'let d = exec "echo d >> {tmp_path}/ran"')
     await again.close()
     assert (tmp_path / "ran").read_text().split() == ["a", "one", "d"]
+
+
+# ---------------------------------------------------------------- a store that comes back is waited for
+
+STOP = 'exec "touch ready; until test -e go; do sleep 0.02; done"'
+SCRIPTED = ["--provider=scripted", "--script=script.yaml"]
+STATEMENTS: dict[str, tuple[str, list[str]]] = {
+    "command": (f'let a = {STOP}\nexec "echo b >> ran"\noutput all = "done"\n', []),
+    "session": (f'{STOP}\nlet a = session "one"\noutput all = "done"\n', SCRIPTED),
+    "condition": (f'let a = {STOP}\nif **good**:\n  exec "echo b"\noutput all = "done"\n', SCRIPTED),
+    "input": (f'let a = {STOP}\ninput topic: "What?"\noutput all = "done"\n', ["--input=topic=x"]),
+    "gate": (f'gate go:\n  prompt: "Go?"\nlet a = {STOP}\noutput all = "done"\n', ["--yes=go"]),
+    "parallel": (f'parallel:\n  a = {STOP}\n  b = exec "echo b"\nlet c = exec "echo c"\noutput all = "done"\n', []),
+    "program": (f'use "./other.prose"\nlet a = {STOP}\nlet b = other()\noutput all = "done"\n', []),
+    "end": (f'let a = {STOP}\noutput all = "done"\n', []),
+}
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when a run says that it waits for its store."""
+    heard, tell = threading.Event(), Narrator._store_waits
+
+    def waiting(self: Narrator, event: StoreWaits) -> None:
+        tell(self, event)
+        heard.set()
+
+    monkeypatch.setattr(Narrator, "_store_waits", waiting)
+    monkeypatch.setattr(writes, "_SILENT", 0.0)
+    monkeypatch.setenv("PROSE_STATE_WAIT", "20 s")
+    return heard
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_a50_a_database_that_is_stopped_for_a_while_is_waited_for(
+    statement: str,
+    server: PostgresServer,
+    waits: threading.Event,
+    meanwhile: Meanwhile,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    program, options = STATEMENTS[statement]
+    Path("p.prose").write_text(program)
+    Path("other.prose").write_text('let x = exec "echo other"\noutput y = x\n')
+    Path("script.yaml").write_text("sessions:\n  one: fine\njudge:\n  good: yes\n")
+
+    def stop() -> None:
+        server.stop()
+        Path("go").touch()
+        waits.wait(30)
+        server.start()
+
+    meanwhile(stop)
+    status = main(["run", "p.prose", "--state=postgres", *options])
+    out, err = capfd.readouterr()
+    assert (status, out.splitlines()[-1:]) == (0, ["all: done"]), err
+    assert waits.is_set() and "Waiting for PostgreSQL" in err
+    assert _rows(server, "SELECT status FROM openprose.run") == [("completed",)]
+
+
+def test_a50_a_locked_sqlite_file_is_waited_for(
+    tmp_path: Path,
+    waits: threading.Event,
+    meanwhile: Meanwhile,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("p.prose").write_text(f'let first = exec "echo one"\n{STATEMENTS["command"][0]}')
+
+    def lock() -> None:
+        (file,) = Path(".prose/runs").glob("*/state.db")
+        with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            Path("go").touch()
+            waits.wait(30)
+
+    meanwhile(lock)
+    assert main(["run", "p.prose", "--state=sqlite"]) == 0
+    assert waits.is_set()
+    assert "all: done" in capfd.readouterr().out
+
+
+def test_a50_a_full_disk_is_waited_for(
+    tmp_path: Path,
+    small_disk: Path,
+    waits: threading.Event,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(small_disk)
+    Path("p.prose").write_text(FULL.format(tmp_path, 1_000, 600_000))
+
+    def empty() -> None:
+        waits.wait(30)
+        Path("fill").unlink()
+
+    thread = threading.Thread(target=empty)
+    thread.start()
+    assert main(["run", "p.prose", "--state=sqlite"]) == 0
+    thread.join()
+    assert waits.is_set()
+    assert capfd.readouterr().out == "last: four\n"
+    assert (tmp_path / "ran").read_text().split() == ["a", "b", "c", "d"]
+
+
+def test_a50_an_interrupt_ends_the_wait(server: PostgresServer, waits: threading.Event, meanwhile: Meanwhile) -> None:
+    """The command was under way when the database went: its answer is in the journal, and it does not run again."""
+
+    def stop() -> None:
+        stopped(server)
+        Path("go").touch()
+        waits.wait(30)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    meanwhile(stop)
+    status = main(["run", "p.prose", "--state=postgres"])
+    assert status == 130
+    server.start()
+    assert main(["run", "--resume"]) == 0
+    assert Path("ran").read_text().split() == ["a", "b", "c"]
+
+
+def test_a50_a_durable_journal_that_cannot_be_written_stops_the_run_before_the_next_request(
+    tmp_path: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(small_disk)
+    fill = "test -e filled || head -c 600000 /dev/zero > fill || true; touch filled"
+    big = "head -c 20000 /dev/zero | tr '\\\\0' b"
+    Path("p.prose").write_text(
+        f'exec "{fill}"\nexec "echo b >> {tmp_path}/ran; {big}"\nexec "echo c >> {tmp_path}/ran"\n'
+    )
+    monkeypatch.setenv("PROSE_JOURNAL", "durable")
+    assert main(["run", "p.prose", "--format=json"]) == 1
+    error = json.loads(capfd.readouterr().out.splitlines()[-1])["error"]
+    assert error["code"] == "E219" and "journal" in error["message"]
+    assert not (tmp_path / "ran").exists() or "c" not in (tmp_path / "ran").read_text()
+    Path("fill").unlink()
+    assert main(["run", "--resume"]) == 0
+    assert (tmp_path / "ran").read_text().split()[-1] == "c"

@@ -68,7 +68,7 @@ async def state(call: Call) -> None:
     if run is not None and run.transcript is not None:
         return call.show(tables.state(None, run.transcript))
     if run is None or run.directory is None:
-        lives = "in memory" if call.cells.settings.state == "in-context" else "not on disk yet"
+        lives = "in memory" if call.cells.settings.state.kind == "in-context" else "not on disk yet"
         bound = doc.counted(len(call.cells.values()), "binding")
         return call.show(doc.paragraph(f"The run is {lives}: {bound}."))
     directory = tables.short_path(run.directory, call.cells.cwd)

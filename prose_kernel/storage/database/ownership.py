@@ -61,6 +61,11 @@ def owner_of(connection: Connection, run_id: str) -> Owner | None:
     return None
 
 
+def knows(connection: Connection, run_id: str) -> bool:
+    """Whether the database has a run. Raises `DatabaseError`."""
+    return bool(connection.query("SELECT 1 FROM openprose.run WHERE id = %s", (run_id,)))
+
+
 class Ownership:
     """What this process needs to own a run and to copy its journal. It is used inside the transactions of a run
     (`DatabaseWrites`), in any thread, one at a time."""
@@ -72,6 +77,7 @@ class Ownership:
         self._epoch = self._taken = 0
         self._size = self._answered = 0
         self._sent = self._sending = 0
+        self._compared = False
         self._begun, self._renewed = 0.0, -float(RENEW_SECONDS)
 
     # ------------------------------------------------------------ the journal's file
@@ -101,7 +107,7 @@ class Ownership:
     @property
     def is_short(self) -> bool:
         """Whether `update` is one statement, which needs no transaction around it."""
-        return self._epoch > 0 and self._size - self._sent <= _ROW_BYTES
+        return self._epoch > 0 and self._compared and self._size - self._sent <= _ROW_BYTES
 
     # ------------------------------------------------------------ inside a transaction
 
@@ -112,6 +118,8 @@ class Ownership:
         """
         self._begun = time.monotonic()
         epoch = self._epoch or self._take(connection)
+        if not self._compared:
+            self._sent = self._copied(connection)
         self._sending = self._sent
         lines = self._next()
         changed = f"UPDATE openprose.run SET {assignments}, x_expires = {_LEASE} WHERE id = %s AND x_epoch = %s"
@@ -139,12 +147,16 @@ class Ownership:
                 hint="wait until that one has ended",
             )
         self._taken = int(str(taken[0][0]))
-        self._sent = self._copied(connection)
         return self._taken
 
     def committed(self) -> None:
         """The transaction was committed."""
         self._epoch, self._sent, self._renewed = self._epoch or self._taken, self._sending, self._begun
+        self._compared = True
+
+    def disconnected(self) -> None:
+        """Another connection follows: a server that was ended may have lost what it had committed last."""
+        self._compared = False
 
     def release(self, connection: Connection) -> None:
         """End the lease. Raises `DatabaseError`."""

@@ -38,7 +38,7 @@ class DatabaseError(Exception):
     """The database did not do what it was asked for; the message is the reason, in words, without a capital.
 
     `lost` tells that the connection is gone: what was not committed is not stored, and a new connection may help.
-    `busy` tells that somebody else has locked the database, and that the same may work in a moment.
+    `busy` tells that somebody else has locked the database, or that its disk is full: the same may work later.
     """
 
     def __init__(self, reason: str, *, lost: bool = False, busy: bool = False) -> None:

@@ -131,6 +131,9 @@ class DatabaseStore(StoreAtHome):
         """Write everything put so far in one transaction. Raises `StateError` (E219) naming the binding."""
         await self.writes.flush()
 
+    def interrupt(self) -> None:
+        self.writes.interrupt()
+
     def close(self) -> None:
         self.writes.close()
 

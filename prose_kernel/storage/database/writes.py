@@ -8,7 +8,6 @@ import json
 import re
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +36,11 @@ _SMALL_BATCH: Final = 64 * 1024
 _SPILL: Final = 20_000
 _MOST_UNWRITTEN: Final = 200_000
 TRACE: Final = (schema.EXECUTION, schema.X_FRAMES, schema.IMPORTS)
+_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 1.0
+_SILENT: Final = 1.0
+"""Seconds that a flush waits for the database before the person hears of it."""
+
 _ADDED: Final = "added_source"
 _HINT: Final = "values that are not stored stay in memory, and are tried again with the next flush"
 
@@ -100,9 +104,9 @@ class DatabaseWrites:
     """The rows of a run and of the programs it imports, which are not in the database yet.
 
     `put` and `add` only remember; `flush` writes everything in one transaction, a large batch in a worker thread. What
-    cannot be written stays in memory and is tried again with each flush; it is reported once (E219). When the
-    connection is lost, a flush tries for `patience` seconds to get a new one before it reports anything, so that a
-    database may be restarted while the run goes on. Nothing falls back to files.
+    cannot be written stays in memory and is tried again with each flush; it is reported once (E219). While the database
+    is away, locked or full, a flush waits up to `patience` seconds before it reports anything, and `on_wait` hears of
+    it. Nothing falls back to files.
 
     In a shared database, each transaction checks that this process owns the run, and copies the journal (`ownership`).
     `users` is where rows about what agents remember for the user go, if not to the same database (7.2).
@@ -117,7 +121,7 @@ class DatabaseWrites:
         clock: Clock,
         *,
         patience: float = 10.0,
-        pause: Callable[[float], object] = time.sleep,
+        on_wait: Callable[[str | None], None] = lambda reason: None,
         users: Database | None = None,
         ownership: Ownership | None = None,
     ) -> None:
@@ -129,7 +133,9 @@ class DatabaseWrites:
         self.home = home
         self._clock = clock
         self._patience = patience
-        self._pause = pause
+        self._on_wait = on_wait
+        self._why_not = ""
+        self._hurried = False
         self._say = Statements(database.dialect, home.run_id)
         self._upserts: dict[str, str] = {}
         self._connection: Connection | None = None
@@ -244,20 +250,45 @@ class DatabaseWrites:
         if self._weight < self._held:
             return
         small = self.database.local and self._weight <= _SMALL_BATCH and not (self._being_written or self._reported)
-        if not small or not self.write(wait=False):
-            await asyncio.to_thread(self.write)
+        if not small or not self.write(report=False):
+            await self._write_or_wait()
+        self._hurried = False
 
-    def write(self, *, wait: bool = True) -> bool:
-        """`flush` for callers without an event loop. Unless it may `wait`, it returns False when the database is busy:
-        then nothing was written or reported."""
+    async def _write_or_wait(self) -> None:
+        """Write in a thread. While the database is away, locked or full, do so again until the patience ends, or the
+        person does. What has been reported already is not waited for again."""
+        began, pause, waiting = self._clock.monotonic(), _PAUSE, False
+        try:
+            while not await asyncio.to_thread(self.write, report=self._must_report(began)):
+                if not waiting and self._clock.monotonic() - began > _SILENT:
+                    waiting = True
+                    self._on_wait(self._why_not)
+                await self._clock.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+        finally:
+            self._hurried = False  # nor does the next flush hurry
+            if waiting:
+                self._on_wait(None)
+
+    def _must_report(self, began: float) -> bool:
+        over = self._clock.monotonic() - began >= self._patience
+        return over or self._hurried or bool(self._reported)
+
+    def interrupt(self) -> None:
+        """Do not wait for the database any longer. Called from any thread."""
+        self._hurried = True
+
+    def write(self, *, report: bool = True) -> bool:
+        """`flush` for callers without an event loop, which does not wait. Unless it shall `report`, it returns False
+        when the database is away, locked or full: then nothing was written or reported."""
         with self._disk:
             try:
                 self.home.pending.write()
             finally:
-                written = self.unavailable is not None or self._write_rows(wait=wait)
+                written = self.unavailable is not None or self._write_rows(report=report)
         return written
 
-    def _write_rows(self, *, wait: bool) -> bool:
+    def _write_rows(self, *, report: bool) -> bool:
         with self._swap:
             batch, self._next, self._weight = self._next, _Batch(), 0
             self._renewed = set()
@@ -268,10 +299,10 @@ class DatabaseWrites:
         rendered = list(self._rendered(batch.bindings, problems))
         unwritten = _Batch({key: batch.bindings[key] for key in problems if key is not None})
         try:
-            self._commit(batch, rendered, wait=wait)
+            self._commit(batch, rendered)
         except DatabaseError as error:
-            unwritten = batch
-            busy = (error.busy or error.lost) and not wait
+            unwritten, self._why_not = batch, str(error)
+            busy = (error.busy or error.lost) and not report
             for key, binding in batch.bindings.items():
                 problems.setdefault(key, (binding.key.name, str(error)))
             if not batch.bindings:
@@ -326,7 +357,7 @@ class DatabaseWrites:
                 batch = _Batch(rows={table: self._next.rows.pop(table)}, emptied=self._next.emptied)
                 self._next.emptied = ()
             try:
-                self._commit(batch, [], wait=False)
+                self._commit(batch, [])
                 self._spill_at = _SPILL
             except DatabaseError:
                 with self._swap:
@@ -337,39 +368,27 @@ class DatabaseWrites:
 
     # ------------------------------------------------------------ one transaction
 
-    def _commit(self, batch: _Batch, rendered: list[tuple[schema.Value, ...]], *, wait: bool) -> None:
-        """Write a batch in a transaction; where it may `wait`, again as long as the database is away or locked.
-
-        What has been reported already is not waited for again. Raises `DatabaseError`.
-        """
-        patience = self._patience if wait and not self._reported else 0.0
-        waited, pause = 0.0, 0.05
-        while True:
-            began = time.monotonic()
-            try:
-                connection = self._connect()
-                short = not batch and self._ownership is not None and self._ownership.is_short
-                with contextlib.nullcontext() if short else connection.transaction():
-                    self._execute(connection, batch, rendered)
-                self._row_of_run = True
-                if self._ownership is not None:
-                    self._ownership.committed()
-                    self._heartbeat = self._heartbeat or Heartbeat(self._beat)
-                return
-            except DatabaseError as error:
-                if error.lost:
-                    self._disconnect()
-                waited += time.monotonic() - began  # a server that is far away takes seconds to be missed
-                if waited >= patience or not (error.lost or error.busy):
-                    raise
-            self._pause(pause)
-            waited, pause = waited + pause, min(pause * 2, 0.5)
+    def _commit(self, batch: _Batch, rendered: list[tuple[schema.Value, ...]]) -> None:
+        """Write a batch in a transaction. Raises `DatabaseError`."""
+        short = not batch and self._ownership is not None and self._ownership.is_short
+        try:
+            connection = self._connect()
+            with contextlib.nullcontext() if short else connection.transaction():
+                self._execute(connection, batch, rendered)
+        except DatabaseError as error:
+            if error.lost:
+                self._disconnect()
+            raise
+        self._row_of_run = True
+        if self._ownership is not None:
+            self._ownership.committed()
+            self._heartbeat = self._heartbeat or Heartbeat(self._beat)
 
     def _beat(self) -> None:
         """Extend the lease, and copy the journal. A failure is one of the next flush."""
         with self._disk, contextlib.suppress(DatabaseError, StateError):
             if self._is_due():
-                self._commit(_Batch(), [], wait=False)
+                self._commit(_Batch(), [])
 
     def _connect(self) -> Connection:
         if self._connection is None:
@@ -380,6 +399,8 @@ class DatabaseWrites:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+        if self._ownership is not None:
+            self._ownership.disconnected()
 
     def _execute(self, connection: Connection, batch: _Batch, rendered: list[tuple[schema.Value, ...]]) -> None:
         say = self._say
