@@ -37,6 +37,7 @@ from prose_kernel.run.workspace import Start, Workspace, load_what_cells_need
 from prose_kernel.runtime.journal_records import Answered, Asked, Record
 from prose_kernel.runtime.ports import CommandRequest, CommandResult
 from prose_kernel.runtime.values import verbatim
+from prose_kernel.storage.database.writes import DatabaseWrites
 from prose_kernel.storage.journal_file import JournalFile, read
 
 RUN_ID = re.compile(r"\d{8}-\d{6}-[a-z0-9]{6}")
@@ -46,8 +47,9 @@ AFTER = re.compile(r"# after: (\w+)")
 
 @dataclass
 class Job:
-    """What a forked process does: `kill` says at which write of the journal, and `torn` that half of it is written.
-    With `power` the journal is durable, and the process follows what is on the disk."""
+    """What a forked process does: `kill` says at which write of the journal, and `torn` that half of it is written; with
+    `committing` and `committed` it is a transaction of the database. With `power` the journal is durable, and the process
+    follows what is on the disk."""
 
     case: str
     place: str
@@ -114,8 +116,19 @@ def arrange(told: Told, job: Job) -> None:
     append, write, run = JournalFile.append, JournalFile._write, ShellCommands.run
     written = [0]
 
+    in_database, commit, committed = job.when.startswith("commit"), DatabaseWrites._commit, [0]
+
     def die() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
+
+    def committing(self: DatabaseWrites, *batch: Any) -> None:
+        number, committed[0] = committed[0], committed[0] + 1
+        if number != job.kill:
+            return commit(self, *batch)
+        if job.when == "committed":
+            commit(self, *batch)
+        die()
+        return None
 
     def appending(self: JournalFile, record: Record) -> None:
         append(self, record)
@@ -123,7 +136,7 @@ def arrange(told: Told, job: Job) -> None:
 
     def writing(self: JournalFile, records: list[Record]) -> None:
         number, written[0] = written[0], written[0] + 1
-        if number != job.kill:
+        if number != job.kill or in_database:
             write(self, records)
         elif job.when == "torn":
             whole = os.write
@@ -157,6 +170,8 @@ def arrange(told: Told, job: Job) -> None:
 
     JournalFile.append = appending  # type: ignore[method-assign]
     JournalFile._write = writing  # type: ignore[method-assign]
+    if in_database:
+        DatabaseWrites._commit = committing  # type: ignore[method-assign]
     ShellCommands.run = running  # type: ignore[method-assign,assignment]
     scripted._Table.next = next_entry  # type: ignore[method-assign]
 

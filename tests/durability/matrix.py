@@ -1,12 +1,14 @@
 """Kill a program before and after every record of its journal, resume it, compare with the unbroken run.
 
 `python -m durability.matrix [--backends filesystem sqlite postgres] [--cases NAME ...]` prints a table (`make
-durability`); the suite takes a sample.
+durability`); the suite takes a sample. In PostgreSQL a program is also killed before and after every transaction, and
+resumed without its directory.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
 import re
@@ -102,6 +104,63 @@ class Matrix:
         lines = read(path).lines
         shutil.rmtree(job.place)
         return ended, lines, Counter()
+
+    def lost_at(self, case: str, kill: int, when: str, then: dict[str, Any]) -> str | None:
+        """Kill a run at one transaction, and resume it without its directory, as on another machine; what is wrong. Only
+        requests that the database does not know the answer of may run again."""
+        job = self.job(case, kill=kill, when=when)
+        place = Path(job.place)
+        try:
+            died = self.server.run(job)
+            if died["status"] != 9:
+                return "over" if died["status"] == 0 else f"the run ended with {died}: {errors_of(job)}"
+            path = journal_of(place)
+            local = Counter(tags_of(path)) if path is not None else Counter[tuple[str, str]]()
+            shutil.rmtree(place / ".prose")
+            brought = self._bring(job)
+            if brought is None:
+                return "over"  # killed before its first transaction
+            known = Counter(tags_of(brought))
+            unknown = Counter(tag for tag, how in known.elements() if how == "under way")
+            for tag, how in (local - known).elements():
+                unknown[tag] += how != "cancelled"
+            ended = self.server.run(Job(case, job.place, self.backend, job.url, resume=True))
+            if ended["status"] != 0:
+                return f"the resumed run ended with {ended}: {errors_of(job)[-900:]}"
+            return self._compared(case, then, ended) or self._counted(place, unknown, 0)
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+    def _bring(self, job: Job) -> Path | None:
+        """The journal as the database has it, in a new directory; None if the database has no run."""
+        from prose_kernel.storage.database.kept_runs import PostgresRuns
+        from prose_kernel.storage.database.postgres import PostgresDatabase
+
+        database = PostgresDatabase(job.url)
+        with contextlib.closing(database.connect()) as connection:
+            connection.execute("UPDATE openprose.run SET x_expires = clock_timestamp() - interval '1 s'")
+            found = connection.query("SELECT run_id FROM openprose.x_journal")
+        if not found:
+            return None
+        PostgresRuns(database, Path(job.place, ".prose/runs")).bring(str(found[0][0]), print)
+        return journal_of(Path(job.place))
+
+    def row_without_directory(self, case: str, points: int | None = None) -> Row:
+        """Kill at all transactions, or at so many drawn ones."""
+        began, before = time.monotonic(), self.server.cpu
+        then, lines, _ = self.unbroken(case)
+        row = Row(f"{case} (elsewhere)", self.backend, lines)
+        drawn = random.Random(case)
+        chosen = [(kill, when) for kill in range(lines) for when in ("committing", "committed")]
+        for kill, when in chosen if points is None else drawn.sample(chosen[:8], points):
+            problem = self.lost_at(case, kill, when, then)
+            if problem == "over":
+                continue
+            row.kills += 1
+            if problem is not None:
+                row.problems.append(f"{case}, {when} transaction {kill}: {problem}")
+        row.seconds, row.cpu = time.monotonic() - began, self.server.cpu - before
+        return row
 
     def killed_at(self, case: str, kill: int, when: str, then: dict[str, Any], *, again: int = 0) -> str | None:
         """Kill a run at one write, resume it (killing that `again` times); what is wrong."""
@@ -249,17 +308,16 @@ def main() -> int:
         with matrix(backend, server) as runs:
             rows = []
             for case in chosen.cases:
-                try:
-                    row = runs.row(case, chosen.points)
-                except AssertionError as problem:
-                    row = Row(case, backend, problems=[str(problem)])
-                rows.append(row)
-                told = f"  {len(row.problems)} PROBLEMS" if row.problems else ""
-                print(
-                    f"{case:<20} {backend:<11} {row.records:>7} {row.kills:>6} {row.seconds:>8.1f} {row.cpu:>6.1f}{told}",
-                    flush=True,
-                )
-                problems += row.problems
+                for kills in (runs.row, runs.row_without_directory) if backend == "postgres" else (runs.row,):
+                    try:
+                        row = kills(case, chosen.points)
+                    except AssertionError as problem:
+                        row = Row(case, backend, problems=[str(problem)])
+                    rows.append(row)
+                    told = f"  {len(row.problems)} PROBLEMS" if row.problems else ""
+                    figures = f"{row.records:>7} {row.kills:>6} {row.seconds:>8.1f} {row.cpu:>6.1f}"
+                    print(f"{row.case:<20} {backend:<11} {figures}{told}", flush=True)
+                    problems += row.problems
         server.close()
         total = sum(row.kills for row in rows), sum(row.records for row in rows), sum(row.seconds for row in rows)
         print(f"{f'{len(rows)} programs':<20} {backend:<11} {total[1]:>7} {total[0]:>6} {total[2]:>8.1f}", flush=True)

@@ -13,6 +13,7 @@ import pytest
 from durability.cases import MATRIX
 from durability.killed import Job, counted, journal_of
 from durability.matrix import Matrix, Server, errors_of
+from postgres import PostgresServer
 from waiting import until
 
 from prose_kernel.errors import UsageError
@@ -37,6 +38,14 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(case: str, server: Serv
 @pytest.mark.parametrize("case", ["parallel", "gate-retry", "imports", "vvm-pmap", "two-languages"])
 def test_a_killed_run_goes_on_in_a_database(case: str, server: Server, tmp_path: Path) -> None:
     row = Matrix(server, tmp_path, "sqlite").row(case, points=1)
+    assert not row.problems
+
+
+@pytest.mark.parametrize("case", ["sequence", "parallel", "imports"])
+def test_a52_a_killed_run_continues_without_its_directory(
+    case: str, server: Server, tmp_path: Path, postgres_server: PostgresServer
+) -> None:
+    row = Matrix(server, tmp_path, "postgres", postgres_server.empty_database).row_without_directory(case, points=2)
     assert not row.problems
 
 
