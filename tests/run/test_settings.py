@@ -38,7 +38,7 @@ def test_the_order_of_strength(tmp_path: Path) -> None:
     text = 'provider = "file"\ngates = "deny"\nprofile = "default"\nshell = "/bin/sh"\n'
     found = load(tmp_path, text, {"PROSE_PROVIDER": "environment", "PROSE_GATES": "ask"}, provider="argument")
     assert (found.provider, found.gates.mode, found.profile, found.shell) == ("argument", "ask", "strict", "/bin/sh")
-    assert found.state == "filesystem"
+    assert found.state.kind == "filesystem"
 
 
 def test_an_empty_variable_says_nothing(tmp_path: Path) -> None:
@@ -168,7 +168,19 @@ def test_settings_have_the_shape_of_the_file_and_single_names(tmp_path: Path) ->
 
 def test_variables_keep_their_names() -> None:
     own = {name for name, one in settings.every().items() if one.table and name != f"{one.table}_{one.key}"}
-    assert own == {"gates", "judge", "budget", "unpriced", "cassette", "remote"}
+    assert own == {"state", "gates", "judge", "budget", "unpriced", "cassette", "remote"}
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("0 s", 0.0), ("30s", 30.0), ("1.5 min", 90.0), ("2 h", 7200.0), ("10", None), ("-1 s", None)]
+)
+def test_a50_the_time_that_a_run_waits_for_its_store(text: str, seconds: float | None, tmp_path: Path) -> None:
+    if seconds is None:
+        with pytest.raises(UsageError, match="10 min"):
+            load(tmp_path, f'[state]\nkind = "sqlite"\nwait = "{text}"\n')
+    else:
+        found = load(tmp_path, f'[state]\nkind = "sqlite"\nwait = "{text}"\n').state
+        assert (found.kind, found.patience) == ("sqlite", seconds)
 
 
 def test_auto_is_nobody_in_particular_even_above_a_stronger_word(tmp_path: Path) -> None:

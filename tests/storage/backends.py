@@ -40,6 +40,21 @@ class FixedClock:
         raise AssertionError("nothing waits here")
 
 
+class PassingClock(FixedClock):
+    """Time passes only while something waits; `pause` is called then."""
+
+    def __init__(self, pause: Callable[[float], object]) -> None:
+        self._time = 0.0
+        self._pause = pause
+
+    def monotonic(self) -> float:
+        return self._time
+
+    async def sleep(self, seconds: float) -> None:
+        self._time += seconds
+        self._pause(seconds)
+
+
 @dataclass
 class Backend:
     """A place for runs. `open` may be called again for the same run, as a resumed run does."""
@@ -102,8 +117,10 @@ class Backend:
             kept.store.close()
 
 
-def in_database(database: Database, home: RunHome, **options: Any) -> Kept:
-    writes = DatabaseWrites(database, home, FixedClock(), **options)
+def in_database(
+    database: Database, home: RunHome, pause: Callable[[float], object] | None = None, **options: Any
+) -> Kept:
+    writes = DatabaseWrites(database, home, PassingClock(pause) if pause is not None else FixedClock(), **options)
     return Kept(home, DatabaseStore(writes), DatabaseTrace(writes, FixedClock()), database)
 
 

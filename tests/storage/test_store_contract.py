@@ -714,7 +714,7 @@ async def test_a_state_directory_that_is_a_file(backend: Backend, tmp_path: Path
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
 async def test_a_full_disk_is_named_and_everything_is_stored_later(backend: Backend, small_disk: Path) -> None:
     backend.cwd = small_disk
-    store = backend.store()
+    store = backend.open(patience=0.0).store
     store.put(binding("a", "old"))
     await store.flush()
     for n in range(8):

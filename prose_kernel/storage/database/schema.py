@@ -28,6 +28,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
+from prose_kernel._version import __version__
 from prose_kernel.errors import StateError
 
 Value = str | int | None
@@ -406,8 +407,14 @@ def create(dialect: Dialect) -> tuple[str, ...]:
         name = dialect.prefix.rstrip(".")
         there = f"SELECT FROM pg_namespace WHERE nspname = '{name}'"
         made.insert(0, f"DO $$ BEGIN IF NOT EXISTS ({there}) THEN CREATE SCHEMA {name}; END IF; END $$")
-    version = f"INSERT INTO {dialect.prefix}x_meta (name, value) VALUES ('schema_version', '{dialect.version}')"
-    return (*made, *dialect.extras, f"{version} ON CONFLICT (name) DO NOTHING")
+    return (*made, *dialect.extras, _versions(dialect))
+
+
+def _versions(dialect: Dialect) -> str:
+    """The statement that writes the version of the schema, and that of the package that has made it."""
+    rows = f"('schema_version', '{dialect.version}'), ('package', '{__version__}')"
+    insert = f"INSERT INTO {dialect.prefix}x_meta (name, value) VALUES {rows}"
+    return f"{insert} ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 
 
 def _create(table: Table, dialect: Dialect) -> Iterator[str]:
@@ -523,10 +530,9 @@ def prepare(connection: Connection, dialect: Dialect, place: str) -> None:
             for statement in create(dialect):
                 connection.execute(statement)
         return
-    found: list[tuple[object, ...]] = []
-    if X_META.name in there:
-        found = connection.query(f"SELECT value FROM {dialect.prefix}x_meta WHERE name = 'schema_version'")
-    version = str(found[0][0]) if found else ""
+    found = connection.query(f"SELECT name, value FROM {dialect.prefix}x_meta") if X_META.name in there else []
+    known = {str(name): str(value) for name, value in found}
+    version, package = known.get("schema_version", ""), known.get("package", "")
     if version == str(dialect.version):
         return
     if not version:
@@ -538,9 +544,10 @@ def prepare(connection: Connection, dialect: Dialect, place: str) -> None:
         _migrate(connection, dialect, place, int(version))
         return
     newer = version.isdecimal() and int(version) > dialect.version
+    update = f"update prose_kernel to {package}" if package else "update prose_kernel"
     raise StateError(
         f"{place} has schema version {version}; this version of prose_kernel uses {dialect.version}",
-        hint="update prose_kernel" if newer else "open it with the version of prose_kernel that made it",
+        hint=update if newer else "open it with the version of prose_kernel that made it",
     )
 
 
@@ -550,8 +557,7 @@ def _migrate(connection: Connection, dialect: Dialect, place: str, version: int)
             for statements in dialect.migrations[version - 1 :]:
                 for statement in statements:
                     connection.execute(statement)
-            now = f"UPDATE {dialect.prefix}x_meta SET value = '{dialect.version}' WHERE name = 'schema_version'"
-            connection.execute(now)
+            connection.execute(_versions(dialect))
     except DatabaseError as error:
         if error.lost or error.busy:
             raise
