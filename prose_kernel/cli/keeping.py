@@ -7,6 +7,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -32,14 +33,20 @@ def kept(request: Request, given: RunOptions, cells: Sequence[Cell], language: L
     if request.name.endswith(".ipynb") or request.origin:
         raise UsageError("--keep is for program files", hint="cells of a notebook keep their answers in the notebook")
     refuse_dry_run(request.settings)
-    found = runs.find(runs.places(request.cwd, request.settings.state_dir), given.keep or "")
+    earlier = run_to_keep(given.keep or "", request.settings, language, request.cwd)
+    earlier = replace(earlier, ask_again=given.ask_again)
+    confirm_rerun(earlier, cells[0].text, request.settings, yes=given.yes_rerun)
+    return replace(request, keep=earlier, why=given.why)
+
+
+def run_to_keep(wanted: str, settings: Settings, language: Language, cwd: Path) -> EarlierRun:
+    """The run whose answers are kept, by the beginning of its id. Raises `UsageError`."""
+    found = runs.find(runs.places(cwd, settings.state_dir), wanted)
     if found.problem is not None:
         raise found.problem
     if not found.has_journal:
         raise UsageError(f"run {found.id} has no journal", hint="it was not kept on disk, or the journal was off")
-    earlier = earlier_run(found.path, language, request.cwd, ask_again=given.ask_again)
-    confirm_rerun(earlier, cells[0].text, request.settings, yes=given.yes_rerun)
-    return replace(request, keep=earlier, why=given.why)
+    return earlier_run(found.path, language, cwd)
 
 
 def confirm_rerun(earlier: EarlierRun, text: str, settings: Settings, *, yes: bool) -> None:

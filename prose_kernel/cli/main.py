@@ -27,6 +27,7 @@ COMMANDS = {
     "check": "prose_kernel.cli.check:check",
     "judge": "prose_kernel.cli.judge:judge",
     "graph": "prose_kernel.cli.graph:graph",
+    "plan": "prose_kernel.cli.plan:plan",
     "export": "prose_kernel.cli.convert:export",
     "notebook": "prose_kernel.cli.convert:notebook",
     "test": "prose_kernel.testing.command:test",

@@ -287,26 +287,27 @@ def kept(earlier: EarlierAnswers, *, why: bool = False) -> list[str]:
         return [f"kept {'the only answer' if total == 1 else f'all {total:,} answers'}"] if total else []
     count = Counter(one.why for one in asked)
     parts = [f"{count[why]:,} {words}" for why, words in _ASKED.items() if count[why]]
-    said = ", ".join(parts[:-1]) + (" and " if len(parts) > 1 else "") + parts[-1]
-    line = f"kept {len(earlier.kept):,} of {counted(total, 'answer')}; asked {said}"
-    return [line, *(_reason(one) for one in asked)] if why else [line]
+    sums = ", ".join(parts[:-1]) + (" and " if len(parts) > 1 else "") + parts[-1]
+    line = f"kept {len(earlier.kept):,} of {counted(total, 'answer')}; asked {sums}"
+    return [line, *(f"  {told(one.asked)}\n    {reason(one)}" for one in asked)] if why else [line]
 
 
 _ASKED: Final[Mapping[Why, str]] = {"failed": "that had failed", "changed": "that changed", "new": "new"}
 
 
-def _reason(one: AskedAgain) -> str:
+def reason(one: AskedAgain) -> str:
+    """Why a request is asked although there is an earlier run."""
     from prose_kernel.cassettes.differences import text_difference
 
-    reason, near = one.reason, one.near
+    said, near = one.reason, one.near
     if near is not None and one.differs:
         name, *others = one.differs
         same = near.said == one.asked.said or name not in ("text", "prompt", "question")
-        reason = f"{name} {'differs' if same else text_difference(near.said, one.asked.said)}"
-        reason += f"; {', '.join(others)} too" if others else ""
+        said = f"{name} {'differs' if same else text_difference(near.said, one.asked.said)}"
+        said += f"; {', '.join(others)} too" if others else ""
     if near is not None and near.key != one.asked.key:
-        reason += f" (nearest: {told(near)})"
-    return f"  {told(one.asked)}\n    {reason}"
+        said += f" (nearest: {told(near)})"
+    return said
 
 
 def under_way(lost: Sequence[Asked], how: Resumption) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from msgspec import structs
@@ -18,10 +19,10 @@ from prose_kernel.run.journal import RunJournal
 from prose_kernel.run.keeping import EarlierRun, commands_first
 from prose_kernel.run.replay import Known, Replaying, ReplayListener, Unwritten
 from prose_kernel.run.settings import Settings
-from prose_kernel.runtime.continuing import EarlierAnswers
+from prose_kernel.runtime.continuing import AskedAgain, EarlierAnswers
 from prose_kernel.runtime.journal import Journal
-from prose_kernel.runtime.journal_records import Asked
-from prose_kernel.runtime.keys import Keys
+from prose_kernel.runtime.journal_records import Asked, Record
+from prose_kernel.runtime.keys import KINDS, Keys
 from prose_kernel.runtime.ports import (
     CommandRequest,
     CommandResult,
@@ -53,8 +54,9 @@ class Foreseeing(Replaying):
     def __init__(self, earlier: EarlierRun, text: str, settings: Settings) -> None:
         found, self.lost = earlier.journal, earlier.lost_imports()
         last = structs.replace(found.texts[-1].record, text=text)
-        self.answers: EarlierAnswers = earlier.answers(found.head.run)
+        self.answers: EarlierAnswers = earlier.answers(found.head.run, foreseen=True)
         self.stopped = False
+        self._log = _Log(found.path)
         self._files = FilesToShow()
         now = replace(found, texts=[*found.texts[:-1], TextRead(last, found.texts[-1].number)], finished=None)
         super().__init__(now, Known({}), settings, ReplayListener(), None)
@@ -66,11 +68,15 @@ class Foreseeing(Replaying):
 
     def _open(self) -> RunJournal:
         head, host = self._head, self._machines.first.host
-        file = Unwritten(self._found.path)
         ids = tuple(one.encode() for one in (head.run, *head.branch_of))
         keys = Keys(head.directory, str(self._context.project), ids, self._settings.shell or "")
-        host.journal = Journal(file, host.scheduler, keys, earlier=self.answers)
-        return RunJournal(file, host.journal)
+        host.journal = Journal(self._log, host.scheduler, keys, earlier=self.answers)
+        return RunJournal(self._log, host.journal)
+
+    def requests(self) -> list[Asked | AskedAgain]:
+        """The requests that the run makes, in their order: a kept one as it is, one that is asked with the reason."""
+        again = {one.asked.key: one for one in self.answers.asked_again()}
+        return [again.get(one.key, one) for one in self._log.asked if one.kind in KINDS]
 
     async def _watched(self, task: asyncio.Task[None]) -> None:
         await asyncio.wait_for(task, self._until - asyncio.get_running_loop().time())
@@ -78,6 +84,18 @@ class Foreseeing(Replaying):
     def _stop(self) -> None:
         self.stopped = True
         self._at_end(())
+
+
+class _Log(Unwritten):
+    """Notes which requests were made."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.asked: list[Asked] = []
+
+    def append(self, record: Record) -> None:
+        if isinstance(record, Asked):
+            self.asked.append(record)
 
 
 class _Stop:

@@ -49,8 +49,9 @@ class EarlierRun:
         """Its id, after those of the runs that it comes from itself."""
         return [*self.head.branch_of, self.head.run]
 
-    def answers(self, run_id: str, on_use: OnUse | None = None) -> EarlierAnswers:
-        """The answers for the run `run_id`. Raises `UsageError` if the journal cannot be read."""
+    def answers(self, run_id: str, on_use: OnUse | None = None, *, foreseen: bool = False) -> EarlierAnswers:
+        """The answers for the run `run_id`. `foreseen`: approvals count as if a person had confirmed them. Raises
+        `UsageError` if the journal cannot be read."""
         confirmed = approved_here(run_id, branch_of=self.head.run)
         ids = tuple(one.encode() for one in (run_id, *self.ids))
 
@@ -59,7 +60,7 @@ class EarlierRun:
                 status = codec.loads(answered.value, GateDecision).status
             except MsgspecError:
                 return False
-            return status == "rejected" or approved(asked, answered.value, ids) in confirmed
+            return foreseen or status == "rejected" or approved(asked, answered.value, ids) in confirmed
 
         cause = self.how.cause.key if self.how.cause is not None else ""
         found = EarlierAnswers(

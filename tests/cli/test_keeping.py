@@ -279,6 +279,29 @@ def test_a_run_of_vvm_keeps_answers_that_are_files(place: Place) -> None:
     assert refused.status == 2 and "--state=filesystem" in refused.err
 
 
+def test_a_plan_shows_what_is_kept_and_why_the_rest_is_asked(place: Place) -> None:
+    text = (
+        'let a = exec "echo a >> ran; echo a"\n  reads: []\nlet b = session "{} {{a}}"\nlet c = session "Use {{b}}"\n'
+    )
+    options = script(place, Say="hi", Use="used", Tell="told")
+    place.write("p.prose", text.format("Say"))
+    place.prose("run", "p.prose", *options)
+    run = place.runs()[0].name
+    place.write("p.prose", text.format("Tell"))
+    whole, seen = place.prose("plan", "p.prose"), place.prose("plan", "p.prose", "--keep", run)
+    assert (whole.status, whole.out.splitlines()[0]) == (0, "The program comes to 2 sessions, 1 command.")
+    shown = [line.split()[:3] for line in seen.out.splitlines() if not line.startswith(" ")]
+    assert shown == [
+        ["kept", "command", "c1/1/x0:"],
+        ["asked", "session", "c1/2/s0:"],
+        ["asked", "session", "c1/3/s0:"],
+    ]
+    assert place.ran == ["a"] and len(place.runs()) == 1, "nothing is asked or run"
+    place.write("p.prose", "let = 1\n")
+    assert place.prose("plan", "p.prose", "--keep", run).status == 1
+    assert place.prose("plan", "nothing.prose").status == 2
+
+
 # ---------------------------------------------------------------- bad input
 
 

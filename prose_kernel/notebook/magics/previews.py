@@ -11,6 +11,7 @@ from prose_kernel.views import document as doc
 from prose_kernel.views.session_cards import clip_block
 
 if TYPE_CHECKING:
+    from prose_kernel.run.languages import Compiled, Language
     from prose_kernel.run.session_chain import SessionServices
     from prose_kernel.run.session_description import Description
     from prose_kernel.runtime.machine import Preview
@@ -78,17 +79,27 @@ def _recording(preview: Preview, told: Description) -> list[tuple[str, str]]:
 # ---------------------------------------------------------------- %plan
 
 
-def plan(found: Sequence[Preview], uncounted: Sequence[str], services: SessionServices) -> doc.Group:
-    """Everything in source order, each with its text and what is not known of it, and the sum at the end. `uncounted`
-    is what the sum leaves out."""
+def plan(found: Sequence[Preview], left_out: Sequence[str], services: SessionServices) -> doc.Group:
+    """Everything in source order, each with its text and what is not known of it, and the sum at the end. `left_out`
+    is what the sum does not contain."""
     shown = [_planned(number, preview, services) for number, preview in enumerate(found[:SHOWN], 1)]
     blocks: list[doc.Block] = [doc.line(doc.Strong(_head(found))), *(block for block, _ in shown)]
     if more := len(found) - len(shown):
         blocks.append(doc.paragraph(f"… and {more:,} more"))
     if any(preview.kind == "session" for preview in found):
         costs = [cost for (_, cost), preview in zip(shown, found, strict=False) if preview.kind == "session"]
-        blocks.append(doc.line(_total(costs, [*uncounted, *([f"{more:,} more"] if more else [])])))
+        blocks.append(doc.line(_total(costs, [*left_out, *([f"{more:,} more"] if more else [])])))
     return doc.group(*blocks, gap="\n\n")
+
+
+def uncounted(compiled: Compiled, language: Language) -> list[str]:
+    """What the sum of the costs leaves out."""
+    from prose_kernel.language.flow import kinds_of
+
+    left_out = ["conditions that a model decides"] if list(language.judged_texts(compiled.program)) else []
+    if "loop" in kinds_of(language.flow(compiled.program, compiled.source)):
+        left_out.append("further passes of loops whose length is not known")
+    return left_out
 
 
 def _head(found: Sequence[Preview]) -> str:

@@ -270,7 +270,6 @@ async def prompt(call: Call) -> None:
     raw=True,
 )
 async def plan(call: Call) -> None:
-    from prose_kernel.language.flow import kinds_of
     from prose_kernel.notebook.magics import previews
 
     text, name, language = call.text or call.below, "cell", call.view.language
@@ -280,10 +279,8 @@ async def plan(call: Call) -> None:
     if not text.strip():
         raise UsageError("%plan: a program is needed: below it, behind it or in a file", hint=f"usage: {plan.usage}")
     compiled, found = await _previewed(call, text, name, language)
-    uncounted = ["conditions that a model decides"] if list(language.judged_texts(compiled.program)) else []
-    if "loop" in kinds_of(language.flow(compiled.program, compiled.source)):
-        uncounted.append("further passes of loops whose length is not known")
-    call.show(previews.plan(found, uncounted, call.cells.workspace.opened.services))
+    left_out = previews.uncounted(compiled, language)
+    call.show(previews.plan(found, left_out, call.cells.workspace.opened.services))
 
 
 async def _previewed(call: Call, text: str, name: str, language: Language) -> tuple[Compiled, tuple[Preview, ...]]:

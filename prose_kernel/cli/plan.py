@@ -1,0 +1,105 @@
+"""`prose plan`: what a program would ask and run, and which answers of an earlier run it would keep."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from prose_kernel.cli import files, report
+from prose_kernel.errors import CompileError, UsageError
+
+if TYPE_CHECKING:
+    from prose_kernel.run.foreseeing import Foreseeing
+    from prose_kernel.run.languages import Language
+    from prose_kernel.run.settings import Settings
+
+
+@click.command(short_help="Show what a program would ask and run, and what it would keep.")
+@click.argument("name", metavar="FILE")
+@click.option(
+    "--keep", metavar="RUN", help="Which answers of that run it would keep, what it would ask again, and why."
+)
+def plan(name: str, keep: str | None) -> int:
+    """Show each session, command and gate that a program comes to, with its text and its highest cost.
+
+    With --keep, show which requests would keep their answers (as with prose run FILE --keep RUN), and why the others
+    would be asked. Nothing is asked or run. Exit status: 0, 1 errors in the program, 2 a file or run that cannot be
+    read.
+    """
+    from prose_kernel.cli import run_options
+    from prose_kernel.run import languages, settings
+
+    cwd, file = Path.cwd(), files.find_program(name)
+    if file.endswith(".ipynb"):
+        raise UsageError("a plan is made of a program file", hint="in a notebook, type %plan")
+    text, language = files.read_source(file).text, languages.of_file(file)
+    chosen = settings.load(cwd, file=run_options.settings_file(cwd, file))
+    try:
+        shown = [
+            *(_kept(file, text, language, chosen, keep) if keep is not None else _whole(file, text, language, chosen))
+        ]
+    except CompileError as error:
+        click.echo(report.diagnostics_text(error.diagnostics), err=True)
+        return 1
+    for line in shown:
+        click.echo(line)
+    return 0
+
+
+def _whole(name: str, text: str, language: Language, chosen: Settings) -> Iterator[str]:
+    """The plan of a program, as the magic %plan shows it."""
+    from prose_kernel.cli.terminal import Screen, TerminalAsker
+    from prose_kernel.notebook.magics import previews
+    from prose_kernel.run.workspace import Start, Workspace
+    from prose_kernel.views.plain_text import plain_text
+
+    async def made() -> str:
+        start = Start(Path.cwd(), name, notebook=False, language=language)
+        asker = TerminalAsker(sys.stdin, Screen(sys.stdout, sys.stderr), False)
+        workspace = Workspace(chosen.changed(state="in-context", vvm_state="in-context"), start, asker=asker)
+        try:
+            compiled = workspace.compile(text, name, language)
+            if not compiled.ok:
+                raise CompileError(compiled.diagnostics)
+            found = await workspace.preview(compiled, language)
+            services = workspace.opened.services
+            return plain_text(previews.plan(found, previews.uncounted(compiled, language), services))
+        finally:
+            await workspace.close()
+
+    yield asyncio.run(made())
+
+
+def _kept(name: str, text: str, language: Language, chosen: Settings, keep: str) -> Iterator[str]:
+    """The requests of a program with an earlier run: which keep their answers, and why the others do not."""
+    from prose_kernel.cli.keeping import run_to_keep
+    from prose_kernel.language.source import Source
+    from prose_kernel.run.foreseeing import Foreseeing
+
+    cwd = Path.cwd()
+    program = Path(cwd, os.path.expanduser(name))  # noqa: PTH111
+    programs = language.programs(program.parent, program=program, profile=chosen.profile)
+    compiled = language.compile(Source.of(text, name), profile=chosen.profile, load=programs.load_contract)
+    if not compiled.ok:
+        raise CompileError(compiled.diagnostics)
+    foreseen = Foreseeing(run_to_keep(keep, chosen, language, cwd), text, chosen)
+    replayed = asyncio.run(foreseen.run())
+    yield from _requests(foreseen)
+    if replayed.gap or foreseen.stopped:
+        yield "What follows depends on that answer."
+
+
+def _requests(foreseen: Foreseeing) -> Iterator[str]:
+    from prose_kernel.runtime.continuing import AskedAgain
+
+    for one in foreseen.requests():
+        if isinstance(one, AskedAgain):
+            yield f"asked  {report.told(one.asked)}\n         {report.reason(one)}"
+        else:
+            yield f"kept   {report.told(one)}"
