@@ -35,6 +35,7 @@ export default ({ words, SIGNS, copyState, indentation, lineStart }) => {
       else: '[ \\t]*:|[ \\t]*if(?![\\w-])',
       catch: '[ \\t]*:|[ \\t]*as(?![\\w-])',
       do: `[ \\t]*[A-Za-z_:]|${END}`,
+      call: '[ \\t]+[A-Za-z_"]',
       throw: `[ \\t]*[A-Za-z_"]|${END}`,
       break: END,
       continue: END,
@@ -51,9 +52,9 @@ export default ({ words, SIGNS, copyState, indentation, lineStart }) => {
   );
   // Where a statement can begin besides the start of a line, and which ones.
   const SPAWNS = words('session resume exec');
-  const VALUES = words('session resume exec do parallel for repeat loop try choice if');
-  const AFTER_COLON = words('session resume exec do throw continue');
-  const AFTER_RETURN = words('session resume exec do parallel try choice');
+  const VALUES = words('session resume exec call do parallel for repeat loop try choice if');
+  const AFTER_COLON = words('session resume exec call do throw continue');
+  const AFTER_RETURN = words('session resume exec call do parallel try choice');
   const CONSTANTS = words('true false null');
   const OPERATORS = words('and or not is');
   const DEFINES = words('let const input output agent block gate');
