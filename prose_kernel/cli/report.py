@@ -313,13 +313,19 @@ def reason(one: AskedAgain) -> str:
 def under_way(lost: Sequence[Asked], how: Resumption) -> list[str]:
     """What is said of what was under way, when a run has caught up."""
     from prose_kernel.storage.run_history import made_under_way
+    from prose_kernel.views.safety import clip
 
     lost = [asked for asked in lost if how.cause is None or asked.key != how.cause.key]
     made = made_under_way(how.journal) if any(asked.kind == "session" for asked in lost) else {}
-    after = {key: f" ({steps})" for key, steps in made.items()}
+    called = {key for key, steps in made.items() if steps.calls}
+
+    def line(asked: Asked, then: str) -> str:
+        steps = made.get(asked.key)
+        return f"Was under way and {then}: {told(asked)}" + (f" ({clip(str(steps), 120)})" if steps else "")
+
     again = [asked for asked in lost if how.under_way == "rerun" or asked.kind not in ("command", "session")]
     failed = [asked for asked in lost if asked not in again]
     return [
-        *(f"Was under way and is asked again: {told(asked)}{after.get(asked.key, '')}" for asked in again),
-        *(f"Was under way and fails now: {told(asked)}{after.get(asked.key, '')}" for asked in failed),
+        *(line(asked, "continues" if asked.key in called else "is asked again") for asked in again),
+        *(line(asked, "fails now") for asked in failed),
     ]

@@ -64,6 +64,20 @@ prose(
     """,
 )
 prose(
+    "one-step",  # the command ends while the other branch computes without a yield point
+    """
+    let xs = [1, 2, 3, 4, 5, 6, 7, 8]
+    repeat 12:
+      xs = xs + xs
+    parallel:
+      a = exec "echo a >> $C/a; echo one"
+      do:
+        let text = "{xs}{xs}{xs}{xs}"
+        exec "echo b >> $C/b; echo two"
+    output said = a
+    """,
+)
+prose(
     "first",
     """
     let won = parallel ("first"):
