@@ -133,7 +133,7 @@ def _run_of(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd:
         found = runs.find([*where, *kept_in_postgres(cwd, chosen.state_dir)], wanted.run)
     else:
         found = runs.find(where, wanted.run) if wanted.run else _last(runs.all_runs(where), target, wanted, cwd)
-    if wanted.at is None and not wanted.changed:
+    if (wanted.at is None and not wanted.changed) or not found.has_journal:
         found = _brought(found, cwd)
     if found.problem is not None and wanted.run:
         raise found.problem
@@ -164,13 +164,13 @@ def kept_in_postgres(cwd: Path, state_dir: str) -> list[PostgresRuns]:
 
 def _brought(found: KeptRun, cwd: Path) -> KeptRun:
     """The run with the journal that the database has, if it is kept in PostgreSQL. Raises `UsageError`."""
-    from prose_kernel.storage.database.kept_runs import DatabaseAway
-
     head = found.head
     if head is not None and (not _in_postgres(head) or head.interactive):
         return found
     if head is None and found.has_journal:
         return found  # it says why it can't be used
+    from prose_kernel.storage.database.kept_runs import DatabaseAway
+
     for place in kept_in_postgres(cwd, str(found.directory.parent.parent)):
         try:
             place.bring(found.id, lambda remark: click.echo(remark, err=True))

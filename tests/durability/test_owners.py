@@ -111,6 +111,11 @@ def test_a52_a_killed_run_continues_on_another_machine(project: Project) -> None
     third = project.directory("third")  # complete: its outputs are printed again
     assert project.run(third, "run", "--resume", run_id[:15], "--state=postgres", "--cwd", str(third))[1] == out
     assert project.commands() == ["a", "b", "c", "c", "d"]
+    fourth = project.directory("fourth")
+    (fourth / "sub").mkdir()
+    branch = ["run", "--resume", run_id, "--state=postgres", "--cwd", ".", "--from", "c1/4"]
+    assert project.run(fourth, *branch)[:2] == (0, out)
+    assert project.commands() == ["a", "b", "c", "c", "d", "d"]
 
 
 def test_a52_all_that_another_machine_has_lost_is_resumed(project: Project) -> None:

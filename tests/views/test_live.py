@@ -360,3 +360,14 @@ def test_what_runs_in_hot_loops_is_not_heard() -> None:
     }
     assert not hot & LiveRun.kinds
     assert not {events.LoopPass, events.LoopLeft, events.ArmChosen, events.PipeProgressed} & CellView.kinds
+
+
+# ---------------------------------------------------------------- a store that is away
+
+
+def test_a50_a_wait_for_the_store_is_shown_while_it_lasts(world: World) -> None:
+    waits = events.StoreWaits(place(), "PostgreSQL (db/runs)", "connection refused", 600.0)
+    world.happens(waits, seconds=5.0)
+    assert "waiting for PostgreSQL (db/runs): connection refused" in world.seen[0]
+    world.happens(events.StoreWaits(place(), "PostgreSQL (db/runs)"), seconds=5.0)
+    assert not world.panel.run.under_way
