@@ -118,6 +118,22 @@ def test_a52_a_killed_run_continues_on_another_machine(project: Project) -> None
     assert project.commands() == ["a", "b", "c", "c", "d", "d"]
 
 
+def test_a52_a_durable_request_is_in_the_database_before_its_work_begins(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So another machine does not start it twice."""
+    monkeypatch.setenv("PROSE_JOURNAL", "durable")
+    started, run_id = project.started_until_c(project.directory("first"))
+    started.kill()
+    started.wait()
+    project.expire()
+    project.go()
+    resume = ["run", "--resume", run_id, "--state=postgres", "--cwd", ".", "--interrupted", "fail"]
+    status, _, err = project.run(project.directory("other"), *resume)
+    assert status == 1 and "was lost with the process" in err
+    assert project.commands() == ["a", "b", "c"]
+
+
 def test_a52_all_that_another_machine_has_lost_is_resumed(project: Project) -> None:
     started, run_id = project.started_until_c(project.directory("first"))
     started.kill()
