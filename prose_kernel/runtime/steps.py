@@ -139,10 +139,14 @@ class Steps:
             self._chain = hashlib.blake2b(f"{self._chain} {digest} ".encode() + bytes(value), digest_size=8).hexdigest()
 
     def _digest(self, kind: str, identity: object) -> str:
-        data = dumps((kind, identity))
+        return self.short((kind, identity), self._chain)
+
+    def short(self, identity: object, chain: str = "") -> str:
+        """Return a digest of an identity, without the ids of the run. All requests of a conversation share one."""
+        data = dumps(identity)
         for run_id in self._without:
             data = data.replace(run_id, b"*")
-        return hashlib.blake2b(self._chain.encode() + data, digest_size=8).hexdigest()
+        return hashlib.blake2b(chain.encode() + data, digest_size=8).hexdigest()
 
 
 class OpenStep:

@@ -116,7 +116,7 @@ class Bounds(WrapperModel):
         self._steps = asides.steps()
         self._step: OpenStep | None = None
         self._by = provider, asked.model
-        self._identity = _identity(asked) if self._steps is not None else None
+        self._identity = self._steps.short(_identity(asked)) if self._steps is not None else ""
 
     # ------------------------------------------------------------ steps
 
