@@ -28,6 +28,7 @@ COMMANDS = {
     "judge": "prose_kernel.cli.judge:judge",
     "graph": "prose_kernel.cli.graph:graph",
     "plan": "prose_kernel.cli.plan:plan",
+    "what-if": "prose_kernel.cli.what_if:what_if",
     "export": "prose_kernel.cli.convert:export",
     "notebook": "prose_kernel.cli.convert:notebook",
     "test": "prose_kernel.testing.command:test",

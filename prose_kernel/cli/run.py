@@ -213,7 +213,7 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
 
         request = keeping.kept(request, given, cells, language)
     if given.key is None:
-        return _run(request, cells, language)
+        return begin(request, cells, language)
     return _run_once(request, cells, language, given.key, ctx.params)
 
 
@@ -224,7 +224,8 @@ def _check_keeping(given: run_options.RunOptions, *, kept: bool) -> None:
         raise UsageError(f"{option} is about --changed and --keep", hint="write one of them too, or leave it out")
 
 
-def _run(request: Request, cells: list[Cell], language: Language, key: RunKey | None = None) -> int:
+def begin(request: Request, cells: list[Cell], language: Language, key: RunKey | None = None) -> int:
+    """Begin a run, and report how it ended. Returns the exit status."""
     screen = Screen(sys.stdout, sys.stderr, products_to_stderr=request.json)
     program = run_of(request, screen, language)
     if key is not None:
@@ -243,7 +244,7 @@ def _run_once(request: Request, cells: list[Cell], language: Language, key: str,
             claim.check_program(request.name, request.cwd)
             target = None if request.origin else request.name
             return _resume(resuming.resume(target, resuming.Wanted(claim.run.id), options, request.cwd))
-        return _run(replace(request, run_id=new_run_id(SystemClock())), cells, language, claim)
+        return begin(replace(request, run_id=new_run_id(SystemClock())), cells, language, claim)
 
 
 def _resume(resumed: Resumed) -> int:

@@ -106,16 +106,21 @@ def diff(context: click.Context, first: str, second: str, form: str, state_dir: 
     for run in (one, other):
         if run.problem is not None:
             raise run.problem
-    parts = list(_differences(one, other, bindings_of(where, one), bindings_of(where, other)))
+    parts = list(differences(one, other, bindings_of(where, one), bindings_of(where, other)))
     if form == "json":
         _json([{"what": what, "at": at, "lines": lines} for what, at, lines in parts])
     elif not parts:
         click.echo("no differences")
     else:
         click.echo(f"--- run {one.id}\n+++ run {other.id}")
-        for what, at, lines in parts:
-            click.echo("\n".join(visible(line) for line in ["", f"{what} {at}", *(f"  {line}" for line in lines)]))
+        click.echo("\n".join(difference_lines(parts)))
     return 1 if parts else 0
+
+
+def difference_lines(parts: Iterable[tuple[str, str, list[str]]]) -> Iterator[str]:
+    """What differs between two runs, for people."""
+    for what, at, lines in parts:
+        yield from (visible(line) for line in ["", f"{what} {at}", *(f"  {line}" for line in lines)])
 
 
 @runs.command()
@@ -357,7 +362,7 @@ def _shown(path: Path) -> str:
 # ---------------------------------------------------------------- diff
 
 
-def _differences(
+def differences(
     one: KeptRun, other: KeptRun, ones: list[StoredBinding], others_: list[StoredBinding]
 ) -> Iterator[tuple[str, str, list[str]]]:
     """What differs, in order: what it is, where it stands, and the lines of the difference."""

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import MsgspecError
+from msgspec import MsgspecError, Raw
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
 from prose_kernel.run.journal import Resumption, imported, resumption
 from prose_kernel.run.resuming import approved_here
 from prose_kernel.runtime import journal_codec as codec
-from prose_kernel.runtime.continuing import EarlierAnswers, OnUse
+from prose_kernel.runtime.continuing import EarlierAnswers, OnUse, Rules
 from prose_kernel.runtime.journal import approved
 from prose_kernel.runtime.journal_records import Answered, Asked, Head, Record
 from prose_kernel.runtime.keys import KINDS
@@ -30,11 +30,14 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class EarlierRun:
     """A run whose answers another one may use: those before the record with the number `before` (None: all). With
-    `ask_again`, persons are asked their inputs again."""
+    `ask_again`, persons are asked their inputs again. `instead` replaces answers by the keys of their requests; None:
+    that one is asked. `models` are those of sessions that ask another model, by their keys."""
 
     how: Resumption
     before: int | None = None
     ask_again: bool = False
+    instead: Mapping[str, Raw | None] = field(default_factory=dict)
+    models: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def journal(self) -> JournalRead:
@@ -63,15 +66,9 @@ class EarlierRun:
             return foreseen or status == "rejected" or approved(asked, answered.value, ids) in confirmed
 
         cause = self.how.cause.key if self.how.cause is not None else ""
-        found = EarlierAnswers(
-            self.head.run,
-            self.journal.records(1, self.before),
-            cause,
-            is_confirmed=is_confirmed,
-            text_of=self._text_of,
-            on_use=on_use,
-            ask_again=self.ask_again,
-        )
+        instead = {**self.instead, **dict.fromkeys(self.models)}
+        rules = Rules(is_confirmed, self._text_of, on_use, instead, self.ask_again)
+        found = EarlierAnswers(self.head.run, self.journal.records(1, self.before), cause, rules)
         if found.keyless:
             hint = "run the program once with this version; later runs can keep those answers"
             raise UsageError(

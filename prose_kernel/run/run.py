@@ -25,7 +25,7 @@ from prose_kernel.runtime.asker import PersonUser
 from prose_kernel.runtime.budgets import RUN, Budget
 from prose_kernel.runtime.events import Listener
 from prose_kernel.runtime.journal_records import Asked, Head, Text
-from prose_kernel.runtime.ports import Commands, Phrases, Ports, Races, Store
+from prose_kernel.runtime.ports import Commands, Phrases, Ports, Races, Sessions, Store
 
 if TYPE_CHECKING:
     from prose_kernel.processes import ShellCommands
@@ -90,7 +90,7 @@ class Run:
 
         return Ports(
             commands=self._here,
-            sessions=lazy(lambda: self.services.sessions),
+            sessions=lazy(self._sessions),
             judge=lazy(lambda: self.services.judge),
             user=PersonUser(self.context.asker, self._phrases),
             gates=self.gates,
@@ -109,6 +109,14 @@ class Run:
 
         start = self.context.start
         return start.overrides.store or MemoryStore(cwd=start.cwd)
+
+    def _sessions(self) -> Sessions:
+        keep = self.context.start.keep
+        if keep is None or not keep.models:
+            return self.services.sessions
+        from prose_kernel.run.what_if import OtherModels
+
+        return OtherModels(self.services.sessions, keep.models)
 
     def _races(self) -> Races:
         races = self.services.races

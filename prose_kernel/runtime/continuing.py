@@ -18,10 +18,10 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from msgspec import MsgspecError, convert, json, structs
+from msgspec import MsgspecError, Raw, convert, json, structs
 
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.declared_files import NOTE, CommandFiles, Digests, FilesThen
@@ -53,6 +53,7 @@ _WORDS: Final = {
     "unconfirmed": "a person has to decide again",
     "again": "--ask-again",
     "memory": "its agent has a memory",
+    "model": "another model is asked",
     "unreadable": "its earlier answer cannot be read",
     "unknown": "its files are not known",
     "older": "an earlier version of prose_kernel recorded its answer without a key",
@@ -126,30 +127,41 @@ class _Written:
     digest: str
 
 
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How answers are kept, beyond their keys.
+
+    `is_confirmed` tells whether a person has confirmed the decision about a gate; with `ask_again`, persons are asked
+    their inputs again. `text_of` reads the file of an answer that a journal refers to by its digest. `on_use` is called
+    for each kept answer that has notes. `instead` replaces answers by the keys of their requests; None: that one is
+    asked.
+    """
+
+    is_confirmed: Callable[[Asked, Answered], bool] = lambda asked, answered: False
+    text_of: Callable[[tuple[str, str]], str | None] = lambda file: None
+    on_use: OnUse | None = None
+    instead: Mapping[str, Raw | None] = field(default_factory=dict)
+    ask_again: bool = False
+
+
+_NO_RULES: Final = Rules()
+
+
 class EarlierAnswers:
     """The answers of the run `run`, from the `records` of its journal. `cause` is the key of the answer that made it
-    fail. `is_confirmed` tells whether a person has confirmed the decision about a gate; with `ask_again`, persons are
-    asked their inputs again. `text_of` reads the file of an answer that a journal refers to by its digest. `on_use` is
-    called for each kept answer that has notes.
-    """
+    fail."""
 
     def __init__(
         self,
         run: str,
         records: Iterable[tuple[int, Record]],
         cause: str = "",
-        *,
-        is_confirmed: Callable[[Asked, Answered], bool] = lambda asked, answered: False,
-        text_of: Callable[[tuple[str, str]], str | None] = lambda file: None,
-        on_use: OnUse | None = None,
-        ask_again: bool = False,
+        rules: Rules = _NO_RULES,
     ) -> None:
         self.run = run
-        self._text_of, self._on_use = text_of, on_use
+        self._rules = rules
         self.kept: list[EarlierAnswer] = []
         self._keyless = False
-        self._is_confirmed = is_confirmed
-        self._ask_again = ask_again
         self._effects = False
         self._reasons: dict[str, tuple[str, str]] = {}
         self._refused: dict[str, _Refused] = {}
@@ -166,6 +178,8 @@ class EarlierAnswers:
                     self._keyless = self._keyless or not record.id
                 case Answered(key=key, cancelled=False) if key in self._at:
                     failed = key == cause or _has_failed(self._at[key], record)
+                    if (value := rules.instead.get(key)) is not None:
+                        failed, record = False, Answered(key, value, t=record.t)
                     self._answers[key] = EarlierAnswer(self._at[key], record, len(self._answers), failed)
                 case _:
                     pass
@@ -203,14 +217,14 @@ class EarlierAnswers:
         one.used = True
         self.kept.append(one)
         notes = {name: note for name, note in one.notes.items() if name in _NOTES}
-        if notes and request is not None and self._on_use is not None:
-            self._on_use(request, notes, True)
+        if notes and request is not None and self._rules.on_use is not None:
+            self._rules.on_use(request, notes, True)
         return notes
 
     def whole(self, result: SessionResult) -> SessionResult | None:
         """A kept answer with its text, which consumes nothing; None if the file that holds it is gone or another."""
         if result.answer_file is not None:
-            text = self._text_of(result.answer_file)
+            text = self._rules.text_of(result.answer_file)
             if text is None:
                 return None
             result = structs.replace(result, text=text, answer_file=None)
@@ -238,6 +252,8 @@ class EarlierAnswers:
             self._effects = self._effects or (asked.kind == "session" and _has_written(answered))
 
     def _found(self, asked: Asked, declares: bool) -> tuple[EarlierAnswer | None, str]:
+        if self._rules.instead.get(asked.key, NOTHING) is None:
+            return None, "model"
         equal = self._equal.get(asked.id, []) if asked.id else []
         here = self._answers.get(asked.key)
         same = here is not None and asked.id != "" and here.asked.id == asked.id and not (here.used or here.failed)
@@ -262,9 +278,9 @@ class EarlierAnswers:
                 return "effects"
             case "gate" if self._refused:
                 return "before"
-            case "gate" if not self._is_confirmed(one.asked, one.answered):
+            case "gate" if not self._rules.is_confirmed(one.asked, one.answered):
                 return "unconfirmed"
-            case "input" if self._ask_again:
+            case "input" if self._rules.ask_again:
                 return "again"
         return ""
 

@@ -1,0 +1,118 @@
+"""`prose what-if`: run a program again with one answer or one model replaced, and compare the two runs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from prose_kernel.cli import files
+from prose_kernel.errors import UsageError
+from prose_kernel.views.document import counted
+
+if TYPE_CHECKING:
+    from prose_kernel.storage.runs import KeptRun, RunPlace
+
+
+@click.command(name="what-if", short_help="Run again with one answer replaced, and compare.")
+@click.argument("wanted", metavar="RUN")
+@click.argument("changes", metavar="AT=TEXT...", nargs=-1, required=True)
+@click.option("--provider", metavar="NAME", help="What answers sessions that are asked again.")
+@click.option("--script", metavar="FILE", help="The answers of the scripted provider (YAML).")
+@click.option("--judge", metavar="NAME", help="What decides conditions that are asked again.")
+@click.option("--cassette-mode", metavar="MODE", help="auto, record, replay or off.")
+@click.option("--yes", metavar="GATE", multiple=True, help="Confirm the approval of a gate. Repeatable.")
+@click.option("--why", is_flag=True, help="Say why each request was asked.")
+@click.option("--yes-rerun", is_flag=True, help="Don't ask before commands and sessions are repeated.")
+def what_if(wanted: str, changes: tuple[str, ...], **options: Any) -> int:
+    """Run the program of RUN as it was, with other answers, and show what becomes of it.
+
+    AT=TEXT replaces the answer at a place (prose runs show RUN lists them), AT=@FILE by the text of a file; a condition
+    has yes or no. AT:model=NAME asks that session with another model. Everything that depends on it is asked again, and
+    everything else keeps its answer. Then the differences between the two runs are printed, as by prose runs diff.
+
+    Exit status: that of the new run.
+    """
+    from prose_kernel.cli import run_options
+    from prose_kernel.cli.execution import Cell, Request
+    from prose_kernel.cli.keeping import confirm_rerun, run_to_keep
+    from prose_kernel.cli.run import begin
+    from prose_kernel.run import languages, settings
+    from prose_kernel.run.what_if import with_answers
+    from prose_kernel.runtime.clock import SystemClock
+    from prose_kernel.storage import runs
+    from prose_kernel.storage.layout import new_run_id
+
+    cwd, answers, models = Path.cwd(), *_parsed(changes)
+    found = runs.find(runs.places(cwd, settings.load(cwd).state_dir), wanted)
+    head = found.head
+    if head is None or found.interactive or head.program.endswith(".ipynb") or head.origin:
+        raise UsageError(f"run {found.id} is not one of a program file", hint="prose runs lists the runs")
+    began_with = {name: head.settings[name] for name in settings.DECIDES if head.settings.get(name) is not None}
+    typed = {name: value for name, value in options.items() if name not in ("why", "yes", "yes_rerun")}
+    chosen: Any = settings.load(
+        cwd,
+        file=run_options.settings_file(cwd, head.program),
+        **{**began_with, **typed},
+    )
+    language = languages.LANGUAGES[head.language]
+    earlier = with_answers(run_to_keep(found.id, chosen, language, cwd), answers, models)
+    text = earlier.journal.texts[-1].record.text
+    confirm_rerun(earlier, text, chosen, yes=options["yes_rerun"])
+    run_id, decisions = new_run_id(SystemClock()), run_options.decisions(options["yes"], ())
+    request = Request(
+        head.program, dict(head.supplied), decisions, chosen, cwd, run_id=run_id, keep=earlier, why=options["why"]
+    )
+    status = begin(request, [Cell(text, head.program)], language)
+    for line in _compared(found, run_id, runs.places(cwd, chosen.state_dir)):
+        click.echo(line)
+    return status
+
+
+def _parsed(changes: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The answers and the models by their places. Raises `UsageError`."""
+    answers: dict[str, str] = {}
+    models: dict[str, str] = {}
+    for change in changes:
+        at, equals, value = change.partition("=")
+        place, colon, what = at.partition(":")
+        if not equals or not place or (colon and what != "model"):
+            raise UsageError(f"{change!r} is not of the form AT=TEXT, AT=@FILE or AT:model=NAME")
+        if colon:
+            models[place] = value
+        else:
+            answers[place] = files.read_source(value[1:]).text if value.startswith("@") else value
+    return answers, models
+
+
+def _compared(one: KeptRun, run_id: str, where: Sequence[RunPlace]) -> Iterator[str]:
+    """The differences between the two runs, and what each has consumed."""
+    from prose_kernel.cli.runs import difference_lines, differences
+    from prose_kernel.storage.runs import bindings_of, find
+
+    other = find(where, run_id)
+    yield f"--- run {one.id}\n+++ run {other.id}"
+    parts = list(differences(one, other, bindings_of(where, one), bindings_of(where, other)))
+    yield from difference_lines(parts) if parts else ("no differences",)
+    yield f"\nconsumed: {_consumed(one)} before, {_consumed(other)} by what was asked again"
+
+
+def _consumed(run: KeptRun) -> str:
+    """The tokens and costs of the sessions that a run has asked itself."""
+    from msgspec import MsgspecError
+
+    from prose_kernel.runtime import journal_codec as codec
+    from prose_kernel.runtime.journal_records import Answered
+    from prose_kernel.runtime.ports import SessionResult
+
+    tokens, cost = 0, 0.0
+    for _, record in run.journal.records(1) if run.journal is not None else ():
+        if isinstance(record, Answered):
+            with contextlib.suppress(MsgspecError):
+                usage = codec.loads(record.value, SessionResult).usage
+                if usage is not None:
+                    tokens, cost = tokens + usage.tokens_in + usage.tokens_out, cost + (usage.cost or 0.0)
+    return counted(tokens, "token") + (f" (${cost:.4f})" if cost else "")

@@ -1,0 +1,79 @@
+"""`prose what-if`: one answer or model of a run replaced."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.test_keeping import Place, kept, place, script
+
+__all__ = ["place"]
+
+PROGRAM = """
+    let a = session "Say it"
+    let b = session "Use {a}"
+    let c = session "Alone"
+    let d = exec "echo d >> ran; echo d"
+    if **the text is good enough**:
+      output e = b
+    else:
+      output e = c
+    """
+
+
+@pytest.fixture
+def run(place: Place) -> tuple[str, tuple[str, ...]]:
+    options = script(place, Say="hi", Use="used", Alone="alone")
+    with (place.path / "script.yaml").open("a") as file:
+        file.write("judge:\n  '*': yes\n")
+    place.write("p.prose", PROGRAM)
+    assert place.prose("run", "p.prose", *options).status == 0
+    return place.runs()[0].name, options
+
+
+def test_another_answer_asks_what_depends_on_it(place: Place, run: tuple[str, tuple[str, ...]]) -> None:
+    name, options = run
+    place.write("answer.md", "other text")
+    place.write("p.prose", "throw 'the text of the run is used'")
+    (place.path / "script.yaml").write_text("sessions:\n  'Use other text*': changed\njudge:\n  '*': no\n")
+    seen = place.prose("what-if", name, "c1/1/s0=@answer.md", *options, "--yes-rerun", "--why")
+    assert (seen.status, kept(seen)) == (0, (3, {"changed": 2}))
+    assert place.ran == ["d"], "a command that does not depend on it is kept"
+    shown = seen.out.splitlines()
+    assert shown[0] == "e: alone"
+    changed = [line for line in shown if line.startswith(("answer ", "binding "))]
+    assert changed == ["answer c1/1/s0", "answer c1/2/s0", "answer c1/5/j0", "binding a", "binding b", "binding e"]
+    assert place.prose("runs", "show", name).status == 0, "the run stays as it is"
+
+
+def test_a_decision_is_turned(place: Place, run: tuple[str, tuple[str, ...]]) -> None:
+    name, options = run
+    seen = place.prose("what-if", name, "c1/5/j0=no", *options)
+    assert (seen.status, kept(seen), seen.out.splitlines()[0]) == (0, (5, {}), "e: alone")
+
+
+def test_another_model_is_asked(place: Place, run: tuple[str, tuple[str, ...]]) -> None:
+    name, options = run
+    (place.path / "script.yaml").write_text("sessions:\n  'Say*': hi\njudge:\n  '*': yes\n")
+    seen = place.prose("what-if", name, "c1/1/s0:model=opus", *options, "--yes-rerun", "--why")
+    assert kept(seen) == (4, {"changed": 1}), "its answer is the same, so the rest is kept"
+    assert "another model is asked" in seen.err
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (("c1/9/s0=x",), "asked nothing at c1/9/s0"),
+        (("nonsense",), "not of the form"),
+        (("c1/1/s0:temperature=1",), "not of the form"),
+        (("c1/5/j0=perhaps",), "yes or no"),
+        (("c1/4/x0:model=opus",), "has no model"),
+        (("c1/1/s0=@missing.md",), "missing.md"),
+    ],
+)
+def test_what_cannot_be_replaced_runs_nothing(
+    place: Place, run: tuple[str, tuple[str, ...]], changes: tuple[str, ...], says: str
+) -> None:
+    name, options = run
+    seen = place.prose("what-if", name, *changes, *options, "--yes-rerun")
+    assert seen.status == 2 and says in seen.err, seen.err
+    assert len(place.runs()) == 1
