@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What a notebook shows does not depend on where it is tested: with CI set, prose asks nobody and updates nothing.
 unexport CI
 
-.PHONY: older-lab demo durability posix test test-fast fast coverage lab lint bench docs generated tools agents local-model clean help
+.PHONY: wild older-lab demo durability posix test test-fast fast coverage lab lint bench docs generated tools agents local-model clean help
 .DELETE_ON_ERROR:
 
 help:
@@ -32,6 +32,7 @@ help:
 	@echo "make bench  benchmarks, each beside its floor"
 	@echo "make docs   documentation and course as one site in build/site; its links are checked"
 	@echo "make generated   write the generated pages of docs/ and the catalogue of messages"
+	@echo "make wild DIR=...   what the contract files of a checkout hold, and which of them compile"
 	@echo "make tools  install shells, a compiler, Node, Chromium and PostgreSQL for the tests (as root with apt-get)"
 	@echo "make older-lab   an older JupyterLab and Notebook for the browser tests"
 	@echo "make agents install the CLI agents that are tested for real (npm; outside of the repository)"
@@ -43,6 +44,9 @@ demo: .make/demo
 
 lab: .make/lab
 	$(BIN)/jupyter lab --notebook-dir=notebooks $(if $(filter 0,$(shell id -u)),--allow-root)
+
+wild: .make/lint
+	$(BIN)/python scripts/wild.py $(DIR)
 
 lint: .make/lint
 	$(BIN)/ruff check .

@@ -17,6 +17,7 @@
     │   ├── ImportProgramError          E215, E028   a program could not be loaded (type `ImportError`)
     │   ├── ValueTypeError              E208-E210    names, members, operands, collections (type `TypeError`)
     │   ├── JudgeError                  E211         no judge could decide, or the verdict was not a label
+    │   ├── ContractError               E230, E231   a result lacks an output, or a promise is broken
     │   ├── VvmRaise                    R201-R220    raised by a VVM program (docs/reference/vvm.md 10.4)
     │   ├── StateError                  E219         a binding or record could not be stored
     │   │   └── StoreFailed                          because the disk is full, or the database cannot be reached
@@ -141,6 +142,12 @@ class ExecError(RunError):
 class ThrowError(RunError):
     type = "ThrowError"
     default_code = "E207"
+
+
+class ContractError(RunError):
+    type = "ContractError"
+    default_code = "E230"
+    page = "prose-md"
 
 
 class RecursionLimitExceeded(RunError):

@@ -70,6 +70,7 @@ NAVIGATION = {
     ],
     "Explanation": [
         "docs/explanation/openprose-or-vvm",
+        "docs/explanation/which-openprose",
         "docs/explanation/determinism",
         "docs/explanation/durability",
         "docs/explanation/what-leaves-your-machine",
@@ -91,6 +92,10 @@ NAVIGATION = {
         "docs/reference/openprose/warnings",
         "docs/reference/openprose/run-time-errors",
         "docs/reference/prose-md",
+        "docs/reference/prose-md/files",
+        "docs/reference/prose-md/scripts",
+        "docs/reference/prose-md/running",
+        "docs/reference/prose-md/diagnostics",
         "docs/reference/vvm",
         "docs/reference/judge-rules",
         "docs/reference/exec-and-tasks",

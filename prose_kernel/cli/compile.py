@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -106,6 +107,7 @@ def compile_file(name: str, profile: Profile = "default") -> Compiled:
 
     `name` may be a program that was installed from elsewhere. Raises `UsageError` when it cannot be read.
     """
+    name = files.meant(name)
     if not files.is_file(name) and files.is_remote(name, strict=profile == "strict"):
         return _compile_installed(name, profile)
     if name.endswith(".ipynb"):
@@ -236,10 +238,17 @@ def _rewrite(compiled: Compiled, drop_comments: bool) -> int:
         click.echo("hint: --drop-comments rewrites it without them", err=True)
         return FAULT
     try:
-        atomic.write_whole(compiled.name, text, in_place=True)
+        atomic.write_whole(compiled.name, _as_before(files.read_bytes(compiled.name), text), in_place=True)
     except OSError as problem:
         raise UsageError(f"cannot write {compiled.name}: {problem.strerror}") from None
     return 0
+
+
+def _as_before(before: bytes, text: str) -> bytes:
+    """The new text with the line ends and the byte order mark of the file."""
+    if b"\r\n" in before:
+        text = text.replace("\n", "\r\n")
+    return (codecs.BOM_UTF8 if before.startswith(codecs.BOM_UTF8) else b"") + text.encode()
 
 
 def _has_comments(text: str, canonical: str) -> bool:

@@ -46,7 +46,7 @@ def export(notebook: str, output: str, force: bool) -> int:
     made = as_program(parts, language or default(), read)
     if output != STDOUT and not output.endswith(made.language.suffixes):
         raise UsageError(f"the name of a program in {made.language.title} ends with {made.language.suffixes[0]}")
-    _write(output, made.text, force=force)
+    write(output, made.text, force=force)
     for remark in made.remarks:
         click.echo(remark, err=True)
     return 0
@@ -75,11 +75,11 @@ def notebook(program: str, output: str | None, force: bool) -> int:
     name = output or str(Path(program).with_suffix(".ipynb"))
     if name != STDOUT and not name.endswith(".ipynb"):
         raise UsageError("the name of a notebook ends with .ipynb")
-    _write(name, json.dumps(data, indent=1, ensure_ascii=False) + "\n", force=force)
+    write(name, json.dumps(data, indent=1, ensure_ascii=False) + "\n", force=force)
     return 0
 
 
-def _write(name: str, text: str, *, force: bool) -> None:
+def write(name: str, text: str, *, force: bool) -> None:
     from prose_kernel.access import atomic, plain_files
 
     if name == STDOUT:

@@ -12,16 +12,19 @@ from urllib.parse import urlsplit
 from prose_kernel.access import plain_files
 from prose_kernel.cli.examples import find_example, is_bundled
 from prose_kernel.errors import UsageError
+from prose_kernel.language.contracts import STANDARD, SUFFIX, file_and_node
 
 if TYPE_CHECKING:
     from prose_kernel.language.source import Source
 
 STDIN = "-"
+_OF_A_HOST = "E362"
 _REMOTE = re.compile(r"https?://|@|[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)+\Z")
 
 
 def read_bytes(name: str) -> bytes:
     """The content of a program file, or of standard input for `-`. Raises `UsageError` naming what is in the way."""
+    name = file_and_node(name)[0]
     if name == STDIN:
         data = sys.stdin.buffer.read(plain_files.LARGE + 1)
         if len(data) > plain_files.LARGE:
@@ -67,6 +70,32 @@ def is_remote(target: str, *, strict: bool = False) -> bool:
     return True
 
 
+def meant(target: str) -> str:
+    """The file that a name of a contract file means: `NAME` without its suffix, a directory by its index, a dependency
+    (docs/reference/prose-md.md 2, 9); every other name as it is. Raises `UsageError` for a missing dependency."""
+    name, node = file_and_node(target)
+    if node or is_file(target) or target == STDIN:
+        return target
+    for candidate in (f"{name}{SUFFIX}", os.path.join(name, f"index{SUFFIX}")):  # noqa: PTH118 - text in, text out
+        if is_file(candidate):
+            return candidate
+    if os.path.isdir(name) and not node:  # noqa: PTH112
+        hint = f"name its files; with an index{SUFFIX} the directory is a program itself"
+        raise UsageError(f"{name} is a directory: its files aren't connected here [{_OF_A_HOST}]", hint=hint)
+    first, _, rest = name.partition("/")
+    is_host = "." in first.strip(".") and rest.count("/") >= 2 and "://" not in name
+    if rest and (first in STANDARD or is_host) and not name.endswith((".prose", ".vvm", ".ipynb")):
+        from prose_kernel.errors import ImportProgramError
+        from prose_kernel.programs.contract_files import ContractFiles
+
+        try:
+            around = ContractFiles(str(Path.cwd() / "-"))
+            return os.path.relpath(around.resolve(around.home, name))
+        except ImportProgramError as problem:
+            raise UsageError(problem.message, hint=problem.hint) from None
+    return target
+
+
 def find_program(target: str) -> str:
     """The file that `prose run TARGET` means: a local path, `-`, or a bundled example by number, keyword or name.
 
@@ -81,8 +110,8 @@ def find_program(target: str) -> str:
 
 
 def is_file(name: str) -> bool:
-    """Also for a name that no file can have."""
-    return os.path.isfile(name)  # noqa: PTH113 - that of `Path` raises for a long one
+    """Also for a name that no file can have, and for a node of a file."""
+    return os.path.isfile(file_and_node(name)[0])  # noqa: PTH113 - that of `Path` raises for a long one
 
 
 def is_outside(program: str, directory: Path) -> bool:
@@ -104,4 +133,4 @@ def _is_local(target: str) -> bool:
         return False
     from prose_kernel.run import languages
 
-    return _is_path(target) or target.endswith((*languages.suffixes(), ".ipynb"))
+    return _is_path(target) or file_and_node(target)[0].endswith((*languages.suffixes(), ".ipynb"))

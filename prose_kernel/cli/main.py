@@ -25,6 +25,7 @@ COMMANDS = {
     "compile": "prose_kernel.cli.compile:compile_",
     "fmt": "prose_kernel.cli.compile:fmt",
     "check": "prose_kernel.cli.check:check",
+    "upgrade": "prose_kernel.cli.upgrade:upgrade",
     "judge": "prose_kernel.cli.judge:judge",
     "graph": "prose_kernel.cli.graph:graph",
     "plan": "prose_kernel.cli.plan:plan",
@@ -50,7 +51,13 @@ COMMANDS = {
     "doctor": "prose_kernel.cli.doctor:doctor",
     "update": "prose_kernel.cli.update:update",
 }
-RETIRED = {"boot": "`prose boot` is retired; there is nothing to start: `prose run FILE` runs a program"}
+OF_A_HOST = "E362"
+_ONE_RENDER = f"needs a host of responsibilities, which isn't here: `prose run FILE` renders a node once [{OF_A_HOST}]"
+RETIRED = {
+    "boot": "`prose boot` is retired; there is nothing to start: `prose run FILE` runs a program",
+    "serve": f"`prose serve` {_ONE_RENDER}",
+    "react": f"`prose react` {_ONE_RENDER}",
+}
 
 USAGE_STATUS = 2
 

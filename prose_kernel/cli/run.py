@@ -61,6 +61,12 @@ if TYPE_CHECKING:
     help="At most one run for this key: repeated, the command resumes that run, or prints its outputs again.",
 )
 @click.option("--input", "inputs", metavar="NAME=VALUE", multiple=True, help="The value of an input. Repeatable.")
+@click.option(
+    "--prior",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Of a responsibility: what an earlier render said under that name. Repeatable.",
+)
 @click.option("--state-dir", metavar="DIR", help="The directory for runs.  [default: .prose]")
 @click.option(
     "--state",
@@ -164,6 +170,7 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
     _check_keeping(given, kept=given.keep is not None)
     if target is None:
         raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0])
+    target = files.meant(target)
     cwd, fetched = Path.cwd(), files.is_remote(target, strict=given.strict)
     name = target if fetched else files.find_program(target)
     cells, language = ([], languages.default()) if fetched else read(name)
@@ -189,7 +196,7 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
     )
     request = Request(
         name,
-        run_options.pairs(given.inputs),
+        run_options.supplied(given),
         run_options.decisions(given.yes, given.no),
         chosen,
         cwd,

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from prose_kernel.language.contracts import PRIOR
+
 if TYPE_CHECKING:
     from prose_kernel.runtime.journal import UnderWay
 
@@ -29,6 +31,7 @@ class RunOptions:
     why: bool = False
     ask_again: bool = False
     inputs: tuple[str, ...] = ()
+    prior: tuple[str, ...] = ()
     yes: tuple[str, ...] = ()
     no: tuple[str, ...] = ()
     form: str = "text"
@@ -70,16 +73,22 @@ def who_answers(given: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(part for name in ANSWERING if given[name] for part in (f"--{name.replace('_', '-')}", given[name]))
 
 
-def pairs(inputs: Sequence[str]) -> dict[str, str]:
+def pairs(inputs: Sequence[str], option: str = "--input") -> dict[str, str]:
     values: dict[str, str] = {}
     for item in inputs:
         name, equals, value = item.partition("=")
         if not equals or not name:
-            raise click.BadParameter(f"{item!r} is not of the form NAME=VALUE", param_hint="--input")
+            raise click.BadParameter(f"{item!r} is not of the form NAME=VALUE", param_hint=option)
         if name in values:
-            raise click.BadParameter(f"{name} is given twice", param_hint="--input")
+            raise click.BadParameter(f"{name} is given twice", param_hint=option)
         values[name] = value
     return values
+
+
+def supplied(given: RunOptions) -> dict[str, str]:
+    """The values for inputs, and for the truth of an earlier render under names of their own."""
+    prior = {f"{PRIOR}{name}": value for name, value in pairs(given.prior, "--prior").items()}
+    return {**pairs(given.inputs), **prior}
 
 
 def decisions(yes: Sequence[str], no: Sequence[str]) -> dict[str, bool]:

@@ -232,6 +232,8 @@ class JudgeChain:
             if ruling.answer is not None:
                 return Verdict(ruling.answer, "rules", f"{ruling.rule}: {ruling.why}")
             why = ruling.why
+        if request.by_rules:
+            return Verdict(None, "rules", why)
         if self._rules != "only" and self._scripted is not None:
             said = self._scripted.judgement(request.text, request.at)
             if said is not None:

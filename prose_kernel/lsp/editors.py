@@ -63,7 +63,7 @@ def _package(known: list[Language]) -> dict[str, Any]:
                 {
                     "id": language.magic,
                     "aliases": [language.title],
-                    "extensions": list(language.suffixes),
+                    "extensions": [one for one in language.suffixes if not one.endswith(".md")],
                     "configuration": f"./{_configuration_file(language)}",
                 }
                 for language in known

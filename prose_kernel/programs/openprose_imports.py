@@ -10,13 +10,15 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from prose_kernel.errors import CompileError, ImportProgramError
 from prose_kernel.language import typed_answers
+from prose_kernel.language.contracts import file_and_node, is_contract
+from prose_kernel.language.contracts.library import LIBRARY
 from prose_kernel.language.diagnostics import Diagnostic, Profile
 from prose_kernel.language.openprose.contract import abilities, contract, place_of
 from prose_kernel.language.openprose.names import Contract
@@ -25,6 +27,7 @@ from prose_kernel.language.source import Source
 from prose_kernel.programs import files as program_files
 from prose_kernel.programs import schema_files, urls
 from prose_kernel.programs.consent import Candidate, Fetched
+from prose_kernel.programs.contract_files import ContractFiles
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
 
 
@@ -119,7 +122,8 @@ class LocalPrograms:
         self._make_resolver = resolver
         self._made_resolver: Resolver | None = None
         self._home = home
-        self._root = Where(str(_real(base / (program.name if program else "."))), shown=program.name if program else "")
+        name = file_and_node(program.name)[0] if program else ""
+        self._root = Where(str(_real(base / (name or "."))), shown=name)
         if origin:
             self._root = self._remote(origin)
         self._directory = _real(base)
@@ -128,19 +132,23 @@ class LocalPrograms:
         self._checked: dict[Where, _Checked] = {}
         self._loaded: dict[int, tuple[Source, tuple[Where, ...]]] = {}
         self._met_remote = False  # during the last check
+        self._contracts: list[Where] = []  # contract files whose check calls for others
         # By address: what an editor holds, or what a resumed run has read before.
         self._given: Mapping[str, str] = {} if texts is None else texts
 
     # ------------------------------------------------------------ the calls
 
-    def load_contract(self, path: str) -> Contract | None:
+    def load_contract(self, path: str) -> Any:
         """Return the contract of the program at a `use` path of the root; None for a remote program that is not cached.
+        For `LIBRARY` the files around a contract file.
 
         Raises `ImportProgramError`: E215 if it is missing or has errors, E112 for a cycle; E224 for an unusable JSON
         Schema.
         """
         if path.startswith(typed_answers.FILE):
             return Contract(schema=self._schema(path, self._root)[0])
+        if path == LIBRARY:
+            return self.library(self._root)
         where = self.resolve(path)
         text = self._read(where)
         return None if text is None else self._check(text, (self._root,)).contract
@@ -175,6 +183,35 @@ class LocalPrograms:
         found = remote[where].fetched if where in remote else None
         url, digest = (found.url, found.digest) if found else ("", "")
         return LoadedProgram(text.program, text.source, handle, slug, url, digest, _texts(checked))
+
+    # ------------------------------------------------------------ contract files
+
+    def library(self, where: Where) -> ContractFiles:
+        """The files around a contract file."""
+        return ContractFiles(where.address, self._given, self._contract_at, shown_from=str(Path(where.shown).parent))
+
+    def _contract_at(self, address: str) -> Contract:
+        """The contract of a `.prose` program that a contract file calls."""
+        where = Where(address, shown=os.path.relpath(address, self._directory))
+        if where in self._contracts:
+            raise _cycle((*self._contracts[self._contracts.index(where) :], where))
+        text = self._read(where)
+        assert text is not None  # a file
+        return self._check(text, (self._root, *self._contracts)).contract
+
+    def _check_contract(self, text: _Text) -> _Checked:
+        from prose_kernel.language.contracts.compile import compile_source
+
+        self._contracts.append(text.where)
+        try:
+            around: Any = self.library(text.where)
+            compiled = compile_source(text.source, profile=self._profile, load=lambda path: around)
+        finally:
+            self._contracts.pop()
+        if not compiled.ok:
+            raise _errors(text.where, compiled.diagnostics)
+        text = replace(text, program=compiled.program)
+        return _Checked(text, contract(compiled.program), ())
 
     def file_of(self, path: str) -> Path | None:
         """The local file that a `use` path of the root leads to; None for any other path."""
@@ -384,6 +421,8 @@ class LocalPrograms:
             source = decode(data, where.shown)
         except CompileError as error:
             raise _errors(where, error.diagnostics) from None
+        if is_contract(where.address):
+            return _Text(where, stamp, source, Program(()), ())
         parsed = parse(source, self._profile)
         uses = dict.fromkeys(item.path.raw for item in parsed.program.items if isinstance(item, Use))
         return _Text(where, stamp, source, parsed.program, tuple(uses))
@@ -432,6 +471,8 @@ class LocalPrograms:
         self, text: _Text, way: tuple[Where, ...], results: dict[Where, _Checked | ImportProgramError]
     ) -> _Checked | ImportProgramError:
         """Check one program. `way` leads from the root to it; the results of its imports are in `results`."""
+        if is_contract(text.where.address):
+            return self._check_contract(text)
 
         def find(path: str) -> _Checked | None:
             where = self.resolve(path, text.where)
@@ -465,7 +506,7 @@ def handle_and_slug(path: str, where: Where, registry: str = urls.REGISTRY) -> t
     """Return the two parts of an import's directory name (6.5): `local` and the stem, `url` and the last path segment,
     or the handle and name of a registry path."""
     if not where.remote:
-        return "local", Path(path).name.removesuffix(".prose") or "program"
+        return "local", Path(path).name.removesuffix(".md").removesuffix(".prose") or "program"
     if where.address.startswith(registry) and not path.startswith(("http://", "https://", "./", "../")):
         handle, _, rest = where.address.removeprefix(registry).partition("/")
         return handle, rest.rpartition("/")[2].removesuffix(".prose") or "program"
@@ -484,6 +525,7 @@ def _texts(checked: _Checked) -> dict[str, str]:
     while agenda:
         one = agenda.pop()
         found[one.text.where.address] = one.text.source.text
+        found.update(one.text.program.texts())
         agenda.extend(inner for inner in one.imports if inner is not None and inner.text.where.address not in found)
     return found
 

@@ -7,13 +7,14 @@ a language is imported before it is used.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cast
 
 from prose_kernel.errors import UsageError
+from prose_kernel.language.contracts import PRIOR, is_contract
 
 if TYPE_CHECKING:
     from prose_kernel.language.diagnostics import Diagnostic, Profile
@@ -114,6 +115,10 @@ def _spends_nothing(program: object) -> Spending:
     return Spending((), money=False)
 
 
+def _no_other_form(program: object, source: Source) -> tuple[str, str]:
+    raise UsageError("programs of this language have one form only")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Language:
     """A language: how its texts are known, and what can be done with them.
@@ -148,6 +153,9 @@ class Language:
     names of its agents; `with_agent` are the edits that give one other properties. `literal` writes a Python value as
     an expression, or raises a `UsageError` which begins with the last argument.
 
+    `upgrade` is a program in the language's other form, and the suffix of that; it raises `UsageError` where there is
+    none. `refused` tells why a program without errors cannot be run, given the names of the inputs that are supplied.
+
     `report` is what `prose compile` prints for a program without errors, `refusal` what stands above the errors of
     another one; `contract` is a dataclass of what a program says about itself: what it takes and gives, its names.
     `inputs` are the names that a program asks values for, `gates` those of its gates: what can be given beforehand.
@@ -175,6 +183,8 @@ class Language:
     compile: CompileText
     format_program: Callable[[Any], str]
     report: Callable[[Any, str, int], str]
+    refused: Callable[[Any, Source, Collection[str]], Diagnostic | None] = lambda program, source, given: None
+    upgrade: Callable[[Any, Source], tuple[str, str]] = _no_other_form
     flow: Callable[[Any, Source], tuple[Step, ...]]
     stops: Callable[[Any], list[Span]]
     contract: Callable[[Any], Any]
@@ -277,17 +287,57 @@ def _own(name: str) -> dict[str, Any]:
 def _inputs(program: Any) -> tuple[str, ...]:
     from prose_kernel.language.openprose.contract import contract
 
-    return tuple(contract(program).inputs)
+    declared = contract(program)
+    return (*declared.inputs, *(f"{PRIOR}{name}" for name in getattr(declared, "prior", None) or ()))
 
 
-def _pipefail(machine: Any, settings: Settings) -> None:
+_WITHOUT_NEEDS: Final = ("replay", "scripted", "dry-run")
+"""Providers under which tools and variables that a contract file names may be missing."""
+
+
+def _configure_openprose(machine: Any, settings: Settings) -> None:
     machine.pipefail = settings.exec.pipefail
+    machine.host.contracts = settings.contracts
+    machine.host.needs_checked = settings.provider not in _WITHOUT_NEEDS
+
+
+def _compile_openprose(source: Source, **options: Any) -> Compiled:
+    """A program, or a contract file by its name."""
+    room = "contracts.compile" if is_contract(source.name) else "openprose"
+    compiled: Compiled = _later(f"language.{room}:compile_source")(source, **options)
+    return compiled
+
+
+def _formatted(program: Any) -> str:
+    contract = program.declared is not None
+    place = "language.contracts.formatter:format_file" if contract else "language.openprose:format_program"
+    text: str = _later(place)(program)
+    return text
+
+
+def _reported(program: Any, name: str, warnings: int) -> str:
+    contract = program.declared is not None
+    return str(_later("language.contracts.compile:report")(program)) if contract else _formatted(program)
+
+
+def _refused(program: Any, source: Source, given: Collection[str]) -> Diagnostic | None:
+    if program.declared is None:
+        return None
+    why: Diagnostic | None = _later("language.contracts.compile:refused")(program, source, given)
+    return why
+
+
+def _upgraded(program: Any, source: Source) -> tuple[str, str]:
+    """A program as a contract file, or back."""
+    back = program.declared is not None
+    form = "downgraded" if back else "upgraded"
+    return _later(f"language.contracts.upgrade:{form}")(source, program), ".prose" if back else ".prose.md"
 
 
 OPENPROSE: Final = Language(
     name="openprose",
     title="OpenProse",
-    suffixes=(".prose",),
+    suffixes=(".prose", ".prose.md"),
     magic="prose",
     mode="text/x-yaml",
     sample='exec "true"\n',
@@ -296,11 +346,13 @@ OPENPROSE: Final = Language(
     elsewhere=True,
     has_inputs=True,
     declared={"let": "let", "const": "const", "output": "output", "input": "input"},
-    report=lambda program, name, warnings: _later("language.openprose:format_program")(program),
+    report=_reported,
+    upgrade=_upgraded,
+    refused=_refused,
     merged=_later("language.openprose.fixes:merged"),
     ends=_later("language.openprose.flow:ends"),
     change_directory=_later("language.openprose.literals:change_directory"),
-    configure=_pipefail,
+    configure=_configure_openprose,
     programs=_later("programs.openprose_imports:LocalPrograms"),
     inputs=_inputs,
     gates=_later("machine.openprose.program_text:gate_names"),
@@ -308,7 +360,7 @@ OPENPROSE: Final = Language(
     kind_of=_later("runtime.values:kind_of"),
     text_of=_later("runtime.values:full_text"),
     inserted=_later("runtime.values:inserted_text"),
-    **_own("openprose"),
+    **{**_own("openprose"), "compile": _compile_openprose, "format_program": _formatted},
 )
 
 

@@ -11,7 +11,7 @@ from msgspec import structs
 from prose_kernel.run import languages
 from prose_kernel.runtime.events import Listener
 from prose_kernel.runtime.execution_context import Host
-from prose_kernel.runtime.ports import Commands, Ports, Races
+from prose_kernel.runtime.ports import Commands, FoundRun, Ports, Races
 from prose_kernel.runtime.values import Value
 
 if TYPE_CHECKING:
@@ -42,6 +42,12 @@ class Defined:
     language: Language
 
 
+def _find_run(context: RunContext, wanted: str) -> FoundRun:
+    from prose_kernel.run.run_inputs import find_run
+
+    return find_run(context, wanted)
+
+
 class Machines:
     """One machine for each language in which texts of the run are written, made at its first text.
 
@@ -52,6 +58,7 @@ class Machines:
         start, self._settings = context.start, context.settings
         concurrency, supplied = self._settings.concurrency, context.given.supplied
         host = Host(ports, listeners, concurrency=concurrency, load=context.load, supplied=supplied)
+        host.find_run = lambda wanted: _find_run(context, wanted)
         self.first = language.machine()(host, cwd=str(start.cwd), program_file=start.program_file, at=start.at)
         self._by_language: dict[str, Machine] = {}
         self._add(language, self.first)

@@ -17,6 +17,7 @@ from msgspec import structs
 
 from prose_kernel._version import __version__
 from prose_kernel.errors import RunError, UsageError
+from prose_kernel.language.contracts import is_contract
 from prose_kernel.run import parts
 from prose_kernel.run.lazy import Once, lazy
 from prose_kernel.run.machines import Machines
@@ -292,8 +293,13 @@ class Run:
     @contextlib.contextmanager
     def text(self, compiled: Compiled, inputs: Mapping[str, str], language: Language) -> Iterator[None]:
         """One text while it runs: it is kept with the run, and the journal holds what happens in here."""
+        from prose_kernel.storage.layout import copies_of
+
         source, notebook = compiled.source, self.context.start.notebook
         kept = self.kept.store if self.kept is not None else None
+        if kept is not None and not notebook and is_contract(source.name):
+            kept.start(source.text, copies_of(source.text, compiled.program.texts()))
+            kept = None
         for store in (kept, self.answers if language.state == "vvm_state" else None):
             if store is not None:
                 (store.record_source if notebook else store.start)(source.text)

@@ -45,7 +45,7 @@ ToolName = Literal["read", "list", "search", "write", "edit", "fetch", "exec_com
 WHO_ANSWERS = ("provider", "script", "judge", "judge_model", "judge_rules", "cassette", "cassette_mode")
 """The settings that a magic may change during a run, for the following cells."""
 
-DECIDES = ("state", "vvm_state", "profile", "vvm_depth", "vvm_input", "exec_pipefail")
+DECIDES = ("state", "vvm_state", "profile", "vvm_depth", "vvm_input", "exec_pipefail", "contracts")
 """The settings that decide what a program does and where it keeps things: a run is resumed with those it began with."""
 
 
@@ -215,6 +215,9 @@ class Settings(Struct, frozen=True):
     profile: Literal["default", "strict", "prosescript", "prosescript-strict"] = "default"
     """`default`, `strict`, which follows the specification literally, or `prosescript`, the later form of the language
     (and `prosescript-strict`, which refuses what that keeps for existing files)."""
+    contracts: Literal["rules", "judge", "off"] = "rules"
+    """Who checks what a node of a contract file promises about its results: the judge's rules, which cost nothing
+    (`rules`), the judge too (`judge`), or nothing (`off`)."""
     gates: GateSettings = GateSettings()
     provider: str | None = None
     """The provider of sessions: `human`, `scripted`, `dry-run`, `replay`, a model server (`anthropic`,

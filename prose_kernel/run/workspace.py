@@ -35,6 +35,7 @@ from prose_kernel.runtime.statement_hook import StatementHook, joined
 from prose_kernel.runtime.values import Value
 
 if TYPE_CHECKING:
+    from prose_kernel.language.diagnostics import Diagnostic
     from prose_kernel.processes import Engine
     from prose_kernel.remote.commands import RemoteState
     from prose_kernel.run.journal import Resumption
@@ -73,6 +74,14 @@ def refuse_unknown_inputs(names: Iterable[str], compiled: Compiled, language: La
     if unknown is not None:
         asked = f"its inputs are {', '.join(inputs)}" if inputs else "it has no inputs"
         raise UsageError(f"{option}{unknown}: the program has no such input; {asked}")
+
+
+def _with_findings(compiled: Compiled, more: Sequence[Diagnostic]) -> Compiled:
+    from prose_kernel.language.diagnostics import in_order
+
+    found: Any = compiled
+    both: Compiled = replace(found, diagnostics=in_order([*compiled.diagnostics, *more]))
+    return both
 
 
 def _resuming(how: Resumption | None, start: Start) -> Resuming | None:
@@ -300,11 +309,13 @@ class Workspace:
             cell=self.start.notebook,
             pipefail=self.settings.exec.pipefail,
         )
+        if compiled.ok and (why := language.refused(compiled.program, compiled.source, self.context.given.supplied)):
+            return _with_findings(compiled, [why])
         return self._with_models_checked(compiled, language) if "model" in text else compiled
 
     def _with_models_checked(self, compiled: Compiled, language: Language) -> Compiled:
         """W117 for each model that the settings do not know: the server is asked for it by that name."""
-        from prose_kernel.language.diagnostics import diagnostic, in_order
+        from prose_kernel.language.diagnostics import diagnostic
 
         named = language.spending(compiled.program).models if compiled.ok else ()
         strange = [
@@ -318,8 +329,7 @@ class Workspace:
             for name, span in named
             if name is not None and span is not None and not self.settings.knows_model(name)
         ]
-        found: Any = compiled
-        return replace(found, diagnostics=in_order([*compiled.diagnostics, *strange])) if strange else compiled
+        return _with_findings(compiled, strange) if strange else compiled
 
     async def run(
         self, compiled: Compiled, inputs: Mapping[str, str] | None = None, language: Language | None = None

@@ -31,6 +31,7 @@ from prose_kernel.runtime.ports import (
     Binding,
     CommandRequest,
     CommandResult,
+    FoundRun,
     GateRequest,
     Key,
     LoadProgram,
@@ -116,6 +117,12 @@ class Host:
         self.preview: Any = None
         self.renderer: Any = None
         """Renders the targets of calls, in a language that has calls of contracts."""
+        self.find_run: Callable[[str], FoundRun] | None = None
+        """Finds a completed run by its id or path; raises `UsageError`."""
+        self.contracts: Literal["rules", "judge", "off"] = "rules"
+        """Who decides whether a node of a contract file keeps its promises."""
+        self.needs_checked = True
+        """Whether tools and environment variables that a contract file names must be on this machine."""
         self.pipefail = False
         """Whether commands run with `pipefail` where the program does not say."""
         self.budget: Budget | None = None

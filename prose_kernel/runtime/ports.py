@@ -525,6 +525,8 @@ class JudgeRequest(Struct, frozen=True):
 
     `further` are the questions that come next, with nothing done in between; whoever is asked may answer them together
     with this one. One of them that is asked only if the answers before it let it come to that is marked `perhaps`.
+
+    `by_rules`: only rules may answer it; what they leave open is uncertain.
     """
 
     text: str
@@ -540,6 +542,7 @@ class JudgeRequest(Struct, frozen=True):
     subject: str | None = None
     further: tuple[JudgeRequest, ...] = ()
     perhaps: bool = False
+    by_rules: bool = False
 
     @property
     def question(self) -> str:
@@ -727,6 +730,13 @@ class LoadedProgram(Struct, frozen=True):
     url: str = ""
     digest: str = ""
     texts: Mapping[str, str] = struct_field(default_factory=dict)
+
+
+class FoundRun(Struct, frozen=True):
+    """A completed run that a program is given: its value, and what the person should know about it."""
+
+    value: dict[str, str]
+    notes: tuple[str, ...] = ()
 
 
 LoadProgram = Callable[[LoadRequest], Awaitable[LoadedProgram]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -62,7 +62,8 @@ class FilesystemStore(StoreAtHome):
         store = object.__new__(FilesystemStore)
         store.home, store._user_home, store._ignore_case = self.home, self._user_home, self._ignore_case
         store._place(self.paths.imported(name), (*self.chain, name))
-        self.home.pending.put(str(store.paths.program), source)
+        if source:
+            self.home.pending.put(str(store.paths.program), source)
         return store
 
     # ------------------------------------------------------------ bindings
@@ -111,8 +112,8 @@ class FilesystemStore(StoreAtHome):
 
     # ------------------------------------------------------------ the run
 
-    def start(self, program: str) -> None:
-        self.home.start(program)
+    def start(self, program: str, copies: Mapping[str, str] | None = None) -> None:
+        self.home.start(program, copies)
 
     def record_source(self, text: str) -> None:
         self.home.record_source(text)

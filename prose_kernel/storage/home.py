@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from prose_kernel.access import plain_files
@@ -75,9 +75,11 @@ class RunHome:
             paths = paths.imported(name)
         return paths
 
-    def start(self, program: str) -> None:
-        """Keep a copy of the program; the next flush creates the directory (3.1 step 2)."""
-        self.pending.put(str(self.program), program)
+    def start(self, program: str, copies: Mapping[str, str] | None = None) -> None:
+        """Keep a copy of the program; the next flush creates the directory (3.1 step 2). `copies` are kept in its
+        place, by their paths in the directory."""
+        for name, text in (copies or {self.program.name: program}).items():
+            self.pending.put(str(self.directory / name), text)
 
     def record_source(self, text: str) -> str:
         """Append a cell to the copy of the program. This alone does not create the directory.

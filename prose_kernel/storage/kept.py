@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,8 +21,9 @@ class RunStore(Store, Protocol):
     The same run may be opened again by its id: `put` of a binding that is there replaces it.
     """
 
-    def start(self, program: str) -> None:
-        """Keep the text of a program that is about to run."""
+    def start(self, program: str, copies: Mapping[str, str] | None = None) -> None:
+        """Keep the text of a program that is about to run; in files as `copies`, by their paths, where these are
+        given."""
         ...
 
     def record_source(self, text: str) -> None:

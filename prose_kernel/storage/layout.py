@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -94,6 +95,20 @@ def key_stem(key: Key) -> str:
     """Return `name[__execution_id][__i{index}...]` (7.4), without `.md`."""
     stem = key.name if key.execution_id is None else f"{key.name}__{key.execution_id}"
     return "".join((stem, *(f"__i{index}" for index in key.iterations)))
+
+
+def copies_of(text: str, others: Mapping[str, str]) -> dict[str, str]:
+    """The copies of a contract file and of the files that it may call, by their paths in the directory of the run
+    (prose-md.md 2). `others` are texts by address."""
+    copies = {"root.prose.md": text}
+    for address, other in others.items():
+        stem, number = address.rpartition("/")[2].removesuffix(".prose.md"), 1
+        name = f"sources/{file_stem(stem)}.prose.md"
+        while name in copies:
+            number += 1
+            name = f"sources/{file_stem(stem)}~{number}.prose.md"
+        copies[name] = other
+    return copies
 
 
 def file_stem(name: str) -> str:

@@ -31,6 +31,7 @@ class TestCommandOptions:
     workers: int
     timeout: float | None
     sanitize: tuple[str, ...]
+    recursive: bool
     lax: bool
     junit: str | None
     verbose: bool
@@ -64,17 +65,20 @@ class TestCommandOptions:
     multiple=True,
     help="Replacements before comparing, in nbval's format. Repeatable.",
 )
+@click.option("--recursive", is_flag=True, help="Of a directory, also the contract files below it.")
 @click.option("--lax", is_flag=True, help="Compare only outputs of cells marked NBVAL_CHECK_OUTPUT.")
 @click.option("--junit-xml", "--junitxml", "junit", metavar="FILE", help="Write a report for CI systems.")
 @click.option("-v", "--verbose", is_flag=True, help="A line for each cell and case.")
 def test(targets: Sequence[str], **options: Any) -> int:
     """Run notebooks and programs, and compare what they give with what is committed: the outputs in a notebook, and
-    PROGRAM.expected.md beside a program.
+    PROGRAM.expected.md beside a program. A contract file of kind `test` runs its subject and judges what it expects.
 
     Sessions are answered from recordings; no provider is called and nobody is asked. Without arguments, what is found
-    below this directory: notebooks of the kernels Prose and VVM, and programs that have a snapshot.
+    below this directory: notebooks of the kernels Prose and VVM, and programs that have a snapshot; of contract files
+    those in the directory itself, with --recursive also below.
 
-    Exit status: 0 all as committed, 1 something differs, 2 usage, 5 nothing to test, 130 interrupted.
+    Exit status: 0 all as committed, 1 something differs, 2 usage, 3 nobody could judge or answer, 5 nothing to test,
+    130 interrupted.
     """
     from prose_kernel.run.parts import offer_commands
     from prose_kernel.testing import session
@@ -88,7 +92,7 @@ def test(targets: Sequence[str], **options: Any) -> int:
         )
     how = Options(given.update, given.live, given.lax, given.exitfirst, given.timeout or SECONDS, Rules(given.sanitize))
     cwd = Path.cwd()
-    found = session.targets(targets, cwd, update=given.update)
+    found = session.targets(targets, cwd, update=given.update, recursive=given.recursive)
     if given.expression:
         found = session.chosen(found, given.expression)
     offer_commands()
@@ -119,6 +123,8 @@ class Report:
         """A file has been tested."""
         if not tested.outcomes:
             return
+        if tested.report:
+            click.echo(tested.report)
         counts = {word: tested.count(word) for word in WORDS if tested.count(word)}
         said = ", ".join(f"{count} {word}" for word, count in counts.items())
         colour = "red" if "failed" in counts else "yellow" if "updated" in counts else "green"
@@ -132,7 +138,7 @@ class Report:
         """Print all findings and the sum; the exit status is returned."""
         for tested in results:
             for outcome in tested.outcomes:
-                if outcome.findings:
+                if outcome.findings and not tested.report:
                     colour = "red" if outcome.status == "failed" else "yellow"
                     head = click.style(outcome.status.upper(), fg=colour, bold=True)
                     case = "" if tested.path.endswith(outcome.name) else f", {outcome.name}"
@@ -161,7 +167,7 @@ class Report:
         blank = "\n" if failed or counts["updated"] else ""
         where = f"{files} file{'s' if files > 1 else ''}"
         click.echo(f"{blank}{click.style(said or 'no cells', fg='red' if failed else 'green')} in {where}")
-        return 1 if failed else 0
+        return max(1 if failed else 0, *(tested.exit for tested in results))
 
 
 def _coloured(line: str) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
+from prose_kernel.language.contracts import SUFFIX as CONTRACT
 from prose_kernel.run import languages
 from prose_kernel.testing.options import Options
 from prose_kernel.testing.snapshot import SUFFIX
@@ -17,6 +18,8 @@ from prose_kernel.views.test_results import Tested
 
 LEFT_OUT = frozenset({"node_modules", "__pycache__", "build", "dist", "site-packages"})
 STATE = (".prose", ".vvm")
+_HEAD = 16_000
+"""Bytes of a file that hold its front matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +37,15 @@ class Target:
 # ---------------------------------------------------------------- finding
 
 
-def targets(given: Sequence[str], cwd: Path, *, update: bool = False) -> list[Target]:
+def targets(given: Sequence[str], cwd: Path, *, update: bool = False, recursive: bool = False) -> list[Target]:
     """The files that arguments mean: files, directories, patterns; without any, what is below the directory.
 
-    Of a directory these are the notebooks of our kernels, and the programs that have a snapshot. Raises
-    `UsageError` for a name that means nothing.
+    Of a directory these are the notebooks of our kernels, the programs that have a snapshot, and the contract files of
+    kind `test`, with `recursive` also those below. Raises `UsageError` for a name that means nothing.
     """
     found: dict[Path, Target] = {}
     for word in given or (".",):
-        for path in _meant(word, cwd, update=update):
+        for path in _meant(word, cwd, update=update, recursive=recursive):
             typed = path == cwd / os.path.expanduser(word)  # noqa: PTH111 - a home directory of nobody stays as it is
             place = path.resolve() if typed and not update else path.parent.resolve() / path.name
             found.setdefault(place, Target(place, _name(path, cwd)))
@@ -54,11 +57,12 @@ def _name(path: Path, cwd: Path) -> str:
     return str(path) if relative.startswith(os.pardir + os.sep + os.pardir) else relative
 
 
-def _meant(word: str, cwd: Path, *, update: bool) -> list[Path]:
+def _meant(word: str, cwd: Path, *, update: bool, recursive: bool) -> list[Path]:
     path = cwd / os.path.expanduser(word)  # noqa: PTH111 - a home directory of nobody stays as it is
     try:
         if path.is_dir():
-            return [one for one in sorted(_below(path)) if is_test(one)]
+            below = [one for one in sorted(_below(path)) if is_test(one)]
+            return [one for one in below if recursive or one.parent == path or not is_contract_test(one)]
         if not path.exists() and any(c in word for c in "*?["):
             matches = sorted(_matching(cwd, word))
             named = [one for one in matches if one.is_file() and ((update and _is_program(one)) or is_test(one))]
@@ -108,7 +112,20 @@ def is_test(path: Path) -> bool:
     """Whether a file that was not named is a test: a notebook of our kernels, or a program with a snapshot."""
     if path.suffix == ".ipynb":
         return _may_be_ours(path)
-    return _is_program(path) and path.with_name(path.name + SUFFIX).is_file()
+    return _is_program(path) and (path.with_name(path.name + SUFFIX).is_file() or is_contract_test(path))
+
+
+def is_contract_test(path: Path) -> bool:
+    """Whether a file is a contract file of kind `test`, by its front matter."""
+    if not path.name.endswith(CONTRACT):
+        return False
+    from prose_kernel.language.contracts.reader import own_kind
+
+    try:
+        with plain_files.reading(path, None) as file:
+            return own_kind(file.read(_HEAD).decode("utf-8-sig", "replace").replace("\r\n", "\n")) == "test"
+    except OSError:
+        return False
 
 
 def _may_be_ours(path: Path) -> bool:
@@ -136,6 +153,8 @@ def names_of(path: Path) -> list[str]:
         from prose_kernel.testing.notebook_source import read
 
         return [*(cell.name for cell in read(path, path.name).cells if not cell.empty), *WHOLE]
+    if is_contract_test(path):
+        return ["test"]
     from prose_kernel.testing import snapshot
 
     return [case.name for case in snapshot.read(path.with_name(path.name + SUFFIX))]
@@ -174,6 +193,10 @@ def run_one(target: Target, options: Options) -> Tested:
         from prose_kernel.testing.notebooks import test_notebook
 
         return test_notebook(target.path, target.name, options)
+    if is_contract_test(target.path):
+        from prose_kernel.testing.contract_tests import test_contract
+
+        return test_contract(target.path, target.name, options)
     from prose_kernel.testing.programs import test_program
 
     return test_program(target.path, target.name, options)

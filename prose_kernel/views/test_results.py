@@ -67,7 +67,8 @@ class Outcome:
 @dataclass(frozen=True, slots=True)
 class Tested:
     """All outcomes of one file. `notes` are remarks that fail nothing; `used` are the lines of recordings that were
-    used, each with its cassette, `unused` those of shared cassettes that were not, with words for them."""
+    used, each with its cassette, `unused` those of shared cassettes that were not, with words for them. `report` is
+    what the command prints of the file; `exit` is the exit status that it wants, if that is more than a failure's."""
 
     path: str
     outcomes: tuple[Outcome, ...] = ()
@@ -75,6 +76,8 @@ class Tested:
     interrupted: bool = False
     used: frozenset[tuple[str, bytes]] = frozenset()
     unused: tuple[tuple[str, bytes, str], ...] = ()
+    report: str = ""
+    exit: int = 0
 
     @property
     def failed(self) -> bool:

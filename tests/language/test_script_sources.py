@@ -17,7 +17,19 @@ def source() -> ScriptSource:
 
 def test_lines_and_columns_are_those_of_the_file() -> None:
     script = source()
-    assert script.text == "\n\n\nlet x = 1\n  \n\n\n\n\nlet y = zz\n"
+    assert script.text.splitlines() == [
+        " " * 7,
+        "",
+        " " * 10,
+        "let x = 1",
+        "  ",
+        " " * 9,
+        " " * 4,
+        "",
+        " " * 9,
+        "let y = zz",
+    ]
+    assert script.text.index("let y") == FILE.index("let y")
     assert script.line_column(script.text.index("x")) == (4, 7)
     assert script.line_text(4) == "  let x = 1"
     assert script.line_column(script.text.index("y")) == (10, 5)

@@ -239,3 +239,16 @@ def test_code_actions_are_those_of_the_range(editor: Editor) -> None:
     (action,) = features.code_actions(document, line)
     assert action.title == "Declare it: `let y`" and action.kind == types.CodeActionKind.QuickFix
     assert [one.code for one in action.diagnostics or ()] == ["W135"]
+
+
+def test_a_contract_file_is_checked_and_formatted_in_its_fences(editor: Editor) -> None:
+    head = "---\nname: {}\nkind: function\n---\n\n### Returns\n\n- `x`\n\n### Execution\n\n```prose\n{}\n```\n"
+    editor.write("drafter.prose.md", head.format("drafter", "return 1"))
+    text = head.format("f", "let   a = call drafter\nlet b = call draftr\nreturn b")
+    (one,) = found(editor, "f.prose.md", text)
+    assert (one.code, one.range.start, one.range.end) == ("E313", types.Position(13, 13), types.Position(13, 19))
+    text = text.replace("draftr", "drafter")
+    document = editor.open("f.prose.md", text)
+    assert features.diagnostics(document) == []
+    assert {symbol.name for symbol in features.document_symbols(document)} == {"a", "b"}
+    assert applied(document.text, features.formatting(document)) == text.replace("let   a", "let a")

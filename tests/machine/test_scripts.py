@@ -22,6 +22,7 @@ from prose_kernel.language.openprose.contracts import (
 from prose_kernel.language.source import Source
 from prose_kernel.machine.openprose.calls import CallRequest, run_script
 from prose_kernel.machine.openprose.program_context import ProgramContext
+from prose_kernel.machine.openprose.program_text import any_call_of
 from prose_kernel.machine.openprose.programs import nested_context
 from prose_kernel.machine.openprose.sessions import run_session
 from prose_kernel.runtime.events import SessionStarted
@@ -61,7 +62,7 @@ class Library:
         self.requests.append(request)
         target, unit = request.target, request.target.unit
         source = script(unit.script, self, fixed=tuple(request.inputs), outputs=target.outputs)
-        inner = nested_context(s, node, target.name, ("local", target.name), source, "", frozenset([target.name]))
+        inner = nested_context(s, node, target.name, ("local", target.name), source, "", any_call_of)
         inner = inner.goes_on_for(s)
         if unit.script:
             program = compile_source(source, profile="prosescript").program

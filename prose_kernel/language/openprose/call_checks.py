@@ -85,12 +85,18 @@ class CallChecker:
         name = node.target.raw if isinstance(node.target, tree.Text) else node.target.id
         if targets is None:
             return None
+        if self.survey.interface.kind == "delegation" and not is_path and self._is_variable(name):
+            return None
         if (name, is_path) not in self._found:
             self._found[name, is_path] = targets.find(name, self.uses, path=is_path)
         found = self._found[name, is_path]
         if isinstance(found, CallProblem) and found.code == "E313" and not is_path and self._may_hold_slot(name):
             return None
         return found
+
+    def _is_variable(self, name: str) -> bool:
+        """Whether a name of a delegation is a variable, which may hold an element of a slot and comes first then."""
+        return name not in self.survey.interface.variables and self.survey.sees(name)
 
     def _may_hold_slot(self, name: str) -> bool:
         """Whether a variable of a delegation may hold an element of a slot (3.5 step 1)."""

@@ -34,8 +34,11 @@ def is_executable(statement: Statement) -> bool:
 def contract(program: Program) -> Contract:
     """The inputs and outputs of a program (6.1): every input with whether a call must supply it, every output name.
 
-    Inputs inside bodies and blocks count too, they may be supplied; outputs are those of the root frame.
+    Inputs inside bodies and blocks count too, they may be supplied; outputs are those of the root frame. A contract
+    file declares both itself.
     """
+    if program.declared is not None:
+        return program.declared
     inputs: dict[str, bool] = {}
     required = True
     for item in program.items:
@@ -143,7 +146,7 @@ def place_of(path: str, profile: Profile = "default") -> PathPlace:
         return "remote" if handle and slash and rest else "bad"
     if path.startswith(("./", "../", "/", "~/")):
         return "local"
-    if path.endswith(".prose") and (profile == "default" or "/" not in path):
+    if path.endswith((".prose", ".prose.md")) and (profile == "default" or "/" not in path):
         return "local"
     if _REGISTRY.fullmatch(path) or (profile == "strict" and path.endswith(".prose")):
         return "remote"
@@ -153,7 +156,9 @@ def place_of(path: str, profile: Profile = "default") -> PathPlace:
 def slug(path: str) -> str | None:
     """The alias of an import without `as`: its last path part without extension; None when that is no name."""
     last = path.split("?")[0].split("#")[0].rstrip("/").rpartition("/")[2].lstrip("@")
-    stem = last.rpartition(".")[0] if "." in last else last
+    stem = last.removesuffix(".prose.md")
+    if stem == last and "." in last:
+        stem = last.rpartition(".")[0]
     return stem if _NAME.fullmatch(stem) else None
 
 

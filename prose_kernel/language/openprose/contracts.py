@@ -13,6 +13,7 @@ with their defaults, and retry, depth, the results of 3.6 and E230 are the machi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -127,6 +128,9 @@ class Interface:
         return {name: Variable(kind) for name, kind in kinds.items()}  # type: ignore[arg-type]  # a literal
 
 
+_LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
+_NO_LINE_END: Final = re.compile(r"[^\n]+")
+
 CELL: Final = Interface()
 """That of a text without a contract."""
 
@@ -140,9 +144,10 @@ def interface_of(source: Source) -> Interface:
 class ScriptSource(Source):
     """A script as a source of its own, with the lines and columns of the file that it is a part of.
 
-    `text` holds the lines of its fences with the indentation of the openers taken off, and an empty line for each other
-    line of `file` up to the last fence: so lines count as in the file. `removed` is how many characters were taken off
-    each line. `file` is the whole text; diagnostics show its lines. Make one with `script_source`.
+    `text` holds the lines of its fences with the indentation of the openers taken off, and blanks for the other lines
+    of `file` up to the last fence: so lines, and places in fences that aren't indented, count as in the file.
+    `removed` is how many characters were taken off each line. `file` is the whole text; diagnostics show its lines.
+    Make one with `script_source`.
     """
 
     file: str = field(default="", repr=False)
@@ -178,18 +183,22 @@ def script_source(
     A fence is the span of its lines in `file`, without the lines of the opener and the closer, and the indentation of
     its opener in columns, which is taken off each line as far as the line has it.
     """
-    lines: list[str] = []
+    parts: list[str] = []
     removed: list[int] = []
-    at = 0
+    at = lost = 0
     for span, indent in fences:
-        blank = file.count("\n", at, span.start)
-        lines += [""] * blank
-        removed += [0] * blank
-        body = file[span.start : span.end].removesuffix("\n")
-        for line in body.split("\n") if span.end > span.start else ():
+        before = file[at : span.start]
+        parts.append(" " * lost + _NO_LINE_END.sub(lambda line: " " * len(line[0]), before))
+        removed += [0] * before.count("\n")
+        at, lost = span.end, 0
+        if not indent:
+            parts.append(file[span.start : span.end])
+            removed += [0] * file.count("\n", span.start, span.end)
+            continue
+        for line in _LINE.findall(file, span.start, span.end):
             off = min(indent, len(line) - len(line.lstrip(" ")))
-            lines.append(line[off:])
+            parts.append(line[off:])
             removed.append(off)
-        at = span.end
-    return ScriptSource("".join(f"{line}\n" for line in lines), name, None, file, tuple(removed),
-                        interface or CELL)  # fmt: skip
+            lost += off
+    text = "".join(parts)
+    return ScriptSource(text, name, None, file, tuple(removed), interface or CELL)

@@ -7,11 +7,14 @@ an expression is an `ExpressionStatement`.
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from prose_kernel.language.nodes import NOWHERE as NOWHERE
 from prose_kernel.language.nodes import Node as Node
 from prose_kernel.language.nodes import node
+
+if TYPE_CHECKING:
+    from prose_kernel.language.openprose.names import Contract
 
 
 @node
@@ -590,6 +593,15 @@ class Program(Node, frozen=True):
     items: tuple[Statement, ...]
     strict: bool = False
     script: bool = False
+
+    @property
+    def declared(self) -> Contract | None:
+        """What the program takes and gives, where a contract file says so; None where its statements do."""
+        return None
+
+    def texts(self) -> dict[str, str]:
+        """The texts that were read beside the program's own, by address: those that a contract file leads to."""
+        return {}
 
 
 ACTIVE: Final = (

@@ -87,6 +87,11 @@ def _request(s: ProgramContext, text: str, asking: Asking | None = None, node: t
     return structs.replace(request, further=tuple(_further(s, request, asking.after))) if asking.after else request
 
 
+def request_about(s: ProgramContext, text: str) -> JudgeRequest:
+    """A question about the values that are visible here."""
+    return _about(s, text, s.at("judge"), Asking(), None)
+
+
 def phrase(s: ProgramContext, node: tree.Discretion, text: str, at: str) -> JudgeRequest:
     """What a model needs to put the text of an `input` into plain words."""
     return _about(s, text, at, Asking(), node)

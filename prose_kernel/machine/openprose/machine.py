@@ -6,7 +6,8 @@ call of `run`; a notebook calls `run` once for each cell, in the same root frame
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
+from typing import Any
 
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import persistence
@@ -30,9 +31,24 @@ from prose_kernel.machine.openprose.frames import Slot
 from prose_kernel.machine.openprose.program_context import AgentEntry, ProgramContext, ProgramRun
 from prose_kernel.machine.openprose.program_text import valued_kind
 from prose_kernel.machine.openprose.programs import run_text
+from prose_kernel.runtime.execution_context import Run
 from prose_kernel.runtime.machine import BindingInfo, Definition, Preview
 from prose_kernel.runtime.machine import Machine as RuntimeMachine
 from prose_kernel.runtime.values import ExecText, Reference, Value
+
+
+class _LateRenderer:
+    """Renders what contract files hold; loaded when there is something to render."""
+
+    def render(self, s: ProgramContext, node: tree.Node, request: calls.CallRequest) -> Coroutine[Any, Any, Value]:
+        from prose_kernel.machine.openprose.contract_calls import render
+
+        return render(s, node, request)
+
+    def run_file(self, s: ProgramContext, program: Any) -> Coroutine[Any, Any, Value]:
+        from prose_kernel.machine.openprose.contract_text import run_contract
+
+        return run_contract(s, program)
 
 
 class Machine(RuntimeMachine):
@@ -47,6 +63,11 @@ class Machine(RuntimeMachine):
 
     def _context(self, source: Source, path: str) -> ProgramContext:
         return ProgramContext(self._run, self._run.root, source, self.cwd, path)
+
+    def _begin_run(self, former: Run | None) -> None:
+        super()._begin_run(former)
+        host = self._shared.host
+        host.renderer = host.renderer or _LateRenderer()
 
     async def _execute(self, context: ProgramContext, program: tree.Program) -> Value:
         return await run_text(context, program)

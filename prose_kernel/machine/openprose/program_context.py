@@ -74,6 +74,9 @@ class ProgramRun(Run):
         """Of a script: the aliases of its `use` lines, with their paths."""
         self.prior: Value = None
         """Of the script of a responsibility: its prior truth."""
+        self.model: str | None = None
+        """The model of sessions that name none; `timeout` likewise, in seconds."""
+        self.timeout: float | None = None
         self._text: tree.Program | None = None
         self._declared: frozenset[str] | None = None
 

@@ -188,6 +188,11 @@ def call_of(program: str, aliases: frozenset[str]) -> Kind:
     return Kind(f"program {program}", wanted)
 
 
+def any_call_of(program: str) -> Kind:
+    """The calls of one target, which the running script may know under any name: a slot, a variable, a path."""
+    return Kind(f"program {program}", lambda needs: 0 if needs.programs else 1 if needs.calls_blocks else None)
+
+
 def needs_of(statement: tree.Node) -> Needs:
     """What the text of a branch needs, everything nested in it included."""
     found = list(walk(statement))

@@ -4,8 +4,9 @@ imports, its first inputs, its definitions, its statements; and the calls of the
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 from prose_kernel.errors import ImportProgramError, RunError, StoreFailed
 from prose_kernel.language.openprose import tree
@@ -23,6 +24,7 @@ from prose_kernel.runtime.compiled_code import Code, Step, value_of
 from prose_kernel.runtime.events import ProgramCalled, ProgramReturned, StatementDone
 from prose_kernel.runtime.execution_context import ControlFlow, located
 from prose_kernel.runtime.imports import load
+from prose_kernel.runtime.numbering import Kind
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
 from prose_kernel.runtime.structured_text import ProgramResult
 from prose_kernel.runtime.trampoline import call
@@ -58,6 +60,8 @@ async def run_text(
     `imports` are the program's own when they have been loaded before. Returns the value of the last statement; `used`
     says that it is taken, so that a last `for` computes its array.
     """
+    if program.declared is not None:
+        return cast("Value", await call(s.host.renderer.run_file(s, program)))
     s.run.begin(program)
     if imports is not None:
         s.run.programs.update(imports)
@@ -241,43 +245,74 @@ def _check(s: ProgramContext, node: tree.ProgramCall, entry: ImportedProgram, su
 async def _run_program(
     s: ProgramContext, node: tree.ProgramCall, entry: ImportedProgram, supplied: dict[str, Value]
 ) -> Value:
-    """Run the program with its own frames, registries, numbers and store; its final outputs are the result."""
+    program = (entry.loaded.handle, entry.loaded.slug)
+    aliases = frozenset(
+        alias for alias, other in s.run.programs.items() if (other.loaded.handle, other.loaded.slug) == program
+    )
+    return await call(run_program(s, node, entry, supplied, lambda name: call_of(name, aliases)))
+
+
+async def run_program(
+    s: ProgramContext,
+    node: tree.Node,
+    entry: ImportedProgram,
+    supplied: dict[str, Value],
+    kind: Callable[[str], Kind],
+) -> Value:
+    """Run the program with its own frames, registries, numbers and store; its final outputs are the result. `kind`
+    gives the numbers of its calls."""
     await s.flush()
-    inner = _context_of_call(s, node, entry, supplied)
-    directory = inner.run.program[-1]
-    place = s.place(node)
-    if s.host.listeners:
-        known = entry.contract
-        s.emit(ProgramCalled(place, entry.alias, directory, entry.path, known.inputs, known.outputs or ()))
-    try:
-        last = await call(run_text(inner, entry.loaded.program, entry.imports, used=not entry.contract.outputs))
-        await inner.flush()
-    except RunError as error:
-        if not isinstance(error, StoreFailed):
-            error.details.setdefault("program", entry.alias)
-            error.location = s.location(node.span)
-        if s.host.listeners:
-            s.emit(ProgramReturned(place, entry.alias, error))
-        raise
-    if s.host.listeners:
-        s.emit(ProgramReturned(place, entry.alias))
-    if not entry.contract.outputs:
+    loaded, known = entry.loaded, entry.contract
+    program = (loaded.handle, loaded.slug)
+    inner = nested_context(s, node, entry.alias, program, loaded.source, loaded.source.text, kind)
+    inner.run.supplied, inner.run.elsewhere = supplied, bool(loaded.url)
+    work = run_text(inner, loaded.program, entry.imports, used=not known.outputs)
+    called = Called(entry.alias, entry.path, known.inputs, known.outputs or ())
+    last = await call(in_program(s, node, inner, called, work))
+    if not known.outputs:
         return last
     return ProgramResult({name: slot.value for name, slot in inner.run.root.outputs.items()}, entry.alias)
 
 
-def _context_of_call(
-    s: ProgramContext, node: tree.ProgramCall, entry: ImportedProgram, supplied: dict[str, Value]
-) -> ProgramContext:
-    """Where a called program runs: a run of its own, below that of the caller."""
-    loaded = entry.loaded
-    program = (loaded.handle, loaded.slug)
-    aliases = frozenset(
-        alias for alias, other in s.run.programs.items() if (other.loaded.handle, other.loaded.slug) == program
-    )
-    context = nested_context(s, node, entry.alias, program, loaded.source, loaded.source.text, aliases)
-    context.run.supplied, context.run.elsewhere = supplied, bool(loaded.url)
-    return context
+@dataclass(frozen=True, slots=True)
+class Called:
+    """What is called, for the listeners: its name, its path, what it takes and gives."""
+
+    alias: str
+    path: str
+    inputs: Mapping[str, bool]
+    outputs: tuple[str, ...]
+
+
+async def in_program(
+    s: ProgramContext, node: tree.Node, inner: ProgramContext, called: Called, work: Coroutine[Any, Any, Value]
+) -> Value:
+    """Do the work of a called program in its own run, and tell the listeners; its errors surface at the call."""
+    place, alias = s.place(node), called.alias
+    if s.host.listeners:
+        s.emit(ProgramCalled(place, alias, inner.run.program[-1], called.path, called.inputs, called.outputs))
+    try:
+        value = await call(work)
+        await inner.flush()
+    except RunError as error:
+        if not isinstance(error, StoreFailed):
+            error.details.setdefault("program", alias)
+            error.location = s.location(node.span)
+        if s.host.listeners:
+            s.emit(ProgramReturned(place, alias, error))
+        raise
+    if s.host.listeners:
+        s.emit(ProgramReturned(place, alias))
+    return value
+
+
+async def program_at(s: ProgramContext, node: tree.Node, address: str, alias: str) -> ImportedProgram:
+    """The `.prose` program of a file, loaded once in a run. Raises E112, E215 at `node`."""
+    entry = s.run.programs.get(address)
+    if entry is None:
+        use = tree.Use(tree.Text((address,), span=node.span), tree.Name(alias, span=node.span), span=node.span)
+        entry = s.run.programs[address] = await call(register(s, use))
+    return entry
 
 
 def nested_context(
@@ -287,14 +322,14 @@ def nested_context(
     program: tuple[str, str],
     source: Source,
     text: str,
-    aliases: frozenset[str],
+    kind: Callable[[str], Kind],
 ) -> ProgramContext:
     """A run of its own, below that of the caller, for a program that it calls `alias`.
 
-    `program` are the two parts of the name of its directory, `text` is the copy that is kept there; `aliases` are the
-    names under which the caller may call it.
+    `program` are the two parts of the name of its directory, `text` is the copy that is kept there; `kind` gives the
+    numbers of its calls.
     """
-    number = s.numbers.next(call_of("--".join(program), aliases))
+    number = s.numbers.next(kind("--".join(program)))
     store = s.run.store.nested(*program, text, number)
     run = ProgramRun(s.host, store, source.name, store.chain)
     run.module = (*s.run.module, alias)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Final, cast
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, cast
 
 from msgspec import structs
 
@@ -68,26 +68,52 @@ class ResumeCode(_SessionCode):
     __slots__ = ()
 
 
-async def run_session(s: ProgramContext, node: tree.Session | tree.Resume, destination: Destination | None) -> Value:
+Inspect = Callable[[SessionResult], None]
+"""Looks at an answer before it is taken; what it raises is the session's error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """What else the session gets that renders a node of a contract file: further context, other fields of its
+    request."""
+
+    context: tuple[ContextItem, ...] = ()
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    inspect: Inspect | None = None
+
+    def of(self, request: SessionRequest) -> SessionRequest:
+        return structs.replace(request, context=(*(request.context or ()), *self.context), **self.changes)
+
+
+async def run_session(
+    s: ProgramContext,
+    node: tree.Session | tree.Resume,
+    destination: Destination | None,
+    rendering: Rendering | None = None,
+) -> Value:
     """Run a session with its retries; the value is a reference to the binding it left. Raises E018, E201, E218."""
     name = destination.name if destination is not None else None
     other = s.run.other_agents.get(node.agent.id) if node.agent is not None else None
     if other is not None:
         return await _ask(s, node, other, name)
     if s.host.preview is not None:
-        return cast("Value", await s.host.preview.session(s, node, name, prepared(s, node, destination)))
-    request, binding = await prepared(s, node, destination)
+        work = prepared(s, node, destination, rendering)
+        return cast("Value", await s.host.preview.session(s, node, name, work))
+    request, binding = await prepared(s, node, destination, rendering)
     allowed = _allowed(s.run.properties("session", node.properties))
-    ended = await Attempts(
-        s, node, request, binding, name, replace(allowed, budgets=tuple(_budgets(s, node, request)))
-    ).run()
+    allowed = replace(allowed, budgets=tuple(_budgets(s, node, request)))
+    inspect = rendering.inspect if rendering is not None else None
+    ended = await Attempts(s, node, request, binding, name, allowed, inspect).run()
     if isinstance(ended, Failure):
         raise located(s, ended.error, node)
     return ended.value
 
 
 async def prepared(
-    s: ProgramContext, node: tree.Session | tree.Resume, destination: Destination | None
+    s: ProgramContext,
+    node: tree.Session | tree.Resume,
+    destination: Destination | None,
+    rendering: Rendering | None = None,
 ) -> tuple[SessionRequest, Binding]:
     """What the first attempt is asked, and the binding that will hold its answer. Raises E018 and what the texts and
     values in it raise."""
@@ -97,6 +123,7 @@ async def prepared(
     memory = _memory(s, node, entry)
     await s.flush()  # what the context refers to can be read from here on, or is passed by value
     request = await _request(s, node, own, agent, entry, memory)
+    request = rendering.of(request) if rendering is not None else request
     key = destination.key if destination is not None else s.next_anonymous()
     kind = destination.kind if destination is not None else "let"
     binding = Binding(key, kind, "", statement_text(s.source, s.statement.span), request.label)
@@ -161,9 +188,11 @@ class Attempts(SessionAttempts):
         binding: Binding,
         bound_to: str | None,
         allowed: Allowed,
+        inspect: Inspect | None = None,
     ) -> None:
         super().__init__(s, node, request, binding.key, bound_to, allowed)
         self._binding = binding
+        self._inspect = inspect
         self._written: Callable[[], bool] = bool
 
     def target(self) -> Target | None:
@@ -183,6 +212,8 @@ class Attempts(SessionAttempts):
     def keep(self, result: SessionResult) -> Reference:
         """Keep the answer, or check that the session has kept it itself (4.6). Raises E218."""
         run, key = self.s.run, self.key
+        if self._inspect is not None:
+            self._inspect(self.kept(result))
         text = self.typed(result)
         if text is not None:
             run.put(structs.replace(self._binding, value=text))
@@ -240,7 +271,7 @@ async def _request(
 ) -> SessionRequest:
     task, system = await _words(s, node, own, agent)
     model = own.get("model", agent.get("model"))
-    seconds = parse_duration(word(own["timeout"])) if "timeout" in own else None
+    seconds = parse_duration(word(own["timeout"])) if "timeout" in own else s.run.timeout
     frame = s.frame
     scope = None
     if frame.execution_id is not None:
@@ -253,7 +284,7 @@ async def _request(
         system=system,
         agent=node.agent.id if node.agent is not None else None,
         label=label,
-        model=await model_word(s, model) if model is not None else None,
+        model=(await model_word(s, model) if model is not None else None) or s.run.model,
         context=await _context(s, own, agent, entry),
         skills=_skills(agent.get("skills")),
         permissions=await _permissions(s, own, agent),

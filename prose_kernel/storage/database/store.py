@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -99,8 +99,8 @@ class DatabaseStore(StoreAtHome):
 
     # ------------------------------------------------------------ the run
 
-    def start(self, program: str) -> None:
-        self.home.start(program)
+    def start(self, program: str, copies: Mapping[str, str] | None = None) -> None:
+        self.home.start(program, copies)
         self.writes.set_run(program_source=self.writes.clean(program))
 
     def record_source(self, text: str) -> None:

@@ -1,0 +1,168 @@
+"""The items of a section: bullets with the names that they declare, defaults and remarks (prose-md.md 1.5)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from prose_kernel.language.contracts.layout import Block
+from prose_kernel.language.contracts.tree import MISSING, Item
+from prose_kernel.language.source import Span
+
+NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*+(?:-[A-Za-z0-9_]++)*+"
+PATH: Final = rf"{NAME}(?:\[\])?+(?:\.{NAME}(?:\[\])?+)*+"
+
+_BULLET: Final = re.compile(r" ?[-*+](?:[ \t]+|$)")
+_NESTED: Final = re.compile(r"^[ \t]{2,}[-*+][ \t]+([^\n]+(?:\n(?![ \t]*[-*+][ \t])[ \t]+[^\n]+)*)", re.MULTILINE)
+_QUOTED: Final = re.compile(rf"`({PATH})`")
+_REMARK: Final = re.compile(r"[ \t]*\(((?:[^()]|\([^()]*+\))*+)\)")
+_JOINED: Final = re.compile(rf"[ \t]*[,/][ \t]*`({PATH})`")
+_BARE: Final = re.compile(rf"({NAME})(?:[ \t]*\(((?:[^()]|\([^()]*+\))*+)\))?+:(?=[ \t\n]|\Z)")
+_SEPARATOR: Final = re.compile(r"\s*(?::|--?(?=\s)|\u2013|\u2014)?\s*")
+_OPTIONAL: Final = re.compile(r"\boptional\b", re.IGNORECASE)
+_DEFAULT: Final = re.compile(r"\bdefaults?\b(?:\s*(?:\bto\b|\bis\b|\bvalue\b|[:=]))*+\s*", re.IGNORECASE)
+_LITERAL: Final = re.compile(
+    r'(`+)(?P<code>[^\n]*?)\1|(?P<text>"(?:[^"\\\n]|\\.)*+")|(?P<number>-?\d++(?:\.\d++)?+(?!\w))'
+    r"|(?P<word>true|false|null|none)\b|(?P<open>[\[{])",
+    re.IGNORECASE,
+)
+_CLOSERS: Final = {"[": "]", "{": "}"}
+NO_NAMES: Final = frozenset(
+    ["postcondition", "postconditions", "freshness", "material", "immaterial", "canonicalization", "note"]
+)
+"""Words that declare nothing in Requires and Maintains."""
+
+
+def read_items(text: str, body: Span, fences: Iterable[Block], *, truth: bool = False) -> tuple[Item, ...]:
+    """The items of a section's body; `truth` applies the words of Requires and Maintains that are no names."""
+    return tuple(_item(text, start, begin, end, truth) for start, begin, end in _bullets(text, body, fences))
+
+
+def _bullets(text: str, body: Span, fences: Iterable[Block]) -> Iterator[tuple[int, int, int]]:
+    """Where each item starts, where its text begins and where it ends."""
+    passed = iter([fence.span for fence in fences])
+    fence = next(passed, None)
+    at, open_at, begin, end = body.start, -1, 0, 0
+    while at < body.end:
+        stop = text.find("\n", at, body.end)
+        after = body.end if stop < 0 else stop + 1
+        if fence is not None and at >= fence.start:
+            after, first, stop = fence.end, text[at : at + 1], fence.end
+            fence = next(passed, None)
+            bullet = None
+        else:
+            stop = after if stop < 0 else stop
+            first = text[at : at + 1]
+            bullet = _BULLET.match(text, at, stop) if first in " -*+" else None
+        if bullet is not None or not (first.isspace() or first == ""):
+            if open_at >= 0:
+                yield open_at, begin, end
+            open_at, begin = (at, bullet.end()) if bullet is not None else (-1, 0)
+            end = stop
+        elif open_at >= 0 and not text[at:stop].isspace() and at < stop:
+            end = stop
+        at = after
+    if open_at >= 0:
+        yield open_at, begin, end
+
+
+def _item(text: str, start: int, begin: int, end: int, truth: bool) -> Item:
+    words = text[begin:end]
+    names, remark, rest = declared(words, truth)
+    told = " ".join(words[rest:].split())
+    whole = f"{remark} {told}"
+    default = default_of(whole)
+    head = Span(begin, begin + len(names[0]) + (2 if words[:1] == "`" else 0)) if names else Span(begin, end)
+    optional = default is not MISSING or _OPTIONAL.search(whole) is not None
+    return Item(names, remark, told, Span(start, end), head, optional, default, open=told in ("...", "\u2026"))
+
+
+def nested(text: str, item: Item) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The bullets inside an item: the names that each declares, and its line without the bullet."""
+    for line in _NESTED.finditer(text, item.span.start, item.span.end):
+        names, _, _ = declared(line[1])
+        yield names, " ".join(line[1].split())
+
+
+def declared(words: str, truth: bool = False) -> tuple[tuple[str, ...], str, int]:
+    """The names that a text begins with, the remark in parentheses, and where the text after them begins."""
+    names: list[str] = []
+    remarks: list[str] = []
+    if first := _QUOTED.match(words):
+        at = first.end()
+        names.append(first[1])
+        while True:
+            remark = _REMARK.match(words, at)
+            behind = remark.end() if remark else at
+            joined = _JOINED.match(words, behind)
+            if remark and (joined or _ends_names(words, behind)):
+                remarks.append(remark[1])
+                at = behind
+            elif not joined:
+                break
+            if joined:
+                names.append(joined[1])
+                at = joined.end()
+    elif (bare := _BARE.match(words)) and not (truth and bare[1].lower() in NO_NAMES):
+        names.append(bare[1])
+        remarks.extend([bare[2]] if bare[2] is not None else [])
+        at = bare.end() - 1
+    else:
+        return (), "", 0
+    separator = _SEPARATOR.match(words, at)
+    return tuple(names), " ".join(remarks), separator.end() if separator else at
+
+
+def _ends_names(words: str, at: int) -> bool:
+    """Whether what was read before is a remark of the name: nothing but the text can follow."""
+    return not _REMARK.match(words, at)
+
+
+def default_of(words: str) -> Any:
+    """The literal that follows `default` somewhere in a text; `MISSING` without one."""
+    for word in _DEFAULT.finditer(words):
+        found = literal_at(words, word.end())
+        if found is not MISSING:
+            return found
+    return MISSING
+
+
+def literal_at(words: str, at: int) -> Any:
+    """The value of the literal that begins at `at`; `MISSING` when there is none."""
+    found = _LITERAL.match(words, at)
+    if found is None:
+        return MISSING
+    if found["code"] is not None:
+        return value_of(found["code"].strip())
+    if found["word"]:
+        return {"true": True, "false": False}.get(found["word"].lower())
+    if found["open"]:
+        end = _balanced(words, found.start("open"))
+        return value_of(words[found.start("open") : end]) if end else MISSING
+    return value_of(found["text"] or found["number"])
+
+
+def value_of(text: str) -> Any:
+    """A literal as JSON where it parses, else its text; `none` is null."""
+    if text.lower() == "none":
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _balanced(words: str, at: int) -> int:
+    """The end of the bracket that opens at `at`; 0 when it is never closed."""
+    expected: list[str] = []
+    for place in range(at, len(words)):
+        sign = words[place]
+        if sign in _CLOSERS:
+            expected.append(_CLOSERS[sign])
+        elif expected and sign == expected[-1]:
+            expected.pop()
+            if not expected:
+                return place + 1
+    return 0

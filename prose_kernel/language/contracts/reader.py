@@ -1,0 +1,232 @@
+"""A contract file to nodes and findings: front matter, nodes, sections (prose-md.md 1.2 to 1.4). Never raises."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Sequence
+from typing import Any, Final, cast
+
+from prose_kernel.language.contracts import SUFFIX
+from prose_kernel.language.contracts import sections as known
+from prose_kernel.language.contracts.items import NAME, declared, read_items
+from prose_kernel.language.contracts.layout import Block, blocks, front_matter
+from prose_kernel.language.contracts.tree import ContractFile, Item, Kind, Node, Section
+from prose_kernel.language.diagnostics import Diagnostic, Profile, diagnostic
+from prose_kernel.language.source import Source, Span
+
+_NODE_NAME: Final = re.compile(rf"{NAME}(?:\.{NAME})*+")
+_ID: Final = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
+_FIELD: Final = r"^{}[ \t]*:[^\n]*"
+_NOT_IN_TITLES: Final = re.compile(r"[^a-z0-9]+")
+
+
+class Reader:
+    """One reading. `found` are the findings, in no particular order."""
+
+    def __init__(self, source: Source, profile: Profile = "default") -> None:
+        self.source = source
+        self.text = source.text
+        self.strict = profile == "strict"
+        self.found: list[Diagnostic] = []
+        self.blocks = blocks(self.text)
+        self.fields: dict[str, Any] = {}
+
+    def report(self, code: str, span: Span, message: str, hint: str | None = None) -> None:
+        self.found.append(diagnostic(self.source, code, span, message, hint))
+
+    def read(self) -> ContractFile:
+        for block in self.blocks:
+            if not block.closed:
+                self.report("E304", block.span, "this fence is never closed", "close it with the same signs on a line")
+        self.fields = self._front_matter()
+        title = next((block.text for block in self.blocks if block.level == 1), "")
+        starts = [0, *(at for at, block in enumerate(self.blocks) if block.level == 2)]
+        parts = [self.blocks[start:end] for start, end in zip(starts, [*starts, len(self.blocks)][1:], strict=True)]
+        own = self._own(parts[0], title)
+        nodes = [own, *(node for part in parts[1:] if (node := self._inline(part, own)) is not None)]
+        self._named_once(nodes)
+        for node in nodes:
+            known.check(self, node)
+        return ContractFile(self.source, tuple(self.blocks), tuple(nodes), self.fields, title)
+
+    # ---------------------------------------------------------------- front matter
+
+    def _front_matter(self) -> dict[str, Any]:
+        start = Span(0, 0)
+        if not self.blocks or self.blocks[0].kind != "frontmatter":
+            begins = self.text.startswith("---")
+            message = "the front matter is never closed" if begins else "there is no front matter"
+            self.report("E302", start, message, "begin the file with `---`, `kind: function`, `---`")
+            return {}
+        inside = self.blocks[0].inside
+        try:
+            fields = _yaml(self.text[inside.start : inside.end])
+        except _NotYaml as problem:
+            at = min(self.source.line_starts[min(problem.line + 1, len(self.source.line_starts) - 1)], inside.end)
+            self.report("E302", Span(at, at), f"the front matter isn't YAML: {problem}")
+            return {}
+        if not isinstance(fields, dict):
+            self.report("E302", start, "the front matter isn't a YAML mapping", "write `kind: function` in it")
+            return {}
+        return {str(name): value for name, value in fields.items()}
+
+    def field_span(self, name: str) -> Span:
+        """The line of a field of the front matter; its first line where there is no such field."""
+        first = self.blocks[0] if self.blocks else None
+        if first is None or first.kind != "frontmatter":
+            return Span(0, 0)
+        line = re.compile(_FIELD.format(re.escape(name)), re.MULTILINE)
+        found = line.search(self.text, first.inside.start, first.inside.end)
+        return Span(*found.span()) if found is not None else Span(0, 3)
+
+    def _kind(self) -> Kind:
+        if not self.fields:
+            return ""
+        kind = self.fields.get("kind")
+        line = self.field_span("kind")
+        if kind is None or kind == "":
+            self.report("E302", line, "the front matter has no `kind`", f"one of {known.NAMED_KINDS}")
+        elif not isinstance(kind, str):
+            self.report("E300", line, "`kind` is a word", f"one of {known.NAMED_KINDS}")
+        elif kind in known.RETIRED_KINDS:
+            self.report("E301", line, f"the kind `{kind}` is retired", known.RETIRED_KINDS[kind])
+        elif kind not in known.KINDS:
+            self.report("E300", line, f"unknown kind `{kind}`", f"one of {known.NAMED_KINDS}")
+        else:
+            return cast("Kind", kind)
+        return ""
+
+    def _own(self, part: Sequence[Block], title: str) -> Node:
+        kind, name = self._kind(), self.fields.get("name")
+        if not isinstance(name, str) or not name.strip():
+            name = _NOT_IN_TITLES.sub("-", title.lower()).strip("-")
+            name = name or self.source.name.replace("\\", "/").rpartition("/")[2].removesuffix(SUFFIX)
+            if self.fields:
+                self.report("W303", self.field_span("kind"), f"no `name`: it is `{name}`", f"write `name: {name}`")
+        front = part[0].span.end if part and part[0].kind == "frontmatter" else 0
+        end = part[-1].span.end if part else 0
+        node = Node(name.strip(), kind, Span(front, end), self.field_span("kind"), False, self._sections(part))
+        if kind == "test" and not _is_text(self.fields.get("subject")):
+            self.report("E350", node.heading, "a test needs a `subject`", "write `subject: NAME` in the front matter")
+        if kind == "responsibility" and not _ID.fullmatch(str(self.fields.get("id"))):
+            span = self.field_span("id") if "id" in self.fields else node.heading
+            message = "a responsibility has an `id`: 26 characters of Crockford base32, in upper case"
+            self.report("E303" if self.strict else "W300", span, message)
+        return node
+
+    # ---------------------------------------------------------------- nodes
+
+    def _inline(self, part: Sequence[Block], own: Node) -> Node | None:
+        heading = part[0]
+        name = heading.text.strip("`").strip()
+        if not _NODE_NAME.fullmatch(name):
+            if own.kind:
+                self.report("W304", heading.span, f"`{heading.text}` isn't a name: this part is documentation")
+            return None
+        read = self._sections(part[1:])
+        names = {one.name for one in read}
+        kind: Kind = "function"
+        if "Slots" in names:
+            kind = "pattern"
+        elif names & {"Requires", "Maintains", "Continuity"}:
+            kind = "responsibility"
+        return Node(name, kind, Span(heading.span.start, part[-1].span.end), heading.span, True, read)
+
+    def _named_once(self, nodes: Sequence[Node]) -> None:
+        names: set[str] = set()
+        for node in nodes:
+            if node.inline and node.name in names:
+                own = node.name == nodes[0].name
+                message = f"`{node.name}` is the name of {'the file itself' if own else 'another node'}"
+                self.report("E305", node.heading, message)
+            names.add(node.name)
+
+    # ---------------------------------------------------------------- sections
+
+    def _sections(self, part: Sequence[Block]) -> tuple[Section, ...]:
+        starts = [at for at, block in enumerate(part) if block.level == 3]
+        return tuple(
+            self._section(part[start], part[start + 1 : end])
+            for start, end in zip(starts, [*starts, len(part)][1:], strict=True)
+        )
+
+    def _section(self, heading: Block, inner: Sequence[Block]) -> Section:
+        title, colon, first = heading.text.partition(":")
+        name = known.SPELLED.get(" ".join(title.lower().split()), "")
+        body = Span(heading.span.end, inner[-1].span.end if inner else heading.span.end)
+        text = self.text[body.start : body.end].strip()
+        if colon and first.strip():
+            text = f"{first.strip()}\n{text}".strip()
+        fences = tuple(block for block in inner if block.kind == "fence")
+        items: tuple[Item, ...] = ()
+        if name in known.WITH_ITEMS:
+            items = read_items(self.text, body, fences, truth=name in ("Requires", "Maintains"))
+        parts = self._parts(inner, body.end) if name in known.WITH_PARTS else ()
+        return Section(name, heading.text, heading.span, body, text, fences, items, parts)
+
+    def _parts(self, inner: Sequence[Block], end: int) -> tuple[Item, ...]:
+        headings = [block for block in inner if block.level == 4]
+        ends = [*(block.span.start for block in headings), end][1:]
+        return tuple(self._part(block, stop) for block, stop in zip(headings, ends, strict=True))
+
+    def _part(self, block: Block, end: int) -> Item:
+        """A facet, a need or a stage."""
+        title = block.text
+        names, remark, rest = declared(title)
+        if not names and _NODE_NAME.fullmatch(title):
+            names, rest = (title,), len(title)
+        text = f"{title[rest:]}\n{self.text[block.span.end : end]}".strip()
+        optional = re.search(r"\boptional\b", f"{remark} {title[rest:]}", re.IGNORECASE) is not None
+        return Item(names, remark, text, Span(block.span.start, end), block.span, optional)
+
+
+def read(source: Source, profile: Profile = "default") -> tuple[ContractFile, list[Diagnostic]]:
+    """The nodes of a file, and what was found."""
+    reader = Reader(source, profile)
+    return reader.read(), reader.found
+
+
+def own_name(head: str, address: str) -> str:
+    """The name of a file's own node, from the beginning of its text."""
+    return _field(head, "name") or address.rpartition("/")[2].removesuffix(SUFFIX)
+
+
+def own_kind(head: str) -> str:
+    """The kind of a file's own node, from the beginning of its text; "" where it does not say."""
+    return _field(head, "kind")
+
+
+def _field(head: str, name: str) -> str:
+    front = front_matter(head)
+    with contextlib.suppress(_NotYaml):
+        fields = _yaml(head[front.inside.start : front.inside.end]) if front is not None else None
+        if isinstance(fields, dict) and _is_text(fields.get(name)):
+            return str(fields[name]).strip()
+    return ""
+
+
+class _NotYaml(Exception):
+    """Why a text isn't YAML, and in which line of it, from 0."""
+
+    def __init__(self, reason: str, line: int) -> None:
+        super().__init__(reason)
+        self.line = line
+
+
+def _yaml(text: str) -> Any:
+    """The data of the front matter: texts, lists and mappings. Raises `_NotYaml`."""
+    import yaml
+
+    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+    try:
+        return yaml.load(text, Loader=loader)  # noqa: S506 - it makes only text, lists and mappings
+    except yaml.YAMLError as problem:
+        mark = getattr(problem, "problem_mark", None)
+        raise _NotYaml(getattr(problem, "problem", None) or "it cannot be read", mark.line if mark else 0) from None
+    except RecursionError:
+        raise _NotYaml("it is nested too deeply", 0) from None
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())

@@ -1,0 +1,228 @@
+"""Files of kind `test`: subject, fixtures, cases and assertions (prose-md.md 7)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from textwrap import dedent
+from typing import Any, Final
+
+from prose_kernel.errors import ImportProgramError
+from prose_kernel.language.contracts import SUFFIX
+from prose_kernel.language.contracts.tree import Item
+from prose_kernel.language.contracts.units import FileUnit, Program, Unit
+from prose_kernel.language.diagnostics import Diagnostic, diagnostic
+from prose_kernel.language.openprose.contracts import CallProblem
+
+ERROR: Final = "__error.md"
+_VALUE: Final = re.compile(r"\s*(?::|--?(?=\s)|\u2013|\u2014)?[ \t]*")
+_PREDICATE: Final = re.compile(r"`?([A-Za-z_][A-Za-z0-9_.-]*)`?\s+predicate:\s*(.*)", re.DOTALL)
+_KEY: Final = re.compile(r"^[ \t]+(?:[-*+][ \t]+)?`?([A-Za-z_][A-Za-z0-9_-]*)`?:[ \t]*([^\n]*)$", re.MULTILINE)
+_ABSENT: Final = re.compile(r"(?:does not|doesn't|must not) exist\b", re.IGNORECASE)
+_CODE: Final = re.compile(r"`([^`\n]+)`")
+
+
+@dataclass(frozen=True, slots=True)
+class Assertion:
+    """A condition about the output `name`, or with "" about all outputs. `holds`: whether it must hold. About
+    `__error.md`, `text` is `exists` or `does not exist`."""
+
+    name: str
+    text: str
+    holds: bool
+    item: Item | None = None
+
+    @property
+    def condition(self) -> str:
+        """The condition as the judge reads it: text in backticks is quoted (7)."""
+        words = f"{self.name} {self.text}".strip()
+        return _CODE.sub(lambda code: json.dumps(code[1], ensure_ascii=False), words)
+
+    @property
+    def is_about_error(self) -> bool:
+        return self.name == ERROR
+
+    @property
+    def wants_error(self) -> bool:
+        """Whether it is true when the subject fails."""
+        return _ABSENT.match(self.text) is None
+
+    @property
+    def shown(self) -> str:
+        return f"{self.name}: {self.text}" if self.name else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run of the subject. `missing` are inputs that have no fixture and are not optional."""
+
+    name: str
+    values: Mapping[str, Any]
+    assertions: tuple[Assertion, ...]
+    missing: tuple[str, ...] = ()
+    item: Item | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TestFile:
+    """A test that was read. `subject` is None when it cannot be found or tested; `findings` say why."""
+
+    subject: Unit | None
+    cases: tuple[Case, ...] = ()
+    findings: tuple[Diagnostic, ...] = field(default=())
+
+
+def read_test(unit: Unit) -> TestFile:
+    """What a node of kind `test` runs and asserts."""
+    subject = subject_of(unit)
+    if isinstance(subject, CallProblem):
+        found = diagnostic(unit.file.source, subject.code, _subject_line(unit), subject.message, subject.hint)
+        return TestFile(None, (), (found,))
+    assertions = tuple(_assertions(unit))
+    alone, named = _fixtures(unit)
+    cases = tuple(_cases(subject, alone, named, assertions))
+    findings = tuple(_findings(unit, subject, alone, cases, assertions))
+    return TestFile(subject, cases, findings)
+
+
+def _subject_line(unit: Unit) -> Any:
+    from prose_kernel.language.contracts.reader import Reader
+
+    return Reader(unit.file.source).field_span("subject")
+
+
+# ---------------------------------------------------------------- subject
+
+
+def subject_of(unit: Unit) -> Unit | CallProblem:
+    """The function or responsibility that a test is about."""
+    name = str(unit.file.contract.fields.get("subject") or "").strip()
+    if not name:
+        return CallProblem("E350", "a test needs a `subject`")
+    found = _found(unit, name)
+    if isinstance(found, CallProblem):
+        return found if found.code == "E316" else CallProblem("E351", f"the subject `{name}` is not found", found.hint)
+    if isinstance(found, Program) or found.node.kind not in ("function", "responsibility"):
+        kind = "program" if isinstance(found, Program) else found.node.kind or "file with errors"
+        return CallProblem("E352", f"the subject `{name}` is a {kind}: functions and responsibilities are tested")
+    return found
+
+
+def _found(unit: Unit, name: str) -> Unit | Program | CallProblem:
+    targets, library = unit.targets, unit.file.files.library
+    if "/" in name or name.endswith(SUFFIX):
+        return targets.at(name)
+    near = targets.beside(name)
+    if near is not None:
+        return near
+    try:
+        above = library.above(unit.file.address, name) if library is not None else None
+    except ImportProgramError as problem:
+        return CallProblem(problem.code, problem.message)
+    return targets.file(above, name) if above is not None else CallProblem("E351", "")
+
+
+# ---------------------------------------------------------------- fixtures
+
+
+def _fixtures(unit: Unit) -> tuple[dict[str, tuple[Any, Item]], list[tuple[str, dict[str, Any], str, Item]]]:
+    """The values that stand alone, and the named cases: name, values, expected result."""
+    alone: dict[str, tuple[Any, Item]] = {}
+    named: list[tuple[str, dict[str, Any], str, Item]] = []
+    text = unit.file.source.text
+    for item in unit.node.items("Fixtures"):
+        if item.names == ("fixture",):
+            keys = dict(_KEY.findall(text, item.span.start, item.span.end))
+            expected = keys.pop("expected_result", "")
+            values = {name: _value(value) for name, value in keys.items()}
+            named.append((item.text.split(" ")[0].strip("`\"'"), values, expected, item))
+        elif item.names:
+            first = text.index(item.names[-1], item.head.start) + len(item.names[-1])
+            raw = text[first : item.span.end].removeprefix("`")
+            start = _VALUE.match(raw)
+            value = _value(raw[start.end() :] if start else raw)
+            alone.update(dict.fromkeys(item.roots, (value, item)))
+    return alone, named
+
+
+def _value(raw: str) -> Any:
+    """The value of a fixture: a block of lines after `|`, JSON in quotes or brackets, code in backticks, else text."""
+    head, _, rest = raw.partition("\n")
+    if head.strip() == "|":
+        return dedent(rest.expandtabs()).strip("\n")
+    joined = " ".join(raw.split())
+    if joined[:1] in ('"', "[", "{"):
+        try:
+            return json.loads(joined)
+        except (ValueError, RecursionError):
+            return joined
+    code = re.fullmatch(r"`([^`]*)`", joined)
+    return code[1] if code else joined
+
+
+# ---------------------------------------------------------------- assertions, cases
+
+
+def _assertions(unit: Unit) -> Iterator[Assertion]:
+    for section, holds in (("Expects", True), ("Expects Not", False)):
+        for item in unit.node.items(section):
+            found = _PREDICATE.fullmatch(item.text) if item.names == ("path",) else None
+            if found is not None:
+                yield Assertion(found[1], found[2], holds, item)
+            else:
+                yield Assertion(item.names[0] if item.names else "", item.words, holds, item)
+
+
+def _cases(
+    subject: Unit,
+    alone: Mapping[str, tuple[Any, Item]],
+    named: list[tuple[str, dict[str, Any], str, Item]],
+    assertions: tuple[Assertion, ...],
+) -> Iterator[Case]:
+    inputs = [one.name for one in subject.contract.inputs]
+    needed = [one.name for one in subject.contract.inputs if not one.optional]
+    shared = {name: value for name, (value, _) in alone.items() if name in inputs or subject.contract.takes_more}
+    if not named:
+        yield Case("", shared, assertions, tuple(name for name in needed if name not in shared))
+    for name, values, expected, item in named:
+        own = {**shared, **{key: value for key, value in values.items() if key in inputs}}
+        more = (Assertion("", expected, True, item),) if expected else ()
+        yield Case(name, own, (*assertions, *more), tuple(one for one in needed if one not in own), item)
+
+
+def _findings(
+    unit: Unit,
+    subject: Unit,
+    alone: Mapping[str, tuple[Any, Item]],
+    cases: tuple[Case, ...],
+    assertions: tuple[Assertion, ...],
+) -> Iterator[Diagnostic]:
+    source, strict = unit.file.source, unit.file.files.profile == "strict"
+    inputs = {one.name for one in subject.contract.inputs}
+    for name, (_, item) in alone.items():
+        if name not in inputs and not subject.contract.takes_more:
+            yield diagnostic(source, "E027", item.head, f"`{subject.name}` has no input `{name}`", _names(inputs))
+    for case in cases:
+        if case.missing and case.item is not None:
+            message = f"the case `{case.name}` has no value for `{case.missing[0]}`: it is not run"
+            yield diagnostic(source, "W351", case.item.head, message)
+        for name in case.missing if case.item is None else ():
+            code = "E026" if strict else "W352"
+            yield diagnostic(source, code, unit.node.heading, f"no fixture for the input `{name}`: it is null")
+    outputs = {one.name for one in subject.contract.outputs}
+    for one in assertions:
+        name = one.name.partition(".")[0].removesuffix("[]")
+        if one.item is not None and name and not one.is_about_error and name not in outputs:
+            yield diagnostic(source, "W350", one.item.head, f"`{subject.name}` has no output `{name}`", _names(outputs))
+
+
+def _names(names: set[str]) -> str | None:
+    return f"it has {', '.join(f'`{name}`' for name in sorted(names))}" if names else None
+
+
+def reference_of(file: FileUnit) -> Unit | None:
+    """The subject of a test, for the errors in its file."""
+    found = subject_of(file.own) if file.own.node.kind == "test" else None
+    return found if isinstance(found, Unit) else None

@@ -1,0 +1,116 @@
+"""What a contract file holds: nodes, their sections, the items of these (prose-md.md 1.3 to 1.5). All have spans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from prose_kernel.language.contracts.layout import Block
+from prose_kernel.language.source import Source, Span
+
+Kind = Literal["responsibility", "function", "gateway", "pattern", "test", ""]
+"""The kind of a node; "" for one that this version does not know."""
+
+
+class _Missing:
+    """There is no default."""
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = _Missing()
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A bullet with all its lines, or a `####` part of a section.
+
+    `names` are those that it declares, as written (`a`, `report.title`, `rows[]`); none for a promise in words.
+    `text` is what follows them, without the sign between, its lines joined; `remark` what parentheses before that say.
+    `head` is the place of its first name, or of its text.
+    """
+
+    names: tuple[str, ...]
+    remark: str
+    text: str
+    span: Span
+    head: Span
+    optional: bool = False
+    default: Any = MISSING
+    open: bool = False
+
+    @property
+    def words(self) -> str:
+        """All of its text after the names, the remark first."""
+        return f"{self.remark} {self.text}".strip()
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The names without the path behind them, each once."""
+        return tuple(dict.fromkeys(name.removesuffix("[]").partition(".")[0].removesuffix("[]") for name in self.names))
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A `###` section. `name` is the known name in its usual spelling, "" for documentation.
+
+    `heading` is the line of its heading, `body` all below it up to the next `###` or `##`; `text` is the body with
+    what follows a colon in the heading. `parts` are its `####` headings with their text.
+    """
+
+    name: str
+    title: str
+    heading: Span
+    body: Span
+    text: str
+    fences: tuple[Block, ...] = ()
+    items: tuple[Item, ...] = ()
+    parts: tuple[Item, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node of a file: the file's own, or an inline one, which begins with a `##` heading.
+
+    `span` is all of its text, `heading` its `##` line, or the `kind:` line of the file's own.
+    """
+
+    name: str
+    kind: Kind
+    span: Span
+    heading: Span
+    inline: bool
+    sections: tuple[Section, ...] = ()
+
+    def section(self, name: str) -> Section | None:
+        """The first section of that name."""
+        return next((one for one in self.sections if one.name == name), None)
+
+    def items(self, name: str) -> tuple[Item, ...]:
+        found = self.section(name)
+        return found.items if found is not None else ()
+
+
+@dataclass(frozen=True, slots=True)
+class ContractFile:
+    """A file as read. `blocks` tile it; `nodes` are in its order, its own first. `fields` are those of the front
+    matter; `title` is that of its `#` heading."""
+
+    source: Source
+    blocks: tuple[Block, ...]
+    nodes: tuple[Node, ...]
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    title: str = ""
+
+    @property
+    def own(self) -> Node:
+        return self.nodes[0]
+
+    def node(self, name: str) -> Node | None:
+        """The inline node of that name."""
+        return next((one for one in self.nodes[1:] if one.name == name), None)
+
+    def fences(self) -> Iterator[Block]:
+        return (block for block in self.blocks if block.kind == "fence")

@@ -1,0 +1,191 @@
+"""A `.prose` program as a function in a contract file, and back (prose-md.md 11).
+
+The text of the statements stays as it is, comments included: inputs become Parameters, outputs become variables that
+one `return` gives, and Returns. What cannot be said so is refused. The way back is only taken where it leads to a
+program that becomes the same contract file again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from prose_kernel.errors import UsageError
+from prose_kernel.language.contracts import SUFFIX
+from prose_kernel.language.contracts.compile import ContractProgram, compile_source
+from prose_kernel.language.contracts.items import NAME, read_items
+from prose_kernel.language.fixes import Edit, replaced
+from prose_kernel.language.nodes import walk
+from prose_kernel.language.openprose import tree
+from prose_kernel.language.openprose.contract import is_executable
+from prose_kernel.language.source import Source, Span
+
+_TITLE: Final = re.compile(r"[^A-Za-z0-9]+")
+_RETURN: Final = re.compile(rf"return[ \t]+(?:(?P<one>{NAME})|\{{(?P<all>[^{{}}]*)\}})[ \t]*\n*\Z")
+_SECTIONS: Final = frozenset(["Parameters", "Returns", "Execution"])
+
+
+class Lost(UsageError):
+    """A program says something that the other form cannot say."""
+
+
+def upgraded(source: Source, program: tree.Program) -> str:
+    """The contract file of a checked program. Raises `Lost`."""
+    name = _name(source.name)
+    inputs = [item for item in program.items if isinstance(item, tree.Input)]
+    outputs = [item for item in program.items if isinstance(item, tree.Output)]
+    _refuse(source, program, inputs, outputs)
+    names = list(dict.fromkeys(one.name.id for one in outputs if one.name is not None))
+    edits = [*(Edit(_lines(source, one.span), "") for one in inputs), *_variables(outputs)]
+    script = replaced(source.text, edits).strip("\n")
+    if names:
+        given = names[0] if len(names) == 1 else f"{{ {', '.join(f'{one}: {one}' for one in names)} }}"
+        script = f"{script}\n\nreturn {given}".lstrip("\n")
+    else:
+        names = _returned(program)
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`{3,}", script)), default=0))
+    parts = [f"---\nname: {name}\nkind: function\n---\n", f"# {_TITLE.sub(' ', name).strip().capitalize()}\n"]
+    if inputs:
+        parts.append("### Parameters\n\n" + "".join(_parameter(source, one) for one in inputs))
+    if names:
+        parts.append("### Returns\n\n" + "".join(f"- `{one}`\n" for one in names))
+    parts.append(f"### Execution\n\n{fence}prose\n{script}\n{fence}\n")
+    text = "\n".join(parts)
+    _check(Source(text, f"{name}{SUFFIX}"))
+    return text
+
+
+def downgraded(source: Source, program: ContractProgram) -> str:
+    """The program of a contract file. Raises `Lost` where something would be lost."""
+    from prose_kernel.language.openprose import compile_source as compile_program
+
+    unit = program.file.own
+    kept = [one.name for one in unit.node.sections]
+    if unit.node.kind != "function" or not unit.has_script or len(program.file.units) > 1:
+        raise Lost("only a function with a script, and without inline nodes, can be a program")
+    if extra := next((one for one in unit.node.sections if one.name not in _SECTIONS), None):
+        raise _lost(source, extra.heading, f"a program has nothing like `### {extra.title}`")
+    script = source.slice(unit.fences[0].inside)
+    outputs = [one.name for one in unit.contract.outputs]
+    body = _with_outputs(script, outputs) if outputs else script
+    lines = [f'input {one.name}: "{_prompt(program, one.name)}"\n' for one in unit.contract.inputs]
+    text = "".join([*lines, "\n" if lines else "", body.strip("\n"), "\n"])
+    made = Source(text, f"{unit.name}.prose")
+    compiled = compile_program(made)
+    if not compiled.ok:
+        first = next(one for one in compiled.diagnostics if one.severity == "error")
+        raise Lost(f"as a program it would have errors: {first.message} [{first.code}]")
+    if upgraded(made, compiled.program) != source.text:
+        raise Lost(f"something of the sections {', '.join(dict.fromkeys(kept))} would be lost")
+    return text
+
+
+def _name(name: str) -> str:
+    stem = name.replace("\\", "/").rpartition("/")[2].removesuffix(".prose")
+    stem = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-")
+    return stem if re.fullmatch(NAME, stem) else f"program-{stem}".strip("-")
+
+
+# ---------------------------------------------------------------- to a contract
+
+
+def _refuse(
+    source: Source, program: tree.Program, inputs: Iterable[tree.Input], outputs: Iterable[tree.Output]
+) -> None:
+    """Raise `Lost` for what a function cannot say."""
+    begun = False
+    top = {id(one) for one in (*inputs, *outputs)}
+    for item in program.items:
+        begun = begun or is_executable(item)
+        if isinstance(item, tree.Input) and begun:
+            raise _lost(source, item.span, "a function has all its inputs before it begins", "move it to the top")
+        if isinstance(item, tree.Output) and item.name is None:
+            raise _lost(source, item.span, "an output without a name ends the program", "write `return`")
+    for node in walk(program):
+        if isinstance(node, tree.Input | tree.Output) and id(node) not in top:
+            kind = type(node).__name__.lower()
+            message = f"an `{kind}` inside a body has no place in a function"
+            raise _lost(source, node.span, message, "bind a variable, and move it to the top level")
+        if isinstance(node, tree.SkillImport):
+            raise _lost(source, node.span, "`import` of a skill has no place in a function", "write `### Skills`")
+    ended = any(isinstance(node, tree.Return) for node in program.items)
+    if ended and any(True for _ in outputs):
+        where = next(node.span for node in program.items if isinstance(node, tree.Return))
+        raise _lost(source, where, "a program with outputs and `return` gives two results", "keep one of them")
+
+
+def _variables(outputs: Iterable[tree.Output]) -> Iterator[Edit]:
+    """`output x = v` becomes `let x = v`; the second one of a name an assignment."""
+    seen: set[str] = set()
+    for one in outputs:
+        assert one.name is not None  # those without are refused
+        before = Span(one.span.start, one.name.span.start)
+        yield Edit(before, "" if one.name.id in seen else "let ")
+        seen.add(one.name.id)
+
+
+def _returned(program: tree.Program) -> list[str]:
+    """The outputs of a program that ends with `return { ... }`."""
+    last = program.items[-1] if program.items else None
+    if isinstance(last, tree.Return) and isinstance(last.value, tree.Object):
+        return [entry.key for entry in last.value.entries]
+    return []
+
+
+def _parameter(source: Source, one: tree.Input) -> str:
+    prompt = one.prompt.text if isinstance(one.prompt, tree.Discretion) else one.prompt
+    words = " ".join(prompt.raw.split())
+    line = f"- `{one.name.id}`: {words}\n" if words else f"- `{one.name.id}`\n"
+    (item,) = read_items(line, Span(0, len(line)), ())
+    if item.optional:
+        message = f"as a parameter `{one.name.id}` would be optional, because of the words of its prompt"
+        raise _lost(source, one.span, message, "reword the prompt")
+    return line
+
+
+def _lines(source: Source, span: Span) -> Span:
+    """The whole lines of a statement."""
+    start = source.text.rfind("\n", 0, span.start) + 1
+    end = source.text.find("\n", max(span.end - 1, span.start))
+    return Span(start, end + 1 if end >= 0 else len(source.text))
+
+
+def _check(source: Source) -> None:
+    found = compile_source(source)
+    first = next((one for one in found.diagnostics if one.severity == "error" and one.code not in _ELSEWHERE), None)
+    if first is not None:
+        raise Lost(f"as a function it would have errors: line {first.line}: {first.message} [{first.code}]")
+
+
+_ELSEWHERE: Final = ("E330", "E215")
+"""Errors about files that cannot be looked for here."""
+
+
+# ---------------------------------------------------------------- back
+
+
+def _with_outputs(script: str, names: list[str]) -> str:
+    """The script without its last `return`; the variables that it gave are outputs."""
+    last = _RETURN.search(script)
+    given = (
+        [] if last is None else [last["one"]] if last["one"] else re.findall(rf"({NAME})[ \t]*:[ \t]*\1\b", last["all"])
+    )
+    if last is None or given != names:
+        raise Lost("the script must end with one `return` of its outputs by their names")
+    body = script[: last.start()]
+    for name in names:
+        body, count = re.subn(rf"^let[ \t]+(?={re.escape(name)}[ \t]*=)", "output ", body, count=1, flags=re.MULTILINE)
+        if not count:
+            raise Lost(f"the output `{name}` is no variable at the top level of the script")
+    return body
+
+
+def _prompt(program: ContractProgram, name: str) -> str:
+    item = next(item for item in program.file.own.node.items("Parameters") if name in item.names)
+    return item.text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _lost(source: Source, span: Span, message: str, hint: str | None = None) -> Lost:
+    line, column = source.line_column(span.start)
+    return Lost(f"line {line}, column {column}: {message}", hint=hint)

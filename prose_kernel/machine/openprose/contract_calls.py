@@ -1,0 +1,98 @@
+"""Targets of calls as they run: nodes of contract files, instances of patterns, helpers, `.prose` programs
+(docs/reference/prose-md.md 3.5, 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, cast
+
+from prose_kernel.language.contracts.units import Bound, Helper, Program, Unit
+from prose_kernel.language.openprose import tree
+from prose_kernel.language.openprose.checker import free_inputs
+from prose_kernel.language.openprose.contracts import CallTarget
+from prose_kernel.machine.openprose.calls import CallRequest
+from prose_kernel.machine.openprose.contract_text import Given, Task, ask_session, render_node
+from prose_kernel.machine.openprose.frames import Temp
+from prose_kernel.machine.openprose.program_context import ProgramContext
+from prose_kernel.machine.openprose.program_text import any_call_of
+from prose_kernel.machine.openprose.programs import Called, in_program, nested_context, program_at, run_program
+from prose_kernel.runtime.trampoline import call
+from prose_kernel.runtime.values import Value
+
+
+async def render(s: ProgramContext, node: tree.Node, request: CallRequest) -> Value:
+    """One attempt at a call, as `calls.Renderer` says."""
+    match request.target.unit:
+        case Unit() as unit:
+            return await call(_node(s, node, request, unit))
+        case Bound() as bound:
+            return await call(_instance(s, node, request, bound))
+        case Helper() as helper:
+            return await call(_helper(s, node, request, helper))
+        case Program() as program:
+            entry = await call(program_at(s, node, program.address, program.name))
+            supplied = {name: value for name, value in request.inputs.items() if name in request.given}
+            return cast("Value", await call(run_program(s, node, entry, supplied, any_call_of)))
+        case other:
+            raise TypeError(f"no target of calls: {other!r}")
+
+
+async def _node(s: ProgramContext, node: tree.Node, request: CallRequest, unit: Unit) -> Value:
+    given = Given(request.inputs, request.extra, request.prompt, request.model, request.timeout, request.context or ())
+    inner = _inner(s, node, request.target, unit)
+    return await call(_called(s, node, inner, request.target, unit, render_node(inner, unit, given)))
+
+
+async def _instance(s: ProgramContext, node: tree.Node, request: CallRequest, bound: Bound) -> Value:
+    """The Delegation of a pattern in a frame of its own, with its slots bound."""
+    pattern = bound.pattern
+    source = bound.source
+    values: dict[str, Value] = {slot: _names(target) for slot, target in bound.slots.items()}
+    values.update(dict.fromkeys(free_inputs(pattern.compiled.program, source)))
+    values.update(config=dict(bound.config), **bound.config)
+    values.update(request.inputs)
+    values.update(request.extra)
+    inner = _inner(s, node, request.target, pattern)
+    work = render_node(inner, pattern, Given({}, {}, None, request.model, request.timeout), source, values)
+    return await call(_called(s, node, inner, request.target, pattern, work))
+
+
+def _names(target: object) -> Value:
+    """A slot used as a value: the name of its function, or a list of names."""
+    if isinstance(target, list):
+        return [_names(one) for one in target]
+    return target.name if isinstance(target, CallTarget) else None
+
+
+async def _helper(s: ProgramContext, node: tree.Node, request: CallRequest, helper: Helper) -> Value:
+    """One session in the caller's own run; its task is the line of the Shape."""
+    values = {**request.inputs, **request.extra}
+    outer, s.temps = s.temps, {**s.temps, **{name: Temp(value, "input") for name, value in values.items()}}
+    task = "\n\n".join([helper.task, request.prompt] if request.prompt else [helper.task])
+    try:
+        given = Given({}, {}, None, request.model, request.timeout, request.context or ())
+        return await call(ask_session(s, Task(task, tuple(values)), given, node))
+    finally:
+        s.temps = outer
+
+
+# ---------------------------------------------------------------- a run of its own
+
+
+def _inner(s: ProgramContext, node: tree.Node, target: CallTarget, unit: Unit) -> ProgramContext:
+    return nested_context(s, node, target.name, (unit.handle, target.name), unit.file.source, "", any_call_of)
+
+
+async def _called(
+    s: ProgramContext,
+    node: tree.Node,
+    inner: ProgramContext,
+    target: CallTarget,
+    unit: Unit,
+    work: Coroutine[Any, Any, Value],
+) -> Value:
+    inputs = {one.name: not one.optional for one in target.inputs}
+    outputs = tuple(one.name for one in target.outputs)
+    called = Called(target.name, unit.file.source.name, inputs, outputs)
+    return await call(in_program(s, node, inner, called, work))

@@ -1,0 +1,183 @@
+"""Test a contract file of kind `test`: run its subject with the fixtures, and judge every assertion (prose-md.md 7)."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from prose_kernel.cli import report
+from prose_kernel.cli.execution import Cell, Ended, ProgramRun, Request
+from prose_kernel.cli.terminal import Screen
+from prose_kernel.errors import ProseError, RunError, Undecided, UsageError
+from prose_kernel.language.contracts import SUFFIX
+from prose_kernel.language.contracts.tests import Assertion, Case, read_test
+from prose_kernel.language.contracts.units import Unit
+from prose_kernel.language.shortening import clipped
+from prose_kernel.run import languages, settings
+from prose_kernel.runtime.asker import Unattended
+from prose_kernel.runtime.ports import JudgeRequest
+from prose_kernel.runtime.values import Value, inserted_text
+from prose_kernel.testing.limits import watched
+from prose_kernel.testing.notebook_run import remove_run
+from prose_kernel.testing.options import Options
+from prose_kernel.views.test_results import Finding, Outcome, Statement, Tested
+
+USAGE, NOBODY = 2, 3
+_SEEN: Final = 100
+"""Characters of a value that a report shows."""
+
+
+def test_contract(path: Path, name: str, options: Options) -> Tested:
+    """Test one file. `name` is how it is called in messages."""
+    from prose_kernel.cli.compile import compile_file
+
+    try:
+        compiled = compile_file(str(path))
+    except UsageError as problem:
+        return _unusable(name, str(problem))
+    found = "\n".join(one.render() for one in compiled.diagnostics)
+    if not compiled.ok:
+        return _unusable(name, found)
+    unit: Unit = compiled.program.node
+    test = read_test(unit)
+    assert test.subject is not None  # else there is an error
+    outcomes, lines, status, interrupted = [], [found] if found else [], 0, False
+    for case in test.cases:
+        if case.missing and case.item is not None:
+            outcomes.append(Outcome(case.name, "skipped", why=f"no value for {', '.join(case.missing)}"))
+            continue
+        begin = time.monotonic()
+        run = _SubjectRun(path, test.subject, case, options)
+        try:
+            judged = run.judged()
+        except UsageError as problem:
+            return _unusable(name, str(problem))
+        lines += [f"{name}{f', {case.name}' if case.name else ''}", *(one.line() for one in judged)]
+        failed = [one for one in judged if not one.holds]
+        held = len(judged) - len(failed)
+        lines.append("---test PASS" if not failed else f"---test FAIL ({held}/{len(judged)} assertions)")
+        findings = tuple(one.finding(unit) for one in failed)
+        title, took = case.name or "test", time.monotonic() - begin
+        outcomes.append(Outcome(title, "failed" if failed else "passed", findings, seconds=took))
+        status = max(status, run.status, 1 if failed else 0)
+        interrupted = interrupted or run.interrupted
+    return Tested(name, tuple(outcomes), (), interrupted, report="\n".join(lines), exit=status)
+
+
+test_contract.__test__ = False  # type: ignore[attr-defined]  # it is no test of ours
+
+
+def _unusable(name: str, found: str) -> Tested:
+    return Tested(name, (Outcome("test", "failed", (Finding(found),)),), report=found, exit=USAGE)
+
+
+class Judged:
+    """An assertion with its outcome. `saw` says what was seen."""
+
+    def __init__(self, assertion: Assertion, holds: bool, saw: str) -> None:
+        self.assertion = assertion
+        self.holds = holds
+        self.saw = saw
+
+    def line(self) -> str:
+        words = ("" if self.assertion.holds else "not ") + self.assertion.shown
+        return f"✓ {words}" if self.holds else f"✗ {words} ({self.saw})"
+
+    def finding(self, unit: Unit) -> Finding:
+        item = self.assertion.item
+        if item is None:
+            return Finding(self.line())
+        source = unit.file.source
+        line, column = source.line_column(item.head.start)
+        return Finding(self.line(), Statement(line, column, source.line_text(line)))
+
+
+class _SubjectRun(ProgramRun):
+    """One run of the subject; its assertions are judged before it is closed."""
+
+    def __init__(self, path: Path, subject: Unit, case: Case, options: Options) -> None:
+        cwd = path.parent.resolve()
+        chosen = settings.load(cwd, **options.overrides, cassette=path.name.removesuffix(SUFFIX))
+        if not options.live:
+            chosen = chosen.changed(cassette_mode="off" if chosen.cassette.mode == "off" else "replay")
+        file = Path(subject.file.address)
+        name = file.relative_to(cwd).as_posix() if file.is_relative_to(cwd) else str(file)
+        request = Request(name, {}, {}, chosen.changed(journal="off"), cwd)
+        super().__init__(request, Screen(io.StringIO(), io.StringIO()), languages.of_file(name))
+        self.asker = Unattended(partial(self.screen.line, "stderr"), magic="")  # type: ignore[assignment]
+        self.subject = subject
+        self.case = case
+        self.seconds = options.seconds
+        self.results: list[Judged] = []
+        self.status = 0
+        self.interrupted = False
+
+    def judged(self) -> list[Judged]:
+        """Run the subject. Raises `UsageError` for settings that make no sense."""
+        return asyncio.run(self._watched())
+
+    async def _watched(self) -> list[Judged]:
+        with watched(self.seconds, self.workspace.interrupt) as watch:
+            await self.through([Cell(self.subject.file.source.text, self.request.name)])
+        self.interrupted = watch.interrupted
+        return self.results
+
+    async def feed(self, cell: Cell) -> None:
+        from prose_kernel.language.contracts.compile import with_null
+
+        compiled: Any = self.compile(cell.text, cell.name)
+        compiled = replace(compiled, program=with_null(compiled.program, self.case.missing))
+        values: Mapping[str, Any] = self.case.values
+        await self.workspace.run(compiled, values)
+
+    async def _close(self, error: ProseError | None, done: int, received: Sequence[int]) -> Ended:
+        outputs = {name: value for name, (value, _) in self.workspace.outputs().items()}
+        failed = error or (UsageError("it was interrupted") if received else None)
+        for number, assertion in enumerate(self.case.assertions):
+            self.results.append(await self._judge(assertion, number, outputs, failed))
+        if isinstance(error, RunError) and error.nobody:
+            self.status = NOBODY
+        elif error is not None and not isinstance(error, RunError):
+            self.status = USAGE
+        run = self.workspace.current
+        directory = run.directory if run is not None else None
+        try:
+            return await super()._close(error, done, received)
+        finally:
+            if directory is not None:
+                remove_run(directory)
+
+    async def _judge(
+        self, assertion: Assertion, number: int, outputs: Mapping[str, Value], error: ProseError | None
+    ) -> Judged:
+        failure = report.code_of(error) if error is not None else ""
+        said = f"the subject failed: {error} [{failure}]" if error is not None else "the subject did not fail"
+        if assertion.is_about_error:
+            return Judged(assertion, (assertion.wants_error == (error is not None)) == assertion.holds, said)
+        if error is not None:
+            return Judged(assertion, False, said)
+        run = self.workspace.current
+        assert run is not None  # the subject has run
+        request = JudgeRequest(assertion.condition, f"t{number}", self.request.name, dict(outputs))
+        try:
+            verdict = await run.services.judge.decide(request)
+        except Undecided as problem:
+            self.status = NOBODY
+            return Judged(assertion, False, f"nobody could judge it: {problem}")
+        saw = "; ".join(_seen(assertion, outputs)) or "there are no outputs"
+        if verdict.answer is None:
+            return Judged(assertion, False, f"uncertain; {saw}")
+        return Judged(assertion, verdict.answer == assertion.holds, saw)
+
+
+def _seen(assertion: Assertion, outputs: Mapping[str, Value]) -> Iterator[str]:
+    name = assertion.name.partition(".")[0]
+    for output, value in outputs.items():
+        if name in ("", output) or name not in outputs:
+            yield f"{output} is {clipped(' '.join(inserted_text(value).split()), _SEEN)}"

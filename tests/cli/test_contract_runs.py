@@ -1,0 +1,332 @@
+"""Running contract files: sessions, scripts, calls, instances, promises (prose-md.md 2, 4, 5, 6, 8)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.contract_world import ContractWorld, function, parameters, returns, script
+
+DRAFTER = function("drafter", parameters("`topic`: what"), returns("`draft`: the draft"))
+PATTERN = """## maker
+
+### Slots
+- `worker`
+- `critics`
+
+### Config
+- rounds (integer, default: 3): how often
+
+### Delegation
+
+```prose
+let w = call worker
+  topic: task
+let all = parallel for c in critics:
+  call c
+    topic: w
+return { w: w, all: all, n: rounds, who: worker, style: style }
+```
+"""
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> ContractWorld:
+    monkeypatch.chdir(tmp_path)
+    return ContractWorld(tmp_path, capsys)
+
+
+def run_directory() -> Path:
+    (directory,) = Path(".prose/runs").iterdir()
+    return directory
+
+
+# ---------------------------------------------------------------- one session
+
+
+def test_the_task_of_a_session_is_the_nodes_own_text(world: ContractWorld) -> None:
+    text = function("f", "# F\n", parameters("`a`: x", "`b` (optional): y"), returns("`x`"), "### Notes\n\n{a}")
+    world.write(f=text + "\n## other\n\nThis is not sent.\n")
+    task = (
+        "/^Render the function f.\n\n"
+        + text.partition("---\n\n")[2].strip().replace("(", r"\(").replace(")", r"\)")
+        + "$/"
+    )
+    found = world.run("f.prose.md", "--input", "a=1", answers={task: "done"})
+    assert (world.status, found["outputs"]) == (0, {"x": "done"})
+
+
+@pytest.mark.parametrize(
+    ("items", "answer", "outputs"),
+    [
+        ([], "hello", {"result": "hello"}),
+        (["`x`: text"], "hello", {"x": "hello"}),
+        (["`x`: boolean, whether"], '{"x": true}', {"x": True}),
+        (["`x`", "`y`: integer (optional)"], '{"x": "a", "y": null}', {"x": "a", "y": None}),
+        (["`x`", "`y`: number", "`x.title`: a field"], '{"x": "a", "y": 1.5}', {"x": "a", "y": 1.5}),
+    ],
+)
+def test_answers_are_typed_by_the_bullets(
+    world: ContractWorld, items: list[str], answer: str, outputs: dict[str, Any]
+) -> None:
+    world.write(f=function("f", returns(*items) if items else "Say hello."))
+    assert world.run("f.prose.md", answers={"*": answer})["outputs"] == outputs
+
+
+def test_an_answer_that_lacks_a_bullet_is_a_failed_session(world: ContractWorld) -> None:
+    world.write(f=function("f", returns("`x`", "`y`")))
+    found = world.run("f.prose.md", answers={"*": '{"x": "a"}'})
+    assert (world.status, found["error"]["code"]) == (1, "E201")
+
+
+@pytest.mark.parametrize(
+    "reply", ["# Error: no-luck\n\nnothing\nfound", '{"error": "no-luck", "message": "nothing found", "tried": 3}']
+)
+def test_declared_errors_are_raised(world: ContractWorld, reply: str) -> None:
+    world.write(
+        f=function("f", returns("`x`"), "### Errors\n\n- `no-luck`: when there is none\n"),
+        g=function("g", returns("`y`"), script("try:", "  let x = call f", "catch as e:", "  return [e.name, e.message]", "return 1")),
+    )  # fmt: skip
+    found = world.run("f.prose.md", answers={"*": reply})
+    assert (found["error"]["type"], found["error"]["message"], found["error"]["name"]) == ("ThrowError", "nothing found", "no-luck")  # fmt: skip
+    assert world.run("g.prose.md", answers={"*": reply})["outputs"] == {"y": ["no-luck", "nothing found"]}
+    other = world.run("f.prose.md", answers={"*": "# Error: other\n\nwords"})
+    assert other["outputs"] == {"x": "# Error: other\n\nwords"}
+
+
+def test_inputs_have_defaults_and_are_asked_for(world: ContractWorld) -> None:
+    world.write(f=function("f", parameters("`a`", "`n` (default 3)", "`o` (optional)"), returns("`x`"), script("return [a, n, o]")))  # fmt: skip
+    assert world.run("f.prose.md", "--input", "a=1")["outputs"] == {"x": ["1", 3, None]}
+    assert world.run("f.prose.md")["error"]["code"] == "E212"
+    assert world.status == 3
+    world.run("f.prose.md", "--input", "b=1")
+    assert world.status == 2
+
+
+# ---------------------------------------------------------------- scripts
+
+
+@pytest.mark.parametrize(
+    ("outputs", "returned", "found"),
+    [
+        (["`x`"], "return 1", {"x": 1}),
+        (["`x`"], "return { x: 1 }", {"x": 1}),
+        (["`x`", "`y`"], "return { y: 2, x: 1, z: 3 }", {"x": 1, "y": 2}),
+        (["`x`", "`y` (optional)"], "return { x: 1 }", {"x": 1, "y": None}),
+        ([], "return { a: 1 }", {"result": {"a": 1}}),
+    ],
+)
+def test_results_of_a_script(world: ContractWorld, outputs: list[str], returned: str, found: dict[str, Any]) -> None:
+    world.write(f=function("f", returns(*outputs) if outputs else "", script("let v = 1", returned)))
+    result = world.run("f.prose.md")
+    assert (world.status, result["outputs"]) == (0, found)
+    assert result["bindings"]["v"] == 1
+
+
+def test_a_result_that_lacks_an_output(world: ContractWorld) -> None:
+    world.write(f=function("f", returns("`x`", "`y`"), script("let v = { x: 1 }", "return v")))
+    assert world.run("f.prose.md")["error"]["code"] == "E230"
+    assert world.status == 1
+
+
+def test_calls_have_directories_of_their_own(world: ContractWorld) -> None:
+    world.write(
+        drafter=DRAFTER,
+        lib__index=function("lib", parameters("`topic`"), returns("`y`"), script("return call inner", "  topic: topic"), "## inner\n", parameters("`topic`"), returns("`z`")),
+        f=function("f", parameters("`topic`"), returns("`x`"), script("let a = call drafter", "  topic: topic", "let b = call lib", "  topic: a", "return [a, b]")),
+    )  # fmt: skip
+    answers = {"/^Render the function drafter/": "a draft", "/^Render the function inner/": "inside"}
+    assert world.run("f.prose.md", "--input", "topic=tea", answers=answers)["outputs"] == {"x": ["a draft", "inside"]}
+    directory = run_directory()
+    assert directory.joinpath("root.prose.md").read_text() == Path("f.prose.md").read_text()
+    assert sorted(path.name for path in directory.joinpath("sources").iterdir()) == [
+        "drafter.prose.md",
+        "index.prose.md",
+    ]
+    assert directory.joinpath("imports/local--drafter/bindings/topic.md").is_file()
+    assert directory.joinpath("imports/local--lib/imports/inline--inner/bindings").is_dir()
+    assert not directory.joinpath("program.prose").exists()
+
+
+def test_modifiers_of_a_call(world: ContractWorld) -> None:
+    world.write(
+        drafter=DRAFTER,
+        f=function("f", returns("`x`"), script("let more = { note: 7 }", "return call drafter", '  topic: "t"', '  prompt: "Be brief."', "  context: more", "  retry: 1")),
+    )  # fmt: skip
+    found = world.run("f.prose.md", answers={"/Be brief.$/": [{"error": "busy"}, "short"]})  # type: ignore[dict-item]
+    assert found["outputs"] == {"x": "short"}
+
+
+def test_helpers_are_sessions_with_their_line(world: ContractWorld) -> None:
+    shape = "### Shape\n\n- `delegates`:\n  - `counter`: count the words\n"
+    world.write(f=function("f", shape, returns("`x`"), script("return call counter", '  text: "a b"')))
+    assert world.run("f.prose.md", answers={"/^`counter`: count the words$/": "2"})["outputs"] == {"x": "2"}
+
+
+def test_recursion_is_bounded(world: ContractWorld) -> None:
+    world.write(f=function("f", returns("`x`"), script("return call f")))
+    found = world.run("f.prose.md")
+    assert (found["error"]["code"], found["error"]["type"]) == ("E206", "RecursionLimitExceeded")
+
+
+def test_a_circle_of_two_is_bounded_too(world: ContractWorld) -> None:
+    world.write(
+        a=function("a", returns("`x`"), script("return call b")),
+        b=function("b", returns("`x`"), script("return call a")),
+    )
+    assert world.run("a.prose.md")["error"]["code"] == "E206"
+
+
+def test_programs_run_contract_files_and_the_other_way_round(world: ContractWorld) -> None:
+    world.put("tidy.prose", 'input text: "what"\noutput clean = text\n')
+    world.write(
+        f=function("f", parameters("`a`", "`b` (default 2)"), returns("`x`", "`y`"), script('use "./tidy.prose"', "let t = call tidy", "  text: a", "return { x: t.clean, y: b }")),
+    )  # fmt: skip
+    world.put("p.prose", 'use "./f.prose.md"\nlet d = f(a: "x")\noutput z = "{d.x} {d.y}"\n')
+    assert world.run("f.prose.md", "--input", "a=1")["outputs"] == {"x": "1", "y": 2}
+    assert world.run("p.prose")["outputs"] == {"z": "x 2"}
+
+
+# ---------------------------------------------------------------- instances
+
+
+def test_an_instance_runs_its_pattern(world: ContractWorld) -> None:
+    declared = "### Patterns\n\n```yaml\n- name: made\n  pattern: maker\n  with: { worker: drafter, critics: [short, drafter] }\n```\n"  # fmt: skip
+    called = script("return call made", '  task: "t"', "  rounds: 5")
+    world.write(
+        drafter=DRAFTER,
+        f=function("f", declared, returns("`x`"), called, PATTERN, "## short\n", parameters("`topic`"), returns("`y`")),
+    )
+    answers = {"/^Render the function drafter/": "long", "/^Render the function short/": "s"}
+    found = world.run("f.prose.md", answers=answers)["outputs"]["x"]
+    assert found == {"w": "long", "all": ["s", "long"], "n": 5, "who": "drafter", "style": None}
+    assert run_directory().joinpath("imports/inline--made/imports/local--drafter").is_dir()
+
+
+def test_instances_inside_each_other(world: ContractWorld) -> None:
+    echo = "## echo\n\n### Slots\n- `one`\n\n" + script(
+        "let v = call one", "  topic: topic", 'return "({v})"', title="Delegation"
+    )
+    declared = "### Patterns\n\n```yaml\n- name: made\n  pattern: echo\n  with: { one: { pattern: again, with: { one: drafter } } }\n```\n"
+    world.write(
+        drafter=DRAFTER,
+        f=function("f", declared, returns("`x`"), script("return call made", '  topic: "t"'), echo, echo.replace("## echo", "## again")),
+    )  # fmt: skip
+    assert world.run("f.prose.md", answers={"*": "d"})["outputs"] == {"x": "((d))"}
+
+
+# ---------------------------------------------------------------- responsibilities, gateways
+
+RESPONSIBILITY = """---
+name: risk
+kind: responsibility
+id: 01ARZ3NDEKTSV4RRFFQ69G5FAV
+---
+### Requires
+- `accounts`: those that count
+- news of the market
+
+### Maintains
+#### `level`
+#### `notes`
+"""
+
+
+def test_one_render_of_a_responsibility(world: ContractWorld) -> None:
+    world.write(r=RESPONSIBILITY + "\n## collector\n\n### Returns\n- `accounts`: x\n")
+    found = world.run("r.prose.md", "--input", "accounts=3", answers={"*": '{"level": "high", "notes": "n"}'})
+    assert found["outputs"] == {"level": "high", "notes": "n"}
+    assert "one render" in world.err
+    assert "line 8" in world.err
+    assert world.run("r.prose.md")["error"]["code"] == "E212"
+    assert "r.prose.md#collector" in world.err
+
+
+def test_the_prior_truth(world: ContractWorld) -> None:
+    world.write(r=RESPONSIBILITY + "\n" + script("return { level: accounts, notes: [level, notes] }"))
+    found = world.run("r.prose.md", "--input", "accounts=3", "--prior", "level=low")
+    assert found["outputs"] == {"level": "3", "notes": ["low", None]}
+
+
+def test_a_gateway_renders_an_event(world: ContractWorld) -> None:
+    world.write(g="---\nname: g\nkind: gateway\n---\n### Continuity: external-driven\n\n### Maintains\n- `last`: x\n")
+    assert world.run("g.prose.md", "--input", "event=ping", answers={"*": "seen"})["outputs"] == {"last": "seen"}
+
+
+# ---------------------------------------------------------------- the machine, promises
+
+
+def test_tools_and_variables_must_be_there(world: ContractWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_SUCH_VARIABLE", raising=False)
+    world.write(
+        tool=function("tool", returns("`x`"), "### Tools\n- `cli:no-such-tool-here`\n", script("return 1")),
+        env=function("env", returns("`x`"), "### Environment\n- NO_SUCH_VARIABLE: a key\n- OTHER_VARIABLE: (optional) x\n", script("return 1")),
+    )  # fmt: skip
+    for name, code in (("tool", "E233"), ("env", "E234")):
+        assert world.prose("run", f"{name}.prose.md", "--provider", "human") == 1
+        assert f"[{code}]" in world.err
+        assert world.run(f"{name}.prose.md")["outputs"] == {"x": 1}
+    monkeypatch.setitem(os.environ, "NO_SUCH_VARIABLE", "secret-value")
+    assert world.prose("run", "env.prose.md", "--provider", "human") == 0
+    assert "secret-value" not in world.out + world.err
+
+
+@pytest.mark.parametrize(
+    ("section", "value", "mode", "status"),
+    [
+        ("### Returns\n- `x`: is not empty\n", '""', "rules", 1),
+        ("### Returns\n- `x`: is not empty\n", '""', "off", 0),
+        ("### Returns\n- `x`: is not empty\n", '"a"', "rules", 0),
+        ("### Returns\n- `x`: is a good poem\n", '"a"', "rules", 0),
+        ("### Returns\n- `x`: is a good poem\n", '"a"', "judge", 1),
+        ("### Returns\n- `x`: if it rains: is not empty\n", '""', "rules", 0),
+        ("### Returns\n- `x`\n\n### Invariants\n- x is not empty\n", '""', "rules", 0),
+    ],
+)
+def test_promises_are_checked(world: ContractWorld, section: str, value: str, mode: str, status: int) -> None:
+    world.put("prose.toml", f'contracts = "{mode}"\n')
+    world.write(f=function("f", section, script(f"return {value}")))
+    world.put("judge.yaml", 'judge:\n  "x is a good poem": "no"\n')
+    found = world.prose("run", "f.prose.md", "--provider", "scripted", "--script", "judge.yaml")
+    assert found == status
+    broken = status == 1 or "Invariants" in section
+    assert ("[E231]" in world.err) == broken
+
+
+# ---------------------------------------------------------------- resume
+
+
+def test_a_failed_run_is_resumed_with_the_files_that_it_read(world: ContractWorld) -> None:
+    world.write(
+        drafter=DRAFTER,
+        f=function("f", returns("`x`"), script("let a = call drafter", '  topic: "t"', "let b = call other", "return [a, b]"), "## other\n", returns("`z`")),
+    )  # fmt: skip
+    world.run("f.prose.md", answers={"/^Render the function drafter/": "first"})
+    assert world.status == 3
+    Path("drafter.prose.md").unlink()
+    world.put("answers.yaml", '{"sessions": {"/^Render the function other/": "second"}}')
+    status = world.prose("run", "--resume", "--provider", "scripted", "--script", "answers.yaml", "--format", "json")
+    assert (status, '"x": ["first", "second"]' in world.out) == (0, True)
+
+
+# ---------------------------------------------------------------- runs as inputs
+
+
+def test_a_completed_run_is_an_input(world: ContractWorld) -> None:
+    world.write(
+        made=function("made", returns("`x`"), script("return 1")),
+        look=function("look", parameters("`before`: run - the one to look at"), returns("`y`"), script("return before")),
+        both=function("both", parameters("`old`: run[]"), returns("`y`"), script("return old.length")),
+    )  # fmt: skip
+    run = world.run("made.prose.md")["run_id"]
+    value = {"run": run, "path": f".prose/runs/{run}", "root": "made.prose.md", "status": "completed"}
+    assert world.run("look.prose.md", "--input", f"before={run}")["outputs"] == {"y": value}
+    assert world.run("look.prose.md", "--input", f"before=.prose/runs/{run}")["outputs"] == {"y": value}
+    assert world.run("both.prose.md", "--input", f"old={run}, {run}")["outputs"] == {"y": 2}
+    world.put("made.prose.md", function("made", returns("`x`"), script("return 2")))
+    world.run("look.prose.md", "--input", f"before={run}")
+    assert "has changed" in world.err
+    world.run("look.prose.md", "--input", "before=20200101-000000-abcdef")
+    assert (world.status, "[E232]" in world.err) == (2, True)
