@@ -198,7 +198,8 @@ def gatekeeper(context: RunContext, kept: Kept | None, started: Callable[[int], 
 
     settings, clock = context.settings, context.clock
     believes = settings.gates.resume == "replay"
-    policy = GatePolicy(settings.gates.mode, context.start.notebook, context.start.gate_files, believes)
+    start, patience = context.start, settings.state.patience
+    policy = GatePolicy(settings.gates.mode, start.notebook, start.gate_files, believes, patience)
     prior = Prior(context.given.decisions, context.given.decision)
     return Gatekeeper(_gate_records(kept, clock), context.asker, clock, policy, prior, started=started)
 

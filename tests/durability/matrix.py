@@ -116,7 +116,7 @@ class Matrix:
                 return "over" if died["status"] == 0 else f"the run ended with {died}: {errors_of(job)}"
             path = journal_of(place)
             local = Counter(tags_of(path)) if path is not None else Counter[tuple[str, str]]()
-            shutil.rmtree(place / ".prose")
+            shutil.rmtree(place / ".prose/runs")
             brought = self._bring(job)
             if brought is None:
                 return "over"  # killed before its first transaction

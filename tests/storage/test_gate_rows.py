@@ -432,7 +432,7 @@ async def test_a_restarted_server_costs_no_decision(own_postgres_server: Postgre
     url = server.new_database()
     world = World("postgres", PostgresDatabase(url, RUN), url, tmp_path, clock)
     person = Person(available=False)
-    gates = world.keeper(person)
+    gates = world.keeper(person, patience=40.0)
     task = await world.opened(gates)
     await asyncio.to_thread(server.stop)
     await eventually(lambda: clock.sleepers > 1 or len(person.shown) > 1)
@@ -448,12 +448,14 @@ async def test_a_restarted_server_costs_no_decision(own_postgres_server: Postgre
 
     # and when it stays away, the gate that nobody could record is named
     await asyncio.to_thread(server.stop)
+    began = clock.monotonic()
     again = asyncio.create_task(gates.decide(request("next")))
 
     await passes(clock, again)
     with pytest.raises(StateError, match="gate 'next' could not be recorded: ") as caught:
         await again
     assert caught.value.code == "E219"
+    assert 40.0 <= clock.monotonic() - began < 50.0
 
 
 # ---------------------------------------------------------------- `prose gate`

@@ -65,13 +65,15 @@ class GatePolicy:
 
     In a `notebook`, a cell waits for the gate, so a decision from outside is never the only way. With `files`, a
     decision file written by another process decides (`--gate-files`). With `believes`, recorded approvals from before
-    this process count (`[gates] resume = "replay"`).
+    this process count (`[gates] resume = "replay"`). A database that is away gets `patience` seconds to come back
+    (`[state] wait`).
     """
 
     mode: Mode = "auto"
     notebook: bool = False
     files: bool = False
     believes: bool = False
+    patience: float = _PATIENCE
 
 
 class Gatekeeper:
@@ -102,6 +104,7 @@ class Gatekeeper:
         self._notebook = policy.notebook
         self._files = policy.files
         self._believes = policy.believes
+        self._patience = policy.patience
         self._started = started
         self._inspect = inspect
         self._turn = asyncio.Lock()
@@ -257,12 +260,12 @@ class Gatekeeper:
             self._records = MemoryRecords(self._clock)
             return call()
 
-    async def _kept(self, call: Callable[[], _T], *, patience: float = _PATIENCE) -> _T:
+    async def _kept(self, call: Callable[[], _T], *, patience: float | None = None) -> _T:
         """The result of a call of the records, which for a database is made in a thread; one that is away gets time to
         come back. Such a call is never left alone: a cancellation counts after it."""
         if not self._records.remote:
             return call()
-        end = self._clock.monotonic() + patience
+        end = self._clock.monotonic() + (self._patience if patience is None else patience)
         while True:
             calling = asyncio.ensure_future(asyncio.to_thread(call))
             try:
@@ -380,7 +383,7 @@ class Gatekeeper:
             await self._watcher.pause(self._clock, seen)
         return gate.decision
 
-    async def _look(self, gate: _Open, *, patience: float = _PATIENCE) -> GateDecision | None:
+    async def _look(self, gate: _Open, *, patience: float | None = None) -> GateDecision | None:
         """Return a decision from outside; one that is already in the records counts."""
         look = functools.partial(self._records.look, gate.record, files=self._files)
         decision = await self._kept(look, patience=patience)
