@@ -299,6 +299,8 @@ def _started(run: KeptRun) -> str:
 def remove(where: Sequence[RunPlace], run: KeptRun) -> None:
     """Remove a run from all places, first from that which knows whether it is running. Raises `UsageError` for one
     that is, and when it cannot be removed."""
+    if run.elsewhere and run.state == "running":
+        raise UsageError(f"run {run.id} is running on another machine", hint="wait until it has ended there")
     run.place.remove(run)
     for place in where:
         if place is not run.place:

@@ -226,6 +226,8 @@ def test_a50_a_run_whose_process_is_gone_is_not_running_for_ever(
     monkeypatch.chdir(project.directory("other"))
     assert main(["runs"]) == 0
     assert f"{run_id}  {state} " in capsys.readouterr().out
+    if state == "running":
+        assert main(["runs", "rm", run_id, "--yes"]) == 1
     assert project.rows("SELECT id, status FROM openprose.x_runs") == [(run_id, state)]
 
 

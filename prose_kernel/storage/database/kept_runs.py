@@ -138,9 +138,7 @@ class PostgresRuns:
         return _bindings(POSTGRES, self._database.open, run.id)
 
     def remove(self, run: KeptRun) -> None:
-        """Remove the rows. A run that is running on another machine stays."""
-        if run.state == "running":
-            raise UsageError(f"run {run.id} is running on another machine", hint="wait until it has ended there")
+        """Remove the rows."""
         with self._opened() as connection:
             connection.execute("DELETE FROM openprose.run WHERE id = %s", (run.id,))
 

@@ -1,4 +1,4 @@
-"""Who runs a run in a shared database, and the copy of its journal there (docs/durability.md, amendment A52).
+"""Who runs a run in a shared database, and the copy of its journal there (docs/how-to/durability.md, amendment A52).
 
 The process that runs a run is its owner. Each of its transactions extends its lease, by the clock of the server; a
 thread does so while nothing else is written. A process that takes the run over counts `x_epoch` up. That ends the
@@ -78,7 +78,7 @@ class Ownership:
         self._size = self._answered = 0
         self._sent = self._sending = 0
         self._compared = False
-        self._begun, self._renewed = 0.0, -float(RENEW_SECONDS)
+        self._begun, self._renewed = 0.0, float("-inf")
 
     # ------------------------------------------------------------ the journal's file
 
@@ -92,7 +92,7 @@ class Ownership:
     def behind(self) -> bool:
         """Whether a request has to wait for a transaction: an answer is not in the database, or the lease has not been
         extended for a while."""
-        return self._answered > self._sent or time.monotonic() - self._renewed > RENEW_SECONDS
+        return self._answered > self._sent or _clock() - self._renewed > RENEW_SECONDS
 
     @property
     def is_due(self) -> bool:
@@ -116,7 +116,7 @@ class Ownership:
 
         Raises `StoreFailed` if this process does not own the run and cannot take it, and `DatabaseError`.
         """
-        self._begun = time.monotonic()
+        self._begun = _clock()
         epoch = self._epoch or self._take(connection)
         if not self._compared:
             self._sent = self._copied(connection)
@@ -218,6 +218,11 @@ def _process(journal: Path) -> str:
     except OSError:  # no journal is kept
         return uuid.uuid4().hex
     return f"{_machine()} {found.st_dev}:{found.st_ino}"
+
+
+def _clock() -> float:
+    """Return seconds that also count while the machine is suspended, where it has such a clock."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 @functools.cache
