@@ -102,7 +102,7 @@ class Documents:
         """A document has been opened, or its whole text replaced."""
         path = path_of(uri)
         before = self._open.get(uri)
-        language = before.language if before else _language(uri, language_id)
+        language = before.language if before else self._in_profile(_language(uri, language_id))
         programs = before.programs if before else self._programs(language, path)
         return self._keep(Document(uri, path, Text(raw, self.encoding), language, programs, self._profile, version))
 
@@ -138,6 +138,11 @@ class Documents:
             self._texts[name] = document.text.raw
         return document
 
+    def _in_profile(self, language: Language) -> Language:
+        """The language as it reads texts of the editor's profile: its words and completions are other ones."""
+        is_own = self._profile in languages.PROFILES[1:] and language.name == languages.default().name
+        return languages.in_profile(language, self._profile) if is_own else language
+
     def _programs(self, language: Language, path: Path | None, texts: Mapping[str, str] | None = None) -> Programs:
         folder = path.parent if path is not None else self.folders[0] if self.folders else Path.cwd()
         return language.programs(
@@ -162,7 +167,7 @@ class Documents:
             raw = plain_files.read(path, _LARGEST).decode("utf-8")
         except (OSError, ValueError):
             return None
-        language = languages.of_file(path.name)
+        language = self._in_profile(languages.of_file(path.name))
         programs = self._programs(language, path)
         document = Document(uri_of(path), path, Text(raw, self.encoding), language, programs, self._profile)
         self._read[path] = stamp, document

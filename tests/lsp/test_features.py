@@ -252,3 +252,13 @@ def test_a_contract_file_is_checked_and_formatted_in_its_fences(editor: Editor) 
     assert features.diagnostics(document) == []
     assert {symbol.name for symbol in features.document_symbols(document)} == {"a", "b"}
     assert applied(document.text, features.formatting(document)) == text.replace("let   a", "let a")
+
+
+def test_an_editor_may_read_prosescript(tmp_path: Path) -> None:
+    from prose_kernel.lsp.documents import Documents
+
+    documents = Documents(profile="prosescript")
+    text = "let ready = 1\nif ready:\n  return {\n    a: 1\n    b: ready\n  }\n"
+    document = documents.open((tmp_path / "p.prose").as_uri(), text)
+    assert document.compiled.diagnostics == ()
+    assert "call" in document.language.words().keywords

@@ -37,6 +37,7 @@ async def run(cells: Cells, code: str) -> Recording:
 async def test_the_magic_chooses_the_profile_of_one_cell(cells: Cells) -> None:
     shown = await run(cells, SCRIPT + ONE_OF)
     assert "error" not in shown.kinds, shown.calls
+    assert shown.texts[-1] == '{"a": 1, "b": 2}'
     assert cells.values()["ready"] == 1
     problem = (await run(cells, "loop for each x in [1] (max: 1):\n  let y = x\n")).calls[-1][1]
     assert problem.code == "E004"

@@ -54,6 +54,19 @@ def test_after_a_restart_everything_is_back(directory: Path) -> None:
         assert program.count("agent writer:") == 1
 
 
+def test_cells_of_prosescript_are_read_as_such_again(directory: Path) -> None:
+    """The condition is an expression only because an earlier cell has bound its name."""
+    script = "%%prose --profile prosescript\n"
+    with kernel(directory) as client:
+        client.run("let ready = true")
+        client.run(script + 'if ready:\n  exec "echo a >> ran"\n  let x = {\n    a: 1\n    b: 2\n  }')
+        client.manager.restart_kernel()
+        client.channels.wait_for_ready(timeout=30)
+        assert client.run("%restore").displays[0].startswith("2 cells of the run are back.\n  names: ready, x")
+        assert (directory / "ran").read_text() == "a\n"
+        assert client.run(script + "if ready:\n  return x.b").displays == ["2"]
+
+
 def test_an_unfinished_cell_goes_on_when_it_is_run_again(directory: Path) -> None:
     cell = 'let b = exec "echo b >> ran; echo two"\nlet c = exec "echo c >> ran; echo on > on; sleep 4811"'
     with kernel(directory) as client:

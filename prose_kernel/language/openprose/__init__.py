@@ -129,12 +129,13 @@ def _without_echoes(read: Sequence[Diagnostic], checked: Sequence[Diagnostic], p
         if d.line + 1 in unreadable and d.code in _PARTS_BELOW:
             continue
         found.append(d)
+    shows = "return" if profile in ("prosescript", "prosescript-strict") else "output result ="
     for _, at in idle:
-        found[at] = _as_command(found[at])
+        found[at] = _as_command(found[at], shows)
     return found if profile == "default" else _named_once(found)
 
 
-def _as_command(d: Diagnostic) -> Diagnostic:
+def _as_command(d: Diagnostic, shows: str) -> Diagnostic:
     """A statement without effect whose line is a command of the shell, or a value that can be shown."""
     from prose_kernel.language.openprose import newcomers
 
@@ -142,7 +143,7 @@ def _as_command(d: Diagnostic) -> Diagnostic:
     if d.hint and (command := newcomers.command(text)) and d.hint == newcomers.run(text):
         return replace(d, message=newcomers.no_statement(command))
     if d.hint is None and d.span.end - d.span.start == len(text) <= 80 and not d.message.startswith("there is"):
-        return replace(d, hint=f"to show the value, write `output result = {text}`")
+        return replace(d, hint=f"to show the value, write `{shows} {text}`")
     return d
 
 

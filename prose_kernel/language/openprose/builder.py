@@ -52,10 +52,14 @@ class Builder(BodyBuilder):
             whole = len(value.raw) <= 60 and not {'"', "\n", "`"} & set(value.raw)
             hint = f'a prompt needs `session`: `session "{value.raw if whole else "..."}"`'
         elif isinstance(value, Name):
-            hint = newcomers.bare_word(value.id) or f"to show the value, write `output result = {value.id}`"
+            hint = newcomers.bare_word(value.id) or f"to show the value, write `{self._shows} {value.id}`"
         else:
             hint = newcomers.line(self.findings.source.slice(statement.span))
         self.add("E005", *statement.span, NO_EFFECT, hint)
+
+    @property
+    def _shows(self) -> str:
+        return "return" if self.is_script else "output result ="
 
     def use(self, start: int, end: int, path: Text, alias: Name | None) -> tree.Use:
         return self._defined(tree.Use(path, alias, span=Span(start, end)))

@@ -52,7 +52,13 @@ _NEVER_VALUED: Final = (tree.Throw, tree.Assert, tree.Gate, tree.Use, tree.Skill
 
 
 def valued_kind(program: tree.Program) -> str:
-    """The kind of the statement that gives a text its value, "" without one."""
+    """The kind of the statement that gives a text its value, "" without one.
+
+    It is `ended` where a `return` of ProseScript may end the text: nothing has shown its value.
+    """
+    statements = [item for item in program.items if not isinstance(item, tree.Block)]
+    if program.script and any(isinstance(node, tree.Return) for item in statements for node in walk(item)):
+        return "ended"
     return next((kind_of(item) for item in reversed(program.items) if not isinstance(item, _NEVER_VALUED)), "")
 
 
