@@ -24,8 +24,10 @@ LONGEST = 35
 _DOES = (
     r"(?:is|are|was|were|has|have|had|does|do|did|can|cannot|may|must|will|would|should|comes?|goes|gets?|makes?|runs?)"
 )
+_TITLES = r"leaves your|to go"  # `What leaves your machine`, `Where to go next`
+_START = r"(?:^|[.;:] |\| |\*\*)"
 PATTERNS = {
-    "what-clause": rf"(?:^|[.;:] |\| |\*\*)(?:What|Who|Where|Whoever|Whatever) (?!{_DOES}\b(?! \w+ed\b))[^?]*?[.|;]",
+    "what-clause": rf"{_START}(?:What|Who|Where|Whoever|Whatever) (?!{_TITLES}|{_DOES}\b(?! \w+ed\b))[^?]*?[.|;]",
     "stands": r"\b(?:stands|stand in the|stood)\b",
     "nobody": r"\b(?:nobody|somebody|anybody|everybody|no one|whoever)\b",
     "of one's own": r"\bof (?:its|their|your|our|his|one's) own\b(?! [a-z])|\bof (?:yours|ours)\b",

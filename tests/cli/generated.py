@@ -194,7 +194,7 @@ PARTLY = (
         f"reference/openprose/{part}.md"
         for part in ("lexical-structure", "grammar", "sessions-and-agents", "diagnostics")
     ),
-    "reference/vvm.md",
+    "reference/vvm/diagnostics.md",
 )
 PAGES: dict[str, Callable[[], str]] = {
     "reference/cli.md": command_line,

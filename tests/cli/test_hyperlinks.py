@@ -40,7 +40,9 @@ def test_nothing_in_an_address_acts_on_the_terminal() -> None:
 
 
 def test_a_code_leads_to_the_site_or_to_the_page_of_this_installation() -> None:
-    assert hyperlinks.documentation("V001", "https://x.test").startswith("https://x.test/docs/reference/vvm.html#v001-")
+    assert hyperlinks.documentation("V001", "https://x.test").startswith(
+        "https://x.test/docs/reference/vvm/errors.html#v001-"
+    )
     address, _, anchor = hyperlinks.documentation("E004", None).partition("#")
     assert Path(address.removeprefix("file://")).name == "errors.md" and anchor == "e004-unexpected-token"
     assert hyperlinks.documentation("E999", "https://x.test") == ""

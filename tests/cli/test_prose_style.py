@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections import Counter
 from pathlib import Path
@@ -9,9 +10,12 @@ from pathlib import Path
 import pytest
 from cli.generated import DOCS
 
-sys.path.insert(0, str(DOCS.parent / "scripts"))
-
-import prose_style
+_SPEC = importlib.util.spec_from_file_location("prose_style", DOCS.parent / "scripts" / "prose_style.py")
+assert _SPEC is not None and _SPEC.loader is not None
+prose_style = sys.modules["prose_style"] = importlib.util.module_from_spec(
+    _SPEC
+)  # scripts/ has names that tests have, too
+_SPEC.loader.exec_module(prose_style)
 
 MOST = 10
 """How often all pages together may have each pattern, or a sentence of more than 35 words."""

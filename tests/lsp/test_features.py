@@ -42,7 +42,7 @@ def test_a_finding_has_its_code_its_place_its_hint_and_a_link_into_the_reference
 def test_findings_of_both_languages_link_to_their_own_page(editor: Editor) -> None:
     (one,) = found(editor, "a.vvm", "x = nobody\nexport x\n")
     assert one.severity == types.DiagnosticSeverity.Warning
-    assert one.code_description is not None and "/vvm.md#v701" in one.code_description.href
+    assert one.code_description is not None and "/vvm/errors.md#v701" in one.code_description.href
 
 
 def test_imports_are_checked_against_files_and_against_what_the_editor_holds(editor: Editor) -> None:

@@ -93,7 +93,7 @@ async def shown(cells: Cells, code: str) -> str:
 async def failed(cells: Cells, code: str) -> tuple[str, list[str]]:
     problem = await cells.run(code, Recording(), live=False)
     assert problem is not None
-    return problem.evalue, problem.lines("%explain", "openprose")
+    return problem.evalue, problem.lines("%explain")
 
 
 async def test_a_program_is_told_statement_by_statement_and_does_not_run(cells: Cells, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ async def test_the_last_error(cells: Cells) -> None:
     await failed(cells, "%explain nonsense")  # what a magic says of itself is no error of the program
     assert (await shown(cells, "%explain")).startswith("#### E004: ")
     await failed(cells, "%%vvm\nx = 2 * 3")
-    assert (await shown(cells, "%explain")).startswith("#### E001: ")
+    assert (await shown(cells, "%explain")).startswith("#### V001: ")
 
 
 @pytest.mark.parametrize(

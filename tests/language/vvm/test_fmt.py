@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +14,7 @@ from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import parse
 from prose_kernel.language.vvm import tree as t
 from prose_kernel.language.vvm.formatter import format_program
+from prose_kernel.run import reference
 
 
 def read(text: str) -> t.Program:
@@ -209,6 +209,6 @@ def test_time_grows_with_the_text_alone(shape: str) -> None:
 
 
 def test_the_program_of_the_reference_is_in_canonical_form() -> None:
-    section = (Path(__file__).parents[3] / "docs/reference/vvm.md").read_text("utf-8").partition("\n## 14.")[2]
+    section = reference.text("vvm").partition("\n## 14.")[2]
     program = section.partition("```vvm\n")[2].partition("```")[0]
     assert formatted(program) == program
