@@ -15,8 +15,9 @@ from msgspec import MsgspecError, Raw, structs
 
 from prose_kernel.errors import ResumeMismatch, RunError, UsageError
 from prose_kernel.run.resuming import approved_here
+from prose_kernel.runtime import asides
 from prose_kernel.runtime import journal_codec as codec
-from prose_kernel.runtime.continuing import EarlierAnswers
+from prose_kernel.runtime.continuing import EarlierAnswers, OnUse, Rules
 from prose_kernel.runtime.journal import Journal, KnownRecords, UnderWay
 from prose_kernel.runtime.journal_codec import Moved
 from prose_kernel.runtime.journal_records import (
@@ -248,6 +249,7 @@ class RunJournal:
     _texts: int = 0
     _finished: bool = False
     _supplied: dict[str, str] = field(default_factory=dict)
+    _cells: dict[str, tuple[int, int]] = field(default_factory=dict)
     _moved: Moved | None = None
 
     @classmethod
@@ -306,6 +308,21 @@ class RunJournal:
         return cls(file, journal, how, earlier, _moved=how.moved)
 
     # ------------------------------------------------------------ texts
+
+    @contextlib.contextmanager
+    def cell(self, on_use: OnUse | None, *, keeps: bool) -> Iterator[None]:
+        """A notebook's cell while it runs. With `keeps`, it may use the answers of its last run in this process."""
+        cell, begin = asides.cell.get(), self.position
+        former = self._cells.get(cell)
+        if keeps and former is not None and not self.journal.replaying:
+            records = read(self.path).records(*former)
+            self.journal.keep(EarlierAnswers(self.directory.name, records, rules=Rules(on_use=on_use, cell=True)))
+        try:
+            yield
+        finally:
+            self.journal.keep(self.earlier)
+            if cell:
+                self._cells[cell] = begin, self.position
 
     @contextlib.contextmanager
     def text(self, text: Text) -> Iterator[None]:

@@ -291,8 +291,11 @@ class Run:
     # ------------------------------------------------------------ its texts
 
     @contextlib.contextmanager
-    def text(self, compiled: Compiled, inputs: Mapping[str, str], language: Language) -> Iterator[None]:
-        """One text while it runs: it is kept with the run, and the journal holds what happens in here."""
+    def text(
+        self, compiled: Compiled, inputs: Mapping[str, str], language: Language, *, keeps: bool = False
+    ) -> Iterator[None]:
+        """One text while it runs: it is kept with the run, and the journal holds what happens in here. `keeps`: a cell
+        that runs again may keep its answers."""
         from prose_kernel.storage.layout import copies_of
 
         source, notebook = compiled.source, self.context.start.notebook
@@ -312,7 +315,7 @@ class Run:
         text = Text(
             0, language.name, source.name, source.text, dict(inputs), supplied, directory, profile, prompt=prompt
         )
-        with self.journal.text(text):
+        with self.journal.cell(self._replayed, keeps=keeps), self.journal.text(text):
             yield
 
     def interrupt(self) -> None:

@@ -263,6 +263,9 @@ class Settings(Struct, frozen=True):
     docs_url: Address | None = None
     """Where this documentation is on the web; error codes link there. The address of the site that `make docs` makes,
     or an address with `{page}` in the place of the name of a page."""
+    rerun: Literal["ask", "keep"] = "ask"
+    """What a cell does when it runs again in the same kernel: it asks everything again (`ask`), or keeps the answers to
+    sessions, conditions, inputs and commands with `reads` that have not changed (`keep`)."""
     notify: Literal["off", "bell", "desktop"] = "off"
     """How a terminal calls the person when a question waits and the run has been busy for ten seconds: `bell`,
     `desktop` (a notification, where the terminal knows OSC 9), or `off`. JupyterLab has a setting of its own."""

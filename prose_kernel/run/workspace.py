@@ -133,6 +133,7 @@ class Workspace:
         self._resuming = _resuming(resumption, start)
         self._on_live = on_live
         self._hooks: list[StatementHook] = []
+        self._asks_again = False
         self._prepared: Kept | None = None  # of the run that begins next
         self.imports = Imports(self.context)
         self._running: Language | None = None  # the language of the text that runs
@@ -241,6 +242,10 @@ class Workspace:
         return ", ".join(part for part in (who(services), request.model) if part)
 
     # ------------------------------------------------------------ changes from the next text on
+
+    def ask_again(self) -> None:
+        """Let the next text ask everything, also if the setting `rerun` keeps answers."""
+        self._asks_again = True
 
     def supply(self, name: str, value: str, *, by_journal: bool = False) -> None:
         """Give the value of an input before the program asks for it; `by_journal`: an earlier process was given it."""
@@ -362,7 +367,8 @@ class Workspace:
             await self._resuming.wait_for_orphans(self.context)
         if language.may_run_commands(compiled.program):
             await self._reach_workers(run.owned)
-        with run.text(compiled, inputs, language), watched:
+        keeps, self._asks_again = self.settings.rerun == "keep" and not self._asks_again, False
+        with run.text(compiled, inputs, language, keeps=keeps and self.start.notebook), watched:
             return await machine.run(compiled.program, compiled.source, inputs=inputs, cell=self.start.notebook)
 
     async def _reach_workers(self, run: str | None) -> None:

@@ -134,7 +134,8 @@ class Rules:
     `is_confirmed` tells whether a person has confirmed the decision about a gate; with `ask_again`, persons are asked
     their inputs again. `text_of` reads the file of an answer that a journal refers to by its digest. `on_use` is called
     for each kept answer that has notes. `instead` replaces answers by the keys of their requests; None: that one is
-    asked.
+    asked. `cell`: a cell runs again, and others may have run since its last run. So it keeps no gate, and no command
+    that declares no files.
     """
 
     is_confirmed: Callable[[Asked, Answered], bool] = lambda asked, answered: False
@@ -142,6 +143,7 @@ class Rules:
     on_use: OnUse | None = None
     instead: Mapping[str, Raw | None] = field(default_factory=dict)
     ask_again: bool = False
+    cell: bool = False
 
 
 _NO_RULES: Final = Rules()
@@ -274,9 +276,9 @@ class EarlierAnswers:
 
     def _refusal(self, asked: Asked, one: EarlierAnswer, declares: bool) -> str:
         match asked.kind:
-            case "command" if self._effects and not declares:
+            case "command" if (self._effects or self._rules.cell) and not declares:
                 return "effects"
-            case "gate" if self._refused:
+            case "gate" if self._refused or self._rules.cell:
                 return "before"
             case "gate" if not self._rules.is_confirmed(one.asked, one.answered):
                 return "unconfirmed"

@@ -222,6 +222,10 @@ class Journal:
         """The number of the next record to replay; 0 if there is none."""
         return self._number
 
+    def keep(self, earlier: EarlierAnswers | None) -> None:
+        """Let the requests of the text that begins use these answers; None: none."""
+        self._earlier = earlier
+
     # ------------------------------------------------------------ asking
 
     async def answer(

@@ -52,6 +52,14 @@ async def rerun(call: Call) -> None:
     return await _rerun_here(call)
 
 
+@magic("%ask again", 'the rest of this cell asks everything again, also with the setting rerun = "keep"')
+async def ask(call: Call) -> None:
+    use(call, ask, 1, 1)
+    if call.words[0] != "again":
+        raise UsageError(f"%ask: {call.words[0]} is not understood", hint=f"usage: {ask.usage}")
+    call.cells.workspace.ask_again()
+
+
 async def _rerun_here(call: Call) -> None:
     """Run what is stale until nothing is, each cell once: a cell whose inputs turn out to be the same does not run."""
     cells = call.cells
