@@ -330,3 +330,19 @@ def test_a_completed_run_is_an_input(world: ContractWorld) -> None:
     assert "has changed" in world.err
     world.run("look.prose.md", "--input", "before=20200101-000000-abcdef")
     assert (world.status, "[E232]" in world.err) == (2, True)
+
+
+def test_an_evaluation_takes_a_function(world: ContractWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.write(
+        drafter=DRAFTER,
+        f=function("f", parameters("`topic`"), returns("`x`"), script("return call drafter", "  topic: topic")),
+    )
+    world.put(
+        "f.eval.toml", 'program = "f.prose.md"\ndataset = "cases.jsonl"\n[[assert]]\nexpression = "x == expected"\n'
+    )
+    world.put("cases.jsonl", '{"topic": "tea", "expected": "d"}\n{"topic": "pie", "expected": "e"}\n')
+    world.put("answers.yaml", '{"sessions": {"*": "d"}}')
+    monkeypatch.setenv("PROSE_PROVIDER", "scripted")
+    monkeypatch.setenv("PROSE_SCRIPT", "answers.yaml")
+    assert world.prose("eval", "--fresh", "f.eval.toml") == 0
+    assert "50 %" in world.out

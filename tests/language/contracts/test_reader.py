@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prose_kernel.language.contracts.compile import compile_source, report
+from prose_kernel.language.contracts.formatter import format_file
 from prose_kernel.language.contracts.layout import blocks
 from prose_kernel.language.contracts.reader import read
 from prose_kernel.language.contracts.tree import ContractFile
@@ -155,3 +157,29 @@ def test_any_text_is_read_and_its_blocks_tile_it(text: str, begins: bool) -> Non
             for item in (*section.items, *section.parts):
                 assert section.heading.start <= item.span.start <= item.span.end <= section.body.end
     assert all(one.render() and 1 <= one.line <= source.text.count("\n") + 1 for one in diagnostics)
+
+
+PIECES = st.sampled_from(
+    [
+        "### Execution", "```prose", "return { x: 1 }", "let a = call n", "  b: a", "```", "### Patterns", "```yaml", "- name: i", "  pattern: p",
+        "  with: { w: n }", "## n", "## p", "### Slots", "- `w`", "### Delegation", "call w", "### Returns", "- `x`: number", "### Config",
+        "- c (default: {'a': 1}): d", "### Shape", "- `delegates`:", "  - `h`: does", "call h", "### Tools", "- `cli:jq`", "if it rains:", "   ```prose",
+        "### Requires", "### Maintains", "#### `f`", "  - deep", "use \"./x\"", "  config: [", "### Fixtures", "- x: |", "### Expects", "- `__error.md` exists",
+    ]
+)  # fmt: skip
+FRONTS = st.sampled_from(["function", "responsibility", "gateway", "pattern", "test\nsubject: n", "service"])
+
+
+@settings(deadline=None)
+@given(FRONTS, st.lists(PIECES, max_size=30).map("\n".join))
+def test_any_file_is_compiled_and_formatted(kind: str, text: str) -> None:
+    source = Source.of(f"---\nname: any\nkind: {kind}\n---\n{text}", "any.prose.md")
+    for profile in ("default", "strict"):
+        compiled = compile_source(source, profile=profile)
+        lines = source.text.count("\n") + 1
+        assert all(1 <= one.line <= lines and one.render() for one in compiled.diagnostics)
+    assert report(compiled.program) is not None
+    if compiled.ok:
+        formatted = format_file(compiled.program)
+        again = compile_source(Source(formatted, source.name), profile=profile)
+        assert format_file(again.program) == formatted
