@@ -1,7 +1,8 @@
-"""`prose` in processes that are forked from one that has everything loaded: an eighth of what an interpreter of its own costs.
+"""`prose` and kernels in processes that are forked from one that has everything loaded: an eighth of the cost of a new
+interpreter.
 
-For tests of what a command says and leaves. Tests of signals, and of how the command itself starts and ends, run a real
-one.
+For tests of what a command or a cell shows and leaves. Tests of signals, and of how the process itself starts and ends,
+run a real one.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import subprocess
 import tempfile
 import termios
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import forkserver
 from pathlib import Path
@@ -102,6 +103,36 @@ class Terminal(fdspawn):
         return status
 
 
+class Kernel:
+    """A kernel, as `jupyter_client` wants it: like a `subprocess.Popen`."""
+
+    stdin = stdout = stderr = None
+
+    def __init__(self, arguments: Sequence[str], cwd: str, env: Mapping[str, str]) -> None:
+        _ready()
+        self._process = _CONTEXT.Process(target=forked_child.kernel, args=(tuple(arguments), cwd, dict(env)))
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        self._process.join(timeout)
+        return self._process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+
+def _ready() -> None:
+    """Start the process that forks, once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent))  # so that it finds what it loads
+        forkserver.ensure_running()
+
+
 def _started(
     streams: Callable[..., None],
     settings: tuple[object, ...],
@@ -111,9 +142,7 @@ def _started(
     told: Path | str = "",
 ) -> multiprocessing.context.ForkServerProcess:
     environment = dict(os.environ if env is None else env)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent))  # so that it finds what it loads
-        forkserver.ensure_running()
+    _ready()
     process = _CONTEXT.Process(
         target=forked_child.run, args=(streams, settings, arguments, str(cwd or Path.cwd()), environment, str(told))
     )

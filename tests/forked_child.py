@@ -1,9 +1,10 @@
-"""The forked process of `forked.py`: its streams, and the command."""
+"""The forked process of `forked.py`: its streams, and the command or the kernel."""
 
 from __future__ import annotations
 
 import atexit
 import os
+import runpy
 import sys
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
@@ -73,3 +74,18 @@ def run(
         part.write_text(str(code))
         part.rename(told)
     sys.exit(code)
+
+
+def kernel(arguments: tuple[str, ...], cwd: str, environment: dict[str, str]) -> None:
+    """Run the kernel as `python -m prose_kernel ARGUMENTS` does, in a session of its own."""
+    os.setsid()
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environment, JPY_PARENT_PID=str(os.getppid()))
+    sys.path[:0] = ["", *environment["PYTHONPATH"].split(os.pathsep)]
+    sys.stdin = _opened(0, "r")  # type: ignore[assignment]
+    sys.argv = ["prose_kernel", *arguments]
+    try:
+        runpy.run_module("prose_kernel", run_name="__main__", alter_sys=True)
+    finally:
+        atexit._run_exitfuncs()  # type: ignore[attr-defined]

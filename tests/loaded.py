@@ -1,4 +1,4 @@
-"""What the process has loaded that `forked.py` forks: all that a command may need. Imported there, and nowhere else."""
+"""What the process has loaded that `forked.py` forks: all that a command or a kernel may need. Imported only there."""
 
 import gc
 import importlib
@@ -7,7 +7,9 @@ import pkgutil
 import nbformat  # noqa: F401
 
 import prose_kernel
+from prose_kernel.__main__ import _import_ipykernel_alone
 
+_import_ipykernel_alone()
 ROOMS = (
     "cli",
     "language",
@@ -16,6 +18,7 @@ ROOMS = (
     "cassettes",
     "judging",
     "models",
+    "notebook",
     "processes",
     "programs",
     "run",
@@ -24,10 +27,13 @@ ROOMS = (
     "views",
 )
 
+_LEFT_OUT = ("__main__", "_process", ".papermill", ".ipython")
+"""Scripts, and what other programs than the kernel load."""
+
 if missing := set(ROOMS) - {room.name for room in pkgutil.iter_modules(prose_kernel.__path__)}:
     raise ImportError(f"no such rooms: {sorted(missing)}")
 for module in pkgutil.walk_packages(prose_kernel.__path__, "prose_kernel."):
-    if module.name.split(".")[1] in ROOMS and not module.name.endswith(("__main__", "_process")):
+    if module.name.split(".")[1] in ROOMS and not module.name.endswith(_LEFT_OUT):
         try:
             importlib.import_module(module.name)
         except ImportError:  # of an extra that is not installed

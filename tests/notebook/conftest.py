@@ -11,7 +11,7 @@ from notebook.kernels import Client, kernel
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    with kernel(tmp_path_factory.mktemp("notebook")) as client:
+    with kernel(tmp_path_factory.mktemp("notebook"), forks=True) as client:
         yield client
 
 

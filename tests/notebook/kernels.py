@@ -12,8 +12,10 @@ from pathlib import Path
 from queue import Empty
 from typing import Any
 
+import forked
 from jupyter_client.kernelspec import KernelSpec
 from jupyter_client.manager import KernelManager
+from jupyter_client.provisioning import LocalProvisioner
 
 REPOSITORY = Path(__file__).parents[2]
 TIMEOUT = 30.0
@@ -167,11 +169,28 @@ class Client:
             self.manager.shutdown_kernel(now=True)
 
 
+class _Forks(LocalProvisioner):
+    """Starts the Prose kernel as a fork (`forked.py`)."""
+
+    async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> dict[str, Any]:
+        _, _, module, *arguments = cmd
+        assert module == "prose_kernel"
+        self.process = forked.Kernel(arguments, kwargs["cwd"], kwargs["env"])
+        self.pid = self.pgid = self.process.pid
+        self.cwd = kwargs["cwd"]
+        return dict(self.connection_info)
+
+
 @contextmanager
-def kernel(directory: Path, *, spec: KernelSpec | None = None, **options: str) -> Iterator[Client]:
-    """A kernel of its own in `directory`, with all of Jupyter's files below it; options are the manager's."""
+def kernel(directory: Path, *, spec: KernelSpec | None = None, forks: bool = False, **options: str) -> Iterator[Client]:
+    """A kernel in `directory`, with all of Jupyter's files below it; options are the manager's.
+
+    With `forks` it and those that replace it are forked from a process that has everything loaded.
+    """
     manager = KernelManager(**options)
     manager._kernel_spec = spec or specification()
+    if forks:
+        manager.provisioner = _Forks(kernel_id=manager.kernel_id, kernel_spec=manager.kernel_spec, parent=manager)
     places = {
         f"JUPYTER_{name}_DIR": str(directory / ".jupyter" / name.lower()) for name in ("DATA", "CONFIG", "RUNTIME")
     }

@@ -51,7 +51,7 @@ def settings(directory: Path, stub: StubServer) -> None:
 @pytest.mark.parametrize("vvm", [False, True])
 def test_a48_a_cell_after_a_restart_gives_what_it_has_shown_last(directory: Path, stub: StubServer, vvm: bool) -> None:
     settings(directory, stub)
-    with kernel(directory, spec=vvm_specification() if vvm else None) as client:
+    with kernel(directory, spec=vvm_specification() if vvm else None, forks=True) as client:
         book = Notebook(client, stub, CALLS if vvm else ASKS)
         assert [book.run("a", "1"), book.run("b", "2"), book.run("a", "3")] == ["1", "2", "3"]
         book.restart()

@@ -332,7 +332,7 @@ def worded(words: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Itera
     directory = tmp_path_factory.mktemp("worded")
     table = 'provider = "stub:script-words"\n[cassette]\nmode = "off"\n[providers.stub]\nkind = "openai"\nkey = ""\n'
     (directory / "prose.toml").write_text(f'{table}base_url = "{words.openai_url}"\n')
-    with kernel(directory) as client:
+    with kernel(directory, forks=True) as client:
         yield client
 
 

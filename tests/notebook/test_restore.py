@@ -29,7 +29,7 @@ def again(client: Client) -> None:
 
 def test_after_a_restart_everything_is_back(directory: Path) -> None:
     (directory / "sub").mkdir()
-    with kernel(directory) as client:
+    with kernel(directory, forks=True) as client:
         client.run('%input word=tea\ninput word: "?"\nlet a = exec "echo a >> ran; echo {word}"')
         client.run('agent writer:\n  model: sonnet\nblock twice(x):\n  return "{x}{x}"')
         client.run('exec "cd sub"\nlet b = do twice(a)')
@@ -69,7 +69,7 @@ def test_cells_of_prosescript_are_read_as_such_again(directory: Path) -> None:
 
 def test_an_unfinished_cell_goes_on_when_it_is_run_again(directory: Path) -> None:
     cell = 'let b = exec "echo b >> ran; echo two"\nlet c = exec "echo c >> ran; echo on > on; sleep 4811"'
-    with kernel(directory) as client:
+    with kernel(directory, forks=True) as client:
         client.run('let a = exec "echo a >> ran; echo one"')
         client.send(cell)
         until((directory / "on").exists)
@@ -100,7 +100,7 @@ def test_an_unfinished_cell_goes_on_when_it_is_run_again(directory: Path) -> Non
 def test_a56_restored_cells_import_what_the_journal_has_and_new_ones_the_files(directory: Path) -> None:
     module = directory / "m.prose"
     module.write_text('input word: "Which?"\noutput loud = "{word}!"\n')
-    with kernel(directory) as client:
+    with kernel(directory, forks=True) as client:
         client.run('use "./m.prose" as m\nlet a = m(word: "tea")')
         module.unlink()
         die(client)
@@ -110,7 +110,7 @@ def test_a56_restored_cells_import_what_the_journal_has_and_new_ones_the_files(d
 
 
 def test_a29_cells_are_named_by_the_numbers_of_their_prompts(directory: Path) -> None:
-    with kernel(directory) as client:
+    with kernel(directory, forks=True) as client:
         client.run("%bindings")
         client.run("const n = 1")
         client.run("%bindings")
@@ -123,7 +123,7 @@ def test_a29_cells_are_named_by_the_numbers_of_their_prompts(directory: Path) ->
         assert "cell 4:1" in client.run("%profile all").displays[0]
         assert "no cell 3" in client.run("%back 3").error["evalue"]
         assert "after cell 4" in client.run("%back 4").displays[0]
-    with kernel(directory) as client:  # the numbers beside the cells stay those of the kernel before
+    with kernel(directory, forks=True) as client:  # the numbers beside the cells stay those of the kernel before
         client.run("%restore")
         rows = [row.split()[:2] for row in client.run("%history").displays[0].splitlines()[1:]]
         assert [row for row in rows if "/" not in row[0]] == [["c1", "[2]"], ["c2", "[4]"]]
@@ -131,7 +131,7 @@ def test_a29_cells_are_named_by_the_numbers_of_their_prompts(directory: Path) ->
 
 
 def test_going_back_makes_a_branch(directory: Path) -> None:
-    with kernel(directory) as client:
+    with kernel(directory, forks=True) as client:
         client.run('let n = exec "echo x >> ran; wc -l < ran"')
         client.run('exec "echo x >> ran"\nlet m = 1')
         client.run("let k = 2")
@@ -166,7 +166,7 @@ def test_going_back_makes_a_branch(directory: Path) -> None:
 
 
 def test_a52_a_dry_run_restores_nothing_and_going_back_loses_nothing(directory: Path) -> None:
-    with kernel(directory) as client:
+    with kernel(directory, forks=True) as client:
         client.run('let a = exec "echo one"')
         client.run('let b = exec "echo two"')
         client.run("%provider dry-run")
@@ -183,7 +183,7 @@ def test_a52_a_dry_run_restores_nothing_and_going_back_loses_nothing(directory: 
 def test_a33_an_approval_before_the_restart_is_asked_again(directory: Path, vvm: bool) -> None:
     """Also where the run belongs to VVM, whose journal lies elsewhere."""
     cell = 'gate go:\n  prompt: "Publish?"\nlet a = exec "echo a >> ran; echo one"'
-    with kernel(directory, spec=vvm_specification() if vvm else None) as client:
+    with kernel(directory, spec=vvm_specification() if vvm else None, forks=True) as client:
         first = "%%prose\n" if vvm else ""
         if vvm:
             assert client.run('n = "one"').status == "ok"
@@ -208,7 +208,7 @@ def test_a33_an_approval_before_the_restart_is_asked_again(directory: Path, vvm:
 
 def test_which_run_a_notebook_restores(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JPY_SESSION_NAME", "one.ipynb")
-    with kernel(directory) as client:
+    with kernel(directory, forks=True) as client:
         assert client.run("%restore").displays == ["There is nothing to restore: no run of this notebook is kept."]
         client.run('let a = exec "echo one"')
         assert client.run("%history").status == "ok"
@@ -230,7 +230,7 @@ def test_which_run_a_notebook_restores(directory: Path, monkeypatch: pytest.Monk
 @contextmanager
 def _other(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     monkeypatch.setenv("JPY_SESSION_NAME", "two.ipynb")
-    with kernel(directory) as client:
+    with kernel(directory, forks=True) as client:
         yield client
 
 
@@ -260,7 +260,7 @@ def test_a_run_of_vvm_restores(directory: Path) -> None:
 
 def test_an_earlier_run_comes_back_though_another_has_begun(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JPY_SESSION_NAME", "one.ipynb")
-    with kernel(directory) as client:
+    with kernel(directory, forks=True) as client:
         client.run('let a = exec "mkdir sub && cd sub && echo one"')
         (first,) = (directory / ".prose" / "runs").iterdir()
         die(client)
@@ -287,7 +287,7 @@ def test_a26_a_restart_in_the_middle_of_a_command_is_like_any_other_end(director
     cell = (
         'let b = exec "echo b >> ran; echo two"\nlet c = exec "echo c >> ran; echo on > on; test -e go || sleep 4812"'
     )
-    with kernel(directory) as client:
+    with kernel(directory, forks=True) as client:
         client.run('let a = exec "echo a >> ran; echo one"')
         for _ in range(2):  # and once more, in what goes on
             client.send(cell)

@@ -39,7 +39,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, stub: StubServer) -> Path:
 
 @pytest.fixture(scope="module")
 def shared(home: Path) -> Iterator[Client]:
-    with kernel(home) as client:
+    with kernel(home, forks=True) as client:
         yield client
 
 
@@ -306,7 +306,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
         configure(directory, stub, "auto")
         with (directory / "prose.toml").open("a") as settings:
             settings.write('haiku = "err-400"\n')
-        with kernel(directory) as client:
+        with kernel(directory, forks=True) as client:
             ran = [client.run(code, allow_stdin=True) for code in CELLS]
     assert [one.status for one in ran] == ["ok"] * len(CELLS)
     settings_ = (directory / "prose.toml").read_text()
@@ -372,7 +372,7 @@ def test_nbval_passes_offline_on_a_recorded_notebook(recorded: Recorded) -> None
 
 
 def test_cassette_says_how_the_recording_stands(recorded: Recorded) -> None:
-    with kernel(recorded.directory) as client:
+    with kernel(recorded.directory, forks=True) as client:
         client.run(CELLS[0])
         client.run(CELLS[1])
         (text,) = client.run("%cassette", allow_stdin=True).displays
@@ -397,7 +397,7 @@ def test_a_damaged_recording_is_told_once(recorded: Recorded, tmp_path: Path) ->
     whole = (recorded.directory / "cassettes" / "session.jsonl").read_text()
     (tmp_path / "cassettes" / "session.jsonl").write_text(whole[: len(whole) - 40])
     (tmp_path / "prose.toml").write_text((recorded.directory / "prose.toml").read_text())
-    with kernel(tmp_path) as client:
+    with kernel(tmp_path, forks=True) as client:
         ran = [client.run(code) for code in CELLS[:3]]
         assert sum(one.text().count("Warning: cassettes/session.jsonl") for one in ran) == 1
         assert ran[1].status == "ok"

@@ -67,7 +67,7 @@ def shown(ran: Ran) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def vvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    with kernel(tmp_path_factory.mktemp("vvm"), spec=vvm_specification()) as client:
+    with kernel(tmp_path_factory.mktemp("vvm"), spec=vvm_specification(), forks=True) as client:
         yield client
 
 
@@ -163,7 +163,7 @@ def test_a_cell_in_the_other_language_is_told_so(client: Client, code: str, said
 
 def test_names_of_an_imported_module_have_no_cards(tmp_path: Path) -> None:
     (tmp_path / "m.vvm").write_text("inner = 1\ndef next(n):\n  return n + inner\nexport next\n")
-    with kernel(tmp_path, spec=vvm_specification()) as client:
+    with kernel(tmp_path, spec=vvm_specification(), forks=True) as client:
         assert client.run('from "./m.vvm" import next\nx = next(1)').displays == ["x: number = 2"]
 
 
@@ -310,7 +310,7 @@ def test_a_session_can_be_interrupted(vvm: Client) -> None:
 
 
 def test_a_restart_forgets_every_name(tmp_path: Path) -> None:
-    with kernel(tmp_path, spec=vvm_specification()) as client:
+    with kernel(tmp_path, spec=vvm_specification(), forks=True) as client:
         assert text(client, "x = 1") == "x: number = 1"
         client.manager.restart_kernel(now=False)
         client.channels.wait_for_ready(timeout=30)
@@ -352,25 +352,25 @@ def told(ran: Ran) -> list[Any]:
 def test_alternating_cells_replay_without_anybody(tmp_path: Path) -> None:
     with StubServer() as stub:
         (tmp_path / "prose.toml").write_text(STUB.replace("URL", stub.openai_url))
-        with kernel(tmp_path, spec=vvm_specification()) as client:
+        with kernel(tmp_path, spec=vvm_specification(), forks=True) as client:
             client.run("%provider stub\n%cassette talk --mode record")
             recorded = [client.run(cell) for cell in TALK]
         assert [ran.status for ran in recorded] == ["ok"] * len(TALK)
         asked = stub.stats.requests
     assert asked == 6
-    with kernel(tmp_path, spec=vvm_specification()) as client:
+    with kernel(tmp_path, spec=vvm_specification(), forks=True) as client:
         client.run("%provider replay\n%cassette talk --mode replay")
         assert [told(client.run(cell)) for cell in TALK] == [told(ran) for ran in recorded]
         again = [client.run(cell) for cell in TALK[:1]]
         assert [ran.error["ename"] for ran in again] == ["SessionError"]  # every record is used once
-    with kernel(tmp_path) as client:  # the same cells in the other kernel
+    with kernel(tmp_path, forks=True) as client:  # the same cells in the other kernel
         client.run("%provider replay\n%cassette talk --mode replay")
         cells = [cell if cell.startswith("%%") else f"%%vvm\n{cell}" for cell in TALK]
         assert [told(client.run(cell)) for cell in cells] == [told(ran) for ran in recorded]
 
 
 def test_functions_inside_of_values_are_kept_in_files_as_text(tmp_path: Path) -> None:
-    with kernel(tmp_path) as client:
+    with kernel(tmp_path, forks=True) as client:
         assert client.run("%%vvm\ndef f(n):\n  return n\nagent w()\nx = {f: f, l: [w]}").status == "ok"
         assert client.run("let y = x").status == "ok"
         assert text(client, "%%vvm\nx.f(3)") == "3"

@@ -22,7 +22,7 @@ def running(here: Path) -> Iterator[Client]:
         'sessions:\n  "Note": "Noted.\\n```vvm-memory\\n{\\"digest\\": \\"tea\\"}\\n```"\n  "Bad": {error: "busy"}\n'
     )
     (here / "prose.toml").write_text('provider = "scripted"\nscript = "s.yaml"\n')
-    with kernel(here, spec=vvm_specification()) as client:
+    with kernel(here, spec=vvm_specification(), forks=True) as client:
         yield client
 
 

@@ -74,7 +74,7 @@ def run(column: str, directory: Path, program: str, dialogue: Dialogue = ()) -> 
 
 
 def _in_a_kernel(directory: Path, program: str, answers: list[str], somebody: bool) -> Outcome:
-    with kernel(directory) as client:
+    with kernel(directory, forks=True) as client:
         ran = client.run(program, answers if somebody else (), allow_stdin=somebody)
     texts = [ran.text(), ran.text("stderr"), *ran.displays]
     texts += [content["data"].get("text/plain", "") for content in ran.of("update_display_data")]

@@ -22,6 +22,7 @@ Each line `do: WHAT ...` of a prompt is done in order; without one the whole pro
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -32,7 +33,16 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from acp import (
+import pydantic
+
+# Half of a start is pydantic reading docstrings from the library's source, and building 280 models. Few are used.
+pydantic.BaseModel.model_config["defer_build"] = True
+with contextlib.suppress(ImportError):
+    from pydantic._internal import _fields
+
+    _fields.extract_docstrings_from_cls = lambda *_, **__: {}
+
+from acp import (  # noqa: E402
     PROTOCOL_VERSION,
     RequestError,
     embedded_text_resource,
