@@ -56,6 +56,7 @@ use "dana/outline" as plan
         ('session "x" retry: 3', 'session "x"\n  retry: 3\n'),
         ('session: a\n  "go"', 'session: a\n  prompt: "go"\n'),
         ("session l: a", "session l: a\n"),
+        ("throw agent", "throw agent\n"),  # in parentheses it would be a call
         ('gate g:\n  on-reject: "no"', 'gate g:\n  on_reject: throw "no"\n'),
         ('exec "a"\n  on_fail: ignore', 'exec "a"\n  on-fail: ignore\n'),
         ("let x = ((a))", "let x = a\n"),

@@ -117,7 +117,10 @@ class _Formatter:
         return [f"input {node.name.id}: {expression(node.prompt)}"]
 
     def visit_throw(self, node: tree.Throw, pad: str) -> list[str]:
-        return ["throw"] if node.value is None else [f"throw {self._guarded(expression(node.value))}"]
+        if node.value is None:
+            return ["throw"]
+        shown = expression(node.value)  # in OpenProse a name in parentheses would make it a call
+        return [f"throw {self._guarded(shown) if self._script or not isinstance(node.value, tree.Name) else shown}"]
 
     def visit_append(self, node: tree.Append, pad: str) -> list[str]:
         return [f"append {expression(node.value)} to {node.name.id}"]
