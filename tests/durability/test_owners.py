@@ -35,11 +35,12 @@ class Project:
         self.ran = place / "ran"
         self.started: list[subprocess.Popen[str]] = []
 
-    def directory(self, name: str) -> Path:
-        """A directory with the program, on a machine of its own as far as files are concerned."""
+    def directory(self, name: str, user: str = "prose") -> Path:
+        """A directory with the program and a user of the database, on a machine of its own as far as files go."""
         made = self.place / name
         (made / ".prose").mkdir(parents=True)
-        (made / ".prose/.env").write_text(f"OPENPROSE_POSTGRES_URL={self.url}\n")
+        url = self.url.replace("prose@", f"{user}@")
+        (made / ".prose/.env").write_text(f"OPENPROSE_POSTGRES_URL={url}\n")
         (made / "p.prose").write_text(PROGRAM)
         return made
 
@@ -67,6 +68,14 @@ class Project:
             found = connection.execute(statement)  # type: ignore[arg-type]
             return found.fetchall() if found.description else []
 
+    def colleague(self) -> str:
+        """Another user of the database, who may run programs there."""
+        if not self.rows("SELECT 1 FROM pg_roles WHERE rolname = 'colleague'"):
+            self.rows("CREATE ROLE colleague LOGIN")
+        self.rows("GRANT USAGE ON SCHEMA openprose TO colleague")
+        self.rows("GRANT ALL ON ALL TABLES IN SCHEMA openprose TO colleague")
+        return "colleague"
+
     def expire(self) -> None:
         """As if the lease had not been extended for its time."""
         self.rows("UPDATE openprose.run SET x_expires = clock_timestamp() - interval '1 s'")
@@ -93,7 +102,8 @@ def project(tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a52_a_killed_run_continues_on_another_machine(project: Project) -> None:
-    """Its directory is gone; commands that were answered do not run again, and the directory of `cd` is the new one."""
+    """Its directory is gone, and a colleague continues it. Commands that were answered do not run again, and the directory
+    of `cd` is the new one."""
     first = project.directory("first")
     started, run_id = project.started_until_c(first)
     started.kill()
@@ -101,7 +111,7 @@ def test_a52_a_killed_run_continues_on_another_machine(project: Project) -> None
     shutil.rmtree(first)
     project.expire()
     project.go()
-    other = project.directory("other")
+    other = project.directory("other", project.colleague())
     (other / "sub").mkdir()
     assert project.run(other, "run", "--resume", run_id, "--state=postgres")[0] == 2  # nobody is asked
     status, out, err = project.run(other, "run", "--resume", run_id, "--state=postgres", "--cwd", ".")
