@@ -16,6 +16,8 @@ Profile = Literal["default", "strict", "prosescript", "prosescript-strict"]
 for existing files, and is no relation of the profile `strict`."""
 
 SCRIPTS = ("prosescript", "prosescript-strict")
+STRICT = ("strict", "prosescript-strict")
+"""The profiles in which a contract file is read with `--strict`."""
 
 
 def severity_of(code: str) -> Severity:

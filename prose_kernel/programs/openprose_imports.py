@@ -148,7 +148,10 @@ class LocalPrograms:
         if path.startswith(typed_answers.FILE):
             return Contract(schema=self._schema(path, self._root)[0])
         if path == LIBRARY:
-            return self.library(self._root)
+            around = self._root
+            if around.address == str(self._directory):  # cells, which lie in no file
+                around = Where(f"{self._directory}/-", shown="-")
+            return self.library(around)
         where = self.resolve(path)
         text = self._read(where)
         return None if text is None else self._check(text, (self._root,)).contract

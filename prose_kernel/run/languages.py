@@ -301,8 +301,16 @@ def _configure_openprose(machine: Any, settings: Settings) -> None:
     machine.host.needs_checked = settings.provider not in _WITHOUT_NEEDS
 
 
+_WITH_CALLS: Final = ("prosescript", "prosescript-strict")
+
+
 def _compile_openprose(source: Source, **options: Any) -> Compiled:
-    """A program, or a contract file by its name."""
+    """A program, or a contract file by its name. Calls of a program lead to contract files around it."""
+    if "call" in source.text and options.get("profile") in _WITH_CALLS and options.get("load") is not None:
+        pipefail = options.get("pipefail", False)
+        place = "language.contracts.compile:with_targets"
+        if not is_contract(source.name):
+            source = _later(place)(source, options["load"], options["profile"], pipefail=pipefail)
     room = "contracts.compile" if is_contract(source.name) else "openprose"
     compiled: Compiled = _later(f"language.{room}:compile_source")(source, **options)
     return compiled

@@ -246,7 +246,7 @@ class Replaying:
 
         async def run() -> None:
             with self._journal.text(text):
-                await machine.run(compiled.program, source, inputs=text.inputs, cell=self._head.notebook)
+                await machine.run(compiled.program, compiled.source, inputs=text.inputs, cell=self._head.notebook)
 
         task = self._task = asyncio.create_task(run())
         try:

@@ -35,6 +35,8 @@ def test_strict_refuses_what_is_kept(program: Path, capsys: pytest.CaptureFixtur
 
 
 def test_conditions_and_steps_are_shown(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    front = "---\nname: brief\nkind: function\n---\n### Parameters\n- `topic`: it\n"
+    program.with_name("brief.prose.md").write_text(front)
     program.write_text("let n = 3\nif the text is long enough:\n  call brief\n    topic: n\n")
     assert main(["check", "--profile", "prosescript", "p.prose"]) == 1
     assert "**the text is long enough**" in capsys.readouterr().out

@@ -46,6 +46,41 @@ async def test_the_magic_chooses_the_profile_of_one_cell(cells: Cells) -> None:
     assert cells.values()["ready"] == 2
 
 
+BRIEF = """---
+name: brief
+kind: function
+---
+
+### Parameters
+
+- `topic`: what it is about
+
+### Returns
+
+- `text`: the brief
+- `size`: its size
+
+### Execution
+
+```prose
+return { text: "about {topic}", size: 1 }
+```
+"""
+
+
+async def test_a_cell_calls_what_lies_beside_the_notebook(cells: Cells) -> None:
+    (cells.cwd / "brief.prose.md").write_text(BRIEF)
+    shown = await run(cells, SCRIPT + 'let b = call brief\n  topic: "tea"\nreturn b.text\n')
+    assert "error" not in shown.kinds, shown.calls
+    assert shown.texts[-1] == "about tea"
+    assert cells.values()["b"] == {"text": "about tea", "size": 1}
+    wrong = (await run(cells, SCRIPT + "call brief\n  size: 1\n")).calls[-1][1]
+    assert wrong.code == "E026"
+    (cells.cwd / "bad.prose.md").write_text(BRIEF.replace("return", "throw throw throw").replace("brief", "bad"))
+    broken = (await run(cells, SCRIPT + 'call bad\n  topic: "x"\n')).calls[-1][1]
+    assert broken.code == "E215"
+
+
 @pytest.mark.parametrize("line", ["--profile nonsense", "--profile", "prosescript"])
 async def test_other_words_are_refused(cells: Cells, line: str) -> None:
     assert (await run(cells, f"%%prose {line}\nlet x = 1\n")).calls[-1][1].ename == "UsageError"

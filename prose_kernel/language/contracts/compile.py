@@ -15,11 +15,11 @@ from prose_kernel.language.contracts.interface import EVENT, truth_names
 from prose_kernel.language.contracts.library import LIBRARY, Library
 from prose_kernel.language.contracts.tests import reference_of
 from prose_kernel.language.contracts.units import Bound, Files, FileUnit, Unit
-from prose_kernel.language.diagnostics import Compiled, Diagnostic, Profile, diagnostic, has_errors, in_order
+from prose_kernel.language.diagnostics import STRICT, Compiled, Diagnostic, Profile, diagnostic, has_errors, in_order
 from prose_kernel.language.nodes import node, walk
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import slug
-from prose_kernel.language.openprose.contracts import CallProblem, CallTarget
+from prose_kernel.language.openprose.contracts import CallProblem, CallTarget, CallTargets, Interface, ScriptSource
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.source import Source, Span
 
@@ -73,7 +73,7 @@ def compile_source(
         found = [*found, diagnostic(file.source, "E313", Span(0, 0), f"the file has no node `{chosen}`", hint)]
     items = _items(unit) if unit is not None else ()
     others = tuple(one for one in checked if one is not file)
-    program = ContractProgram(items, profile == "strict", file=file, unit=unit, others=others)
+    program = ContractProgram(items, profile in STRICT, file=file, unit=unit, others=others)
     return Compiled(source, program, in_order(found))
 
 
@@ -107,6 +107,40 @@ def with_null(program: ContractProgram, names: Collection[str]) -> ContractProgr
     unit = program.node
     inputs = tuple(replace(one, optional=True) if one.name in names else one for one in unit.contract.inputs)
     return structs.replace(program, unit=replace(unit, contract=replace(unit.contract, inputs=inputs)))
+
+
+@dataclass(frozen=True, eq=False)
+class TargetsBeside:
+    """What the calls of a text without a contract lead to: files beside it, and paths (prose-md.md 10). A file with
+    errors is E215 where it is called."""
+
+    own: CallTargets
+
+    def find(self, name: str, uses: Mapping[str, str], *, path: bool = False) -> CallTarget | CallProblem:
+        found = self.own.find(name, uses, path=path)
+        if isinstance(found, CallProblem) or not isinstance(found.unit, Unit):
+            return found
+        checked = _check_all(found.unit.file)
+        if found.unit.file not in _broken(checked):
+            return found
+        shown = found.unit.file.source.name
+        first = next((one for file in checked.values() for one in file if one.severity == "error"), None)
+        place = f", line {first.line}: {first.message} [{first.code}]" if first is not None else ""
+        return CallProblem("E215", f"`{shown}` has errors{place}", f"prose compile {shown}")
+
+    def element(self, value: str) -> CallTarget | None:
+        return None
+
+
+def with_targets(source: Source, load: Callable[[str], Any], profile: Profile, *, pipefail: bool) -> Source:
+    """A cell of ProseScript, or a program that is no contract file, as one that may call the files around it."""
+    library: Library | None = load(LIBRARY)
+    if library is None:
+        return source
+    files = Files(library, profile, load=load, pipefail=pipefail)
+    empty = Source("---\nname: cell\nkind: function\n---\n", "cell.prose.md")
+    interface = Interface(targets=TargetsBeside(files.add(empty, library.home).own.targets))
+    return ScriptSource(source.text, source.name, source.prompt, interface=interface)
 
 
 def _check_all(start: FileUnit) -> dict[FileUnit, list[Diagnostic]]:

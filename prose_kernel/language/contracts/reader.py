@@ -12,7 +12,7 @@ from prose_kernel.language.contracts import sections as known
 from prose_kernel.language.contracts.items import NAME, declared, read_items
 from prose_kernel.language.contracts.layout import Block, blocks, front_matter
 from prose_kernel.language.contracts.tree import ContractFile, Item, Kind, Node, Section
-from prose_kernel.language.diagnostics import Diagnostic, Profile, diagnostic
+from prose_kernel.language.diagnostics import STRICT, Diagnostic, Profile, diagnostic
 from prose_kernel.language.source import Source, Span
 
 _NODE_NAME: Final = re.compile(rf"{NAME}(?:\.{NAME})*+")
@@ -27,7 +27,7 @@ class Reader:
     def __init__(self, source: Source, profile: Profile = "default") -> None:
         self.source = source
         self.text = source.text
-        self.strict = profile == "strict"
+        self.strict = profile in STRICT
         self.found: list[Diagnostic] = []
         self.blocks = blocks(self.text)
         self.fields: dict[str, Any] = {}

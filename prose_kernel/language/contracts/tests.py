@@ -13,7 +13,7 @@ from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.contracts import SUFFIX
 from prose_kernel.language.contracts.tree import Item
 from prose_kernel.language.contracts.units import FileUnit, Program, Unit
-from prose_kernel.language.diagnostics import Diagnostic, diagnostic
+from prose_kernel.language.diagnostics import STRICT, Diagnostic, diagnostic
 from prose_kernel.language.openprose.contracts import CallProblem
 
 ERROR: Final = "__error.md"
@@ -199,7 +199,7 @@ def _findings(
     cases: tuple[Case, ...],
     assertions: tuple[Assertion, ...],
 ) -> Iterator[Diagnostic]:
-    source, strict = unit.file.source, unit.file.files.profile == "strict"
+    source, strict = unit.file.source, unit.file.files.profile in STRICT
     inputs = {one.name for one in subject.contract.inputs}
     for name, (_, item) in alone.items():
         if name not in inputs and not subject.contract.takes_more:

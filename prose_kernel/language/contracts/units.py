@@ -20,7 +20,7 @@ from prose_kernel.language.contracts.layout import Block
 from prose_kernel.language.contracts.library import Library
 from prose_kernel.language.contracts.reader import read
 from prose_kernel.language.contracts.tree import ContractFile, Node, Section
-from prose_kernel.language.diagnostics import Compiled, Diagnostic, Profile, has_errors
+from prose_kernel.language.diagnostics import STRICT, Compiled, Diagnostic, Profile, has_errors
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contracts import (
     CallInput,
@@ -214,7 +214,7 @@ class Files:
 
     @property
     def script_profile(self) -> Profile:
-        return "prosescript" if self.profile == "default" else "prosescript-strict"
+        return "prosescript-strict" if self.profile in STRICT else "prosescript"
 
     def add(self, source: Source, address: str) -> FileUnit:
         contract, found = read(source, self.profile)

@@ -120,7 +120,7 @@ def _without_echoes(read: Sequence[Diagnostic], checked: Sequence[Diagnostic], p
             continue
         if idle and _is_inside(found, idle, d):
             continue
-        if (*place, "E004") in places and (profile == "default" or d.code in _NAMES):
+        if (*place, "E004") in places and (profile != "strict" or d.code in _NAMES):
             continue
         if d.code == "W313" and unreadable:
             continue
@@ -132,7 +132,7 @@ def _without_echoes(read: Sequence[Diagnostic], checked: Sequence[Diagnostic], p
     shows = "return" if profile in ("prosescript", "prosescript-strict") else "output result ="
     for _, at in idle:
         found[at] = _as_command(found[at], shows)
-    return found if profile == "default" else _named_once(found)
+    return _named_once(found) if profile == "strict" else found
 
 
 def _as_command(d: Diagnostic, shows: str) -> Diagnostic:

@@ -146,7 +146,7 @@ def place_of(path: str, profile: Profile = "default") -> PathPlace:
         return "remote" if handle and slash and rest else "bad"
     if path.startswith(("./", "../", "/", "~/")):
         return "local"
-    if path.endswith((".prose", ".prose.md")) and (profile == "default" or "/" not in path):
+    if path.endswith((".prose", ".prose.md")) and (profile != "strict" or "/" not in path):
         return "local"
     if _REGISTRY.fullmatch(path) or (profile == "strict" and path.endswith(".prose")):
         return "remote"
