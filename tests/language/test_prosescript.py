@@ -137,6 +137,14 @@ def test_a_delegation_reads_what_its_instances_give() -> None:
     assert free_inputs(found.program, script(text, interface)) == {"seed": True, "limit": True, "note": False}
 
 
+def test_what_a_delegation_reads_before_it_declares_it_is_an_input() -> None:
+    text = 'let steps = steps\nsession "{steps}"\nreturn steps\n'
+    interface = Interface("delegation", "p", targets=Targets())
+    found = compile_source(script(text, interface), profile="prosescript")
+    assert [(d.code, d.line) for d in found.diagnostics] == [("W136", 1)]
+    assert free_inputs(found.program, script(text, interface)) == {"steps": True}
+
+
 def test_elements_of_slots_may_be_called() -> None:
     loop = "for each-one in slots:\n  call each-one\nreturn call {}\n"
     changes = {"kind": "delegation", "variables": ("slots",), "targets": Targets()}

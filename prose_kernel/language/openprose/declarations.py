@@ -155,7 +155,7 @@ class Declarations:
         interface = self.survey.interface
         if name in interface.fixed:
             return "E137"
-        return "W136" if name in interface.variables else None
+        return "W136" if name in interface.variables or name in self.survey.free else None
 
     def _is_known_const(self, name: str, form: Form) -> bool:
         """A `const` of an earlier cell may be declared again, never assigned (3.1)."""

@@ -122,6 +122,10 @@ class Survey:
     def undefined(self, item: Undefined) -> None:
         """Note a read of a name that is not visible here; at root that is an error, elsewhere it may wait."""
         frame = self.frame
+        if frame.is_root and self.interface.kind == "delegation" and item.code not in ("W108", "E108"):
+            self.free[item.name] = True  # read before anything declares it: an input, which a `let` assigns
+            frame.show(item.name)
+            return
         if not frame.is_root or self.interface.kind == "delegation":
             self._waiting.append(item)
             return
@@ -147,7 +151,8 @@ class Survey:
         """In a delegation: the names whose values are read, though nothing declares them."""
         if self.interface.kind != "delegation":
             return frozenset()
-        return frozenset(item.name for item in self._waiting if item.code not in ("W108", "E108"))
+        waiting = (item.name for item in self._waiting if item.code not in ("W108", "E108"))
+        return frozenset([*self.free, *waiting])
 
     def is_declared(self, name: str) -> bool:
         """Whether a name is declared anywhere in the program or in an earlier cell."""
