@@ -21,8 +21,8 @@ from prose_kernel.run.replay import Known, Replaying, ReplayListener, Unwritten
 from prose_kernel.run.settings import Settings
 from prose_kernel.runtime.continuing import AskedAgain, EarlierAnswers
 from prose_kernel.runtime.journal import Journal
-from prose_kernel.runtime.journal_records import Asked, Record
-from prose_kernel.runtime.keys import KINDS, Keys
+from prose_kernel.runtime.journal_records import Answered, Asked, Record
+from prose_kernel.runtime.keys import Keys, reader
 from prose_kernel.runtime.ports import (
     CommandRequest,
     CommandResult,
@@ -69,14 +69,17 @@ class Foreseeing(Replaying):
     def _open(self) -> RunJournal:
         head, host = self._head, self._machines.first.host
         ids = tuple(one.encode() for one in (head.run, *head.branch_of))
-        keys = Keys(head.directory, str(self._context.project), ids, self._settings.shell or "")
+        answers = reader(host.ports.answers)
+        keys = Keys(head.directory, str(self._context.project), ids, self._settings.shell or "", answers)
         host.journal = Journal(self._log, host.scheduler, keys, earlier=self.answers)
         return RunJournal(self._log, host.journal)
 
     def requests(self) -> list[Asked | AskedAgain]:
         """The requests that the run makes, in their order: a kept one as it is, one that is asked with the reason."""
         again = {one.asked.key: one for one in self.answers.asked_again()}
-        return [again.get(one.key, one) for one in self._log.asked if one.kind in KINDS]
+        kept = {one.key: one for one in self._log.asked if one.key in self._log.kept}
+        made: dict[str, Asked | AskedAgain] = {**kept, **again}
+        return [made[one.key] for one in self._log.asked if one.key in made]
 
     async def _watched(self, task: asyncio.Task[None]) -> None:
         await asyncio.wait_for(task, self._until - asyncio.get_running_loop().time())
@@ -87,15 +90,18 @@ class Foreseeing(Replaying):
 
 
 class _Log(Unwritten):
-    """Notes which requests were made."""
+    """Notes which requests were made, and which of them have a kept answer."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.asked: list[Asked] = []
+        self.kept: set[str] = set()
 
     def append(self, record: Record) -> None:
         if isinstance(record, Asked):
             self.asked.append(record)
+        elif isinstance(record, Answered) and record.kept:
+            self.kept.add(record.key)
 
 
 class _Stop:

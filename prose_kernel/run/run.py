@@ -365,11 +365,12 @@ class Run:
         return RunJournal.begin(file, host, head, self._keys(head), self._answers_kept(head))
 
     def _keys(self, head: Head) -> Keys:
-        from prose_kernel.runtime.keys import Keys
+        from prose_kernel.runtime.keys import Keys, reader
 
         context, ids = self.context, (head.run, *reversed(head.branch_of))
         shell = context.settings.shell or ""
-        return Keys(str(context.start.cwd), str(context.project), tuple(one.encode() for one in ids), shell)
+        encoded = tuple(one.encode() for one in ids)
+        return Keys(str(context.start.cwd), str(context.project), encoded, shell, reader(self.answers))
 
     def _answers_kept(self, head: Head) -> EarlierAnswers | None:
         """The answers of the earlier run that this one keeps, also when it is resumed; None if there is none."""

@@ -248,7 +248,7 @@ class EarlierAnswers:
         if answered.kept:
             if (one := self._answers.get(answered.kept)) is not None and not one.used:
                 self.use(one)
-        elif asked.kind in KINDS:
+        elif asked.kind in KINDS and not answered.cancelled:
             if asked.key not in self._refused:
                 self.begins(asked)
             self._effects = self._effects or (asked.kind == "session" and _has_written(answered))

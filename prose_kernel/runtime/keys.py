@@ -11,17 +11,20 @@ A journal keeps the digests of the parts next to the key, to name the part that 
 from __future__ import annotations
 
 import os.path
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b, sha256
 from typing import Final
 
 from msgspec import Struct
 
+from prose_kernel.errors import StateError
 from prose_kernel.runtime.content import images_in, material, readable
 from prose_kernel.runtime.journal_codec import Request, dumps
 from prose_kernel.runtime.ports import (
     DEFAULT_MAX_OUTPUT,
+    Answers,
     CommandRequest,
     ContextItem,
     GateRequest,
@@ -33,6 +36,7 @@ from prose_kernel.runtime.ports import (
 KINDS: Final = ("command", "session", "gate", "input", "judge")
 """The requests that have a key: those with effects or a cost, and those that a person answers."""
 
+_ANSWER: Final = re.compile(rb"\.vvm/runs/\*/bindings/(b\d{6})\.md")
 _PART: Final = 6
 _WHOLE: Final = 12
 
@@ -48,12 +52,13 @@ class Key(Struct, frozen=True):
 class Keys:
     """Makes the keys of a run's requests. `directory` is its working directory, `project` the directory of its
     sessions, `run_ids` its id and those of the runs that it comes from, `shell` the shell of its commands. Only the
-    shell is part of a key."""
+    shell is part of a key. `answer` reads the file of an agent's answer, by its name."""
 
     directory: str = ""
     project: str = ""
     run_ids: tuple[bytes, ...] = ()
     shell: str = ""
+    answer: Callable[[str], str | None] = lambda name: None
 
     def of(self, request: Request, also: Sequence[str] = ()) -> Key:
         """Return the key; `also` belongs to the question (labels, the text to read)."""
@@ -65,10 +70,16 @@ class Keys:
             data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else dumps(value)
             for run_id in self.run_ids:
                 data = data.replace(run_id, b"*")
+            if b"/bindings/b" in data:  # the numbers of these files depend on the place in the program
+                data = _ANSWER.sub(self._content_of, data)
             digest = blake2b(data, digest_size=_WHOLE).digest()
             whole.update(b"\0%b\0%b" % (name.encode(), digest))
             parts[name] = digest[:_PART].hex()
         return Key(whole.hexdigest(), parts) if parts else Key()
+
+    def _content_of(self, found: re.Match[bytes]) -> bytes:
+        text = self.answer(found[1].decode())
+        return found[0] if text is None else blake2b(text.encode("utf-8", "replace"), digest_size=_WHOLE).digest()
 
     def _parts(self, request: Request, also: Sequence[str]) -> Iterator[tuple[str, object]]:
         match request:
@@ -98,6 +109,18 @@ class Keys:
         yield "shell", self.shell
         yield "pipefail", request.pipefail
         yield "max-output", request.max_output if request.max_output != DEFAULT_MAX_OUTPUT else None
+
+
+def reader(answers: Answers | None) -> Callable[[str], str | None]:
+    """Return what reads the files of answers for `Keys.answer`."""
+
+    def read(name: str) -> str | None:
+        try:
+            return answers.read(answers.target(int(name[1:]))) if answers is not None else None
+        except StateError:
+            return None
+
+    return read
 
 
 def _session(request: SessionRequest) -> Iterator[tuple[str, object]]:

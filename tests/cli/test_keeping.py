@@ -275,6 +275,10 @@ def test_a_run_of_vvm_keeps_answers_that_are_files(place: Place) -> None:
     run = place.runs(".vvm")[-1].name
     seen = place.prose("run", "p.vvm", "--keep", run, *options, *filesystem)
     assert (seen.status, kept(seen)) == (0, (2, {})), seen.err
+    script(place, Zero="0")
+    place.write("p.vvm", text.replace("one = ", "zero = @a `Zero`()\none = ").replace("(one)", "([one, zero][0])"))
+    seen = place.prose("run", "p.vvm", "--keep", run, *options, *filesystem)
+    assert (seen.status, kept(seen)) == (0, (2, {"new": 1})), "the numbers of files are no part of a key"
     refused = place.prose("run", "p.vvm", "--keep", run, *options)
     assert refused.status == 2 and "--state=filesystem" in refused.err
 
