@@ -346,3 +346,14 @@ def test_an_evaluation_takes_a_function(world: ContractWorld, monkeypatch: pytes
     monkeypatch.setenv("PROSE_SCRIPT", "answers.yaml")
     assert world.prose("eval", "--fresh", "f.eval.toml") == 0
     assert "50 %" in world.out
+
+
+def test_programs_in_prosescript_call_the_files_beside_them(world: ContractWorld) -> None:
+    world.write(drafter=DRAFTER, bad=function("bad", returns("`x`"), script("return nothing")))
+    world.put("p.prose", 'let d = call drafter\n  topic: "tea"\noutput x = d\n')
+    assert world.run("p.prose", "--profile", "prosescript", answers={"*": "a draft"})["outputs"] == {"x": "a draft"}
+    world.put("p.prose", "let d = call draftr\n")
+    assert world.prose("run", "--profile", "prosescript", "p.prose") == 2
+    assert "[E313]" in world.err
+    world.put("p.prose", "let d = call bad\n")
+    assert world.run("p.prose", "--profile", "prosescript")["error"]["code"] == "E215"

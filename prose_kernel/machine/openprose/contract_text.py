@@ -10,7 +10,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, cast
 
-from prose_kernel.errors import ContractError, InputError, RunError, SessionError, ThrowError, UsageError
+from prose_kernel.errors import (
+    ContractError,
+    ImportProgramError,
+    InputError,
+    RunError,
+    SessionError,
+    ThrowError,
+    UsageError,
+)
 from prose_kernel.language.contracts import PRIOR
 from prose_kernel.language.contracts.checks import provided
 from prose_kernel.language.contracts.compile import ContractProgram
@@ -173,6 +181,9 @@ async def render_node(
             bind(s, s.layer, name, "input", _with_run(s, unit, name, value, node), node, None)
         if unit.has_script:
             compiled = unit.compiled
+            if not compiled.ok:
+                first = next(one for one in compiled.diagnostics if one.severity == "error")
+                raise ImportProgramError(f"'{unit.name}' has errors: line {first.line}: {first.message} [{first.code}]")
             starts = _prior(s, unit) if values is None else values
             value = await call(run_script(s, compiled.program, script or cast("ScriptSource", compiled.source), starts))
             s.source, s.statement = unit.file.source, here
