@@ -640,7 +640,7 @@ def test_a_branch_of_a_branch_goes_on_though_ids_are_in_its_texts(place: Place) 
         (["--input", "x=2"], "--input x=2: run RUN began with x=1"),
         (["--input", "y=2"], "--input y: run RUN began without a value for y"),
         (["--in-context"], "--in-context: run RUN began with filesystem"),
-        (["--strict"], "--strict: run RUN began without it"),
+        (["--strict"], "--strict: run RUN began with the profile default"),
         (["--no", "ok"], "--no ok: run RUN began with --yes ok"),
         (["--gate-files"], "--gate-files: run RUN began without it"),
     ],
