@@ -16,10 +16,10 @@ CORPUS = Path(__file__).parents[1] / "corpus"
 
 OPENPROSE = [
     ("let colour = 1\noutput x = colur\n", "E131", "let colour = 1\noutput x = colour\n"),
-    ('let colour = 1\noutput x = "{colur.a}"\n', "W108", 'let colour = 1\noutput x = "{colour.a}"\n'),
+    ('let colour = 1\noutput x = "{colur.a}"\n', "E108", 'let colour = 1\noutput x = "{colour.a}"\n'),
     ('agent writer:\n  prompt: "x"\nsession: writr\n', "E007", 'agent writer:\n  prompt: "x"\nsession: writer\n'),
     ('block f:\n  exec "a"\nblock review:\n  exec "b"\ndo reviw\n', "E140", 'block f:\n  exec "a"\nblock review:\n  exec "b"\ndo review\n'),
-    ('exec "a"\n  timeot: "3s"\n', "W005", 'exec "a"\n  timeout: "3s"\n'),
+    ('exec "a"\n  timeot: "3s"\n', "E148", 'exec "a"\n  timeout: "3s"\n'),
     ('let ok = exec "a"\nif ok == "x":\nexec "b"\nexec "c"\n', "E147", 'let ok = exec "a"\nif ok == "x":\n  exec "b"\nexec "c"\n'),
     ('for x in [1]:\nif x == 1:\n  exec "b"\n\n  exec "c"\nexec "d"\n', "E147", 'for x in [1]:\n  if x == 1:\n    exec "b"\n\n    exec "c"\nexec "d"\n'),
     ("x = 4\n", "W135", "let x = 4\n"),
@@ -45,15 +45,15 @@ OPENPROSE = [
     ('if true:\n\texec "a"\n', "E101", 'if true:\n  exec "a"\n'),
 ]  # fmt: skip
 VVM = [
-    ("colour = 1\nx = ?`is {colur}`\nexport x\n", "E051", "colour = 1\nx = ?`is {colour}`\nexport x\n"),
-    ("agent writer()\nx = @writr `hi`(1)\nexport x\n", "E040", "agent writer()\nx = @writer `hi`(1)\nexport x\n"),
-    ('agent a(modl="x")\n', "W020", 'agent a(model="x")\n'),
-    ("x = ?`a {nobody}`\nexport x\n", "E051", "x = ?`a {{nobody}}`\nexport x\n"),
-    ("x = 1\n", "W030", "_x = 1\n"),
-    ("x = 'a'\nexport x\n", "E001", 'x = "a"\nexport x\n'),
-    ("x = None\nexport x\n", "W201", "x = ()\nexport x\n"),
-    ("def f(by):\n  return 1\nexport f\n", "E010", "def f(by_):\n  return 1\nexport f\n"),
-    ('y = "a\\q"\nexport y\n', "E005", 'y = "a\\\\q"\nexport y\n'),
+    ("colour = 1\nx = ?`is {colur}`\nexport x\n", "V051", "colour = 1\nx = ?`is {colour}`\nexport x\n"),
+    ("agent writer()\nx = @writr `hi`(1)\nexport x\n", "V040", "agent writer()\nx = @writer `hi`(1)\nexport x\n"),
+    ('agent a(modl="x")\n', "V520", 'agent a(model="x")\n'),
+    ("x = ?`a {nobody}`\nexport x\n", "V051", "x = ?`a {{nobody}}`\nexport x\n"),
+    ("x = 1\n", "V530", "_x = 1\n"),
+    ("x = 'a'\nexport x\n", "V001", 'x = "a"\nexport x\n'),
+    ("x = None\nexport x\n", "V701", "x = ()\nexport x\n"),
+    ("def f(by):\n  return 1\nexport f\n", "V010", "def f(by_):\n  return 1\nexport f\n"),
+    ('y = "a\\q"\nexport y\n', "V005", 'y = "a\\\\q"\nexport y\n'),
 ]
 
 

@@ -13,7 +13,7 @@ from prose_kernel.run import languages
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 EXAMPLES = Path(__file__).parents[2] / "prose_kernel" / "examples"
-HIDING = {"W141", "W160", "W170", "W180", "W203", "W207", "W030", "W052"}
+HIDING = {"W141", "W160", "W170", "W180", "V703", "V707", "V530", "W052"}
 """Warnings about the name itself, or about its word in a condition: another one has no such fault, or another one."""
 
 

@@ -167,6 +167,17 @@ def _indent(line: Line) -> Trouble | None:
     return line.on(index, "E103", "unexpected indentation: nothing here takes a body", "align it with the line above")
 
 
+def _property_value(line: Line) -> Trouble | None:
+    """`prompt: Write a poem`: words without quotes (9.6)."""
+    first, words = line.first, line.words(line.first + 2, line.stop)
+    if not line.owner or line.at <= first + 2 or line.tokens[first + 1][0] != "COLON":
+        return None
+    if line.tokens[first + 2][0] not in _WORD_KINDS or line.kind(0) not in _WORD_KINDS or '"' in words:
+        return None
+    name = line.head_word
+    return line.on(first + 2, "E004", f"the text of `{name}` needs quotes", f'write `{name}: "{words}"`')
+
+
 def _property_line(line: Line) -> Trouble | None:
     """A line of a property block that is not `name: value` (2.1)."""
     if not line.owner or line.at > line.first + 1 or ("property" not in line.row and line.symbol != "NAME"):
@@ -315,7 +326,11 @@ def _call(line: Line) -> Trouble | None:
         first = line.at - 1
         while first > line.first and line.tokens[first - 1][0] in ("DOT", "NAME"):
             first -= 1
-        word = line.words(first, line.at)
+        word, method = line.words(first, line.at), line.written(line.at - 1)
+        if method in newcomers.METHODS:
+            value, inside = line.words(first, line.at - 2), line.words(line.at + 1, line.at + 2)
+            hint = newcomers.METHODS[method].format(value, inside if inside != ")" else "...")
+            return line.on(line.at - 1, "E004", "values have no methods", hint)
         return line.on(first, "E025", f"there is no program `{word}`", 'import it: `use "./file.prose" as name`')
     if kind == "COLON" and line.kind(-2) in ("LPAR", "COMMA"):
         at = next((k for k in range(line.at, line.first - 1, -1) if line.tokens[k][0] == "DO"), -1)
@@ -403,6 +418,17 @@ def _misspelt(line: Line) -> Trouble | None:
     return line.here("E004", f"unexpected {_shown(line, line.at)}", did_you_mean(meant))
 
 
+def _misspelt_value(line: Line) -> Trouble | None:
+    """`let d = sesion "x"`: a value that begins with what is nearly the word of a statement."""
+    if line.kind(-1) != "NAME" or line.kind(-2) not in _BEFORE_A_VALUE or line.kind(0) not in ("STRING", "COLON"):
+        return None
+    word = line.written(line.at - 1)
+    meant = Nearest()(word, _VALUES)
+    return line.on(line.at - 1, "E004", f"unknown word `{word}`", did_you_mean(meant)) if meant else None
+
+
+_BEFORE_A_VALUE: Final = frozenset({"EQUALS", "ARROW", "COLON"})
+_VALUES: Final = ("call", "choice", "exec", "parallel", "resume", "session")
 _AFTER_A_HEAD: Final = _WORD_KINDS | {"STRING", "COLON", "LBRACE", "DISCRETION", "NUMBER"}
 _HEADS: Final = (
     "agent", "assert", "block", "catch", "choice", "const", "exec", "finally", "for", "gate", "import", "input", "let",
@@ -545,5 +571,6 @@ def first_word(tokens: Sequence[RawToken], index: int) -> Any:
 
 _RULES: Final[tuple[Rule, ...]] = (
     _character, _indent, _contract_call, _on_reject, _missing_part, _missing_condition, _alias, _session, _arms,
-    _options, _property_line, _pipe, _call, _other_words, _catch, _input, _condition, _unquoted, _misspelt, _line_end,
+    _options, _property_value, _property_line, _pipe, _call, _other_words, _catch, _input, _condition, _unquoted,
+    _misspelt, _misspelt_value, _line_end,
 )  # fmt: skip

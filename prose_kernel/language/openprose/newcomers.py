@@ -50,7 +50,7 @@ CALLS: Final = {
     **dict.fromkeys(("print", "puts", "printf", "display", "alert"), "to show a value, write `output result = {0}`"),
     **dict.fromkeys(("echo", "log"), 'to show a value, write `output result = {0}`; a text: `exec "echo ..."`'),
     "len": 'to count, ask a command: `let n = exec "jq length"`, and below it `stdin: {0}`',
-    "range": "to repeat something, write `repeat {0} as i:`",
+    "range": "to repeat something, write `repeat N as i:`; `i` counts from 0",
     "input": "write `input name: {0}`; its value is then `name`",
     "open": 'read a file with a command: `let text = exec "cat FILE"`',
     **dict.fromkeys(("str", "int", "float", "bool"), _CONVERTERS),
@@ -65,6 +65,20 @@ CALLS: Final = {
 }
 """What to write instead of a call; `{0}` are its arguments, `{text}` the same in quotes, `{1}` is the name."""
 
+METHODS: Final = {
+    **dict.fromkeys(("contains", "includes", "has"), "write a condition in words: `**{0} contains {1}**`"),
+    **dict.fromkeys(("startswith", "startsWith"), "write a condition in words: `**{0} begins with {1}**`"),
+    **dict.fromkeys(("endswith", "endsWith"), "write a condition in words: `**{0} ends with {1}**`"),
+    **dict.fromkeys(("append", "push", "add"), "write `{0} = {0} + [{1}]`"),
+    **dict.fromkeys(("map", "filter", "reduce"), "write a pipeline: `{0} | map:`, `| filter:` or `| reduce(a, b):`"),
+    **dict.fromkeys(
+        ("lower", "upper", "strip", "trim", "split", "join", "replace", "format", "toLowerCase", "toUpperCase"),
+        'let a command do it: `let x = exec "..."`, and below it `stdin: {0}`',
+    ),
+}
+"""What to write instead of a method; `{0}` is the value, `{1}` the first argument."""
+
+_RANGE: Final = re.compile(r"(\d{1,9})(?:, *(\d{1,9}))?")
 _NAME: Final = r"[A-Za-z_](?:[\w-]*\w)?"
 _LINES: Final = (
     (r"[!%]+[ ]*(?P<command>[A-Za-z./~].*)", "to run a command, write {exec}"),
@@ -163,6 +177,12 @@ def bare_word(word: str) -> str | None:
 def call(name: str, arguments: str) -> str | None:
     """The hint for a call of something that is no program."""
     found = CALLS.get(name)
+    if name == "range" and (numbers := _RANGE.fullmatch(arguments)) is not None:
+        start, stop = (int(numbers[1]), int(numbers[2])) if numbers[2] else (0, int(numbers[1]))
+        if not start:
+            return f"to repeat something, write `repeat {stop} as i:`; `i` counts from 0"
+        if 0 < stop - start <= 10:
+            return f"write `for i in [{', '.join(map(str, range(start, stop)))}]:`"
     if found is not None:
         text = arguments if arguments.startswith('"') else f'"{arguments or "..."}"'
         return found.replace("{0}", arguments or "...").replace("{text}", text).replace("{1}", name)

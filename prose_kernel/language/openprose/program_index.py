@@ -144,7 +144,11 @@ class Survey:
                 near = self.near(item.name, self.everywhere)
                 self._undefined.append(Undefined(item.name, item.span, item.code, item.raw, item.after_dollar, near))
         for item in self._undefined:
-            self.report(item.code, item.span, _UNDEFINED[item.code].format(item.name), self._hint(item))
+            hint = self._hint(item)
+            # braces around a name with a typing error would reach a model as they are
+            misspelt = item.code == "W108" and self.profile == "default" and hint == did_you_mean(item.nearest or "")
+            code: UndefinedCode = "E108" if misspelt else item.code
+            self.report(code, item.span, _UNDEFINED[code].format(item.name), hint)
         return in_order(self.found)
 
     def free_reads(self) -> frozenset[str]:

@@ -126,8 +126,14 @@ class PropertyChecker:
     def _unknown(self, item: Property, owner: Owner) -> None:
         name = item.name.id
         article = "an" if owner in ("agent", "exec") else "a"
-        message = f"Unknown property `{name}` of {article} {owner}; it is ignored"
-        self._report("W005", item.name, message, self._unknown_hint(name, owner))
+        message = f"Unknown property `{name}` of {article} {owner}"
+        hint = self._unknown_hint(name, owner)
+        if hint is None and (near := self.survey.near(name, ALLOWED[owner])) is not None:
+            hint = did_you_mean(near)
+            if self.survey.profile == "default":  # a typing error would be lost silently
+                self._report("E148", item.name, message, hint)
+                return
+        self._report("W005", item.name, f"{message}; it is ignored", hint)
 
     def _unknown_hint(self, name: str, owner: Owner) -> str | None:
         if owner == "exec" and name in ("retry", "backoff"):
@@ -136,7 +142,7 @@ class PropertyChecker:
             return f"`{name}` belongs to the agent"
         if owner == "agent" and name == "timeout":
             return "`timeout` belongs to the session"
-        return did_you_mean(self.survey.near(name, ALLOWED[owner]))
+        return None
 
     # ---- agents and sessions
 
