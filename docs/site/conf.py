@@ -31,12 +31,11 @@ NAVIGATION = {
         "docs/tutorials/from-a-chat",
         "notebooks/tour",
         "notebooks/vvm_tour",
-        *sorted(f"notebooks/course/{path.stem}" for path in (ROOT / "notebooks" / "course").glob("*.ipynb")),
+        "docs/tutorials/course",
     ],
-    "How to: write and ask": [
+    "How-to guides": [
         "docs/how-to/cookbook",
         "docs/how-to/gallery",
-        *(f"examples/{name}" for name in EXAMPLES),
         "docs/how-to/providers",
         "docs/how-to/typed-answers",
         "docs/how-to/people",
@@ -47,8 +46,6 @@ NAVIGATION = {
         "docs/how-to/exec-tool",
         "docs/how-to/tasks",
         "docs/how-to/permissions",
-    ],
-    "How to: look and test": [
         "docs/how-to/freshness",
         "docs/how-to/debugging",
         "docs/how-to/reports",
@@ -56,8 +53,6 @@ NAVIGATION = {
         "docs/how-to/testing-your-workflow",
         "docs/how-to/evaluation",
         "docs/how-to/teaching",
-    ],
-    "How to: operate": [
         "docs/how-to/budgets",
         "docs/how-to/watching",
         "docs/how-to/durability",
@@ -80,36 +75,8 @@ NAVIGATION = {
         "docs/index",
         "docs/reference/index",
         "docs/reference/openprose",
-        "docs/reference/openprose/lexical-structure",
-        "docs/reference/openprose/grammar",
-        "docs/reference/openprose/execution",
-        "docs/reference/openprose/sessions-and-agents",
-        "docs/reference/openprose/exec-and-gate",
-        "docs/reference/openprose/programs",
-        "docs/reference/openprose/state",
-        "docs/reference/openprose/diagnostics",
-        "docs/reference/openprose/errors",
-        "docs/reference/openprose/warnings",
-        "docs/reference/openprose/run-time-errors",
         "docs/reference/prose-md",
-        "docs/reference/prose-md/files",
-        "docs/reference/prose-md/scripts",
-        "docs/reference/prose-md/running",
-        "docs/reference/prose-md/diagnostics",
         "docs/reference/vvm",
-        "docs/reference/vvm/lexical-structure",
-        "docs/reference/vvm/grammar",
-        "docs/reference/vvm/values",
-        "docs/reference/vvm/statements",
-        "docs/reference/vvm/library",
-        "docs/reference/vvm/agents",
-        "docs/reference/vvm/state",
-        "docs/reference/vvm/modules",
-        "docs/reference/vvm/diagnostics",
-        "docs/reference/vvm/errors",
-        "docs/reference/vvm/run-time-errors",
-        "docs/reference/vvm/with-openprose",
-        "docs/reference/vvm/canonical-form",
         "docs/reference/judge-rules",
         "docs/reference/exec-and-tasks",
         "docs/reference/sessions",
@@ -130,11 +97,30 @@ NAVIGATION = {
     ],
 }  # fmt: skip
 
+
+def _parts(page: Path) -> list[str]:
+    """The parts of a page of the reference, to which it links: `openprose/errors` of `openprose.md`."""
+    return re.findall(rf"\]\(({page.stem}/[\w-]+)\.md\)", page.read_text(encoding="utf-8"))
+
+
+NESTED = {
+    "docs/tutorials/course": sorted(f"notebooks/course/{path.stem}" for path in ROOT.glob("notebooks/course/*.ipynb")),
+    "docs/how-to/gallery": [f"examples/{name}" for name in EXAMPLES],
+} | {
+    f"docs/reference/{page.stem}": [f"docs/reference/{part}" for part in dict.fromkeys(_parts(page))]
+    for page in sorted(ROOT.glob("docs/reference/*.md"))
+    if _parts(page)
+}
+"""Pages that the navigation shows below another one: notebooks, examples, the parts of a page of the reference."""
+
 project = "prose_kernel"
 author = copyright = "The prose_kernel developers"
 extensions = ["myst_nb"]
 root_doc = "README"
-include_patterns = [f"{page}.*" for pages in NAVIGATION.values() for page in pages] + ["README.md", "docs/**/*.md"]
+include_patterns = [f"{page}.*" for pages in [*NAVIGATION.values(), *NESTED.values()] for page in pages] + [
+    "README.md",
+    "docs/**/*.md",
+]
 suppress_warnings = [
     "myst.header",  # cells may skip a level of headings
     "mystnb.unknown_mime_type",
@@ -172,6 +158,9 @@ def _navigation(app: Any, page: str, text: list[str]) -> None:
         for caption, pages in NAVIGATION.items():
             names = "\n".join(f"/{one}" for one in pages)
             text[0] += f"\n\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{names}\n```\n"
+    if page in NESTED:
+        names = "\n".join(f"/{one}" for one in NESTED[page])
+        text[0] += f"\n\n```{{toctree}}\n:hidden:\n\n{names}\n```\n"
 
 
 def _without_diagrams(notebook: str) -> str:

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from cli.generated import DOCS, PAGES
 
+from prose_kernel.run import reference
+
 ROOT = DOCS.parent
 TESTS = ROOT / "tests"
 HAZARDS = 102
@@ -75,6 +77,7 @@ def test_every_page_has_its_place_in_the_site() -> None:
     """What the build of the site would find after half a minute."""
     text = (DOCS / "site" / "conf.py").read_text(encoding="utf-8")
     listed = {f"{name}.md" for name in re.findall(r'"([\w/-]+)"', text)} | {"README.md"}
+    listed |= {f"docs/reference/{part}.md" for page in reference.pages() for part, _ in reference.parts(page)}
     assert [d for d in DOCUMENTS if str(d.relative_to(ROOT)) not in listed] == []
 
 
