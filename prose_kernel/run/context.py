@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from prose_kernel.language.contracts import file_and_node
 from prose_kernel.run import languages
 from prose_kernel.run.lazy import Once
 from prose_kernel.run.settings import Settings
@@ -131,7 +132,7 @@ class RunContext:
     @property
     def file(self) -> Path | None:
         """The program file, if there is one."""
-        file = self.start.cwd / self.start.program_file
+        file = self.start.cwd / file_and_node(self.start.program_file)[0]
         return file if file.is_file() else None
 
     @property

@@ -74,11 +74,12 @@ def test_fmt_keeps_line_ends_and_a_byte_order_mark(world: ContractWorld) -> None
 
 
 def test_graph_check_and_explain_read_the_script(world: ContractWorld) -> None:
-    world.write(drafter=DRAFTER, f=function("f", returns("`x`"), script("let d = call drafter", '  topic: "t"', "if d is good:", "  return 1", "return 2")))  # fmt: skip
+    world.write(drafter=DRAFTER, f=function("f", returns("`x`"), script("let d = call drafter", '  topic: "t"', "if d is good:", "  return 1", "return 2"), "## more\n", returns("`y`"), script("if it rains:", "  return 1", "return 2")))  # fmt: skip
     assert world.prose("graph", "f.prose.md") == 0
     assert "drafter" in world.out
     assert world.prose("check", "f.prose.md") == 1
     assert "line 15: **d is good**" in world.out
+    assert "line 29: **it rains**" in world.out
     assert world.prose("explain", "f.prose.md") == 0
 
 

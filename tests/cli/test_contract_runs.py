@@ -357,3 +357,15 @@ def test_programs_in_prosescript_call_the_files_beside_them(world: ContractWorld
     assert "[E313]" in world.err
     world.put("p.prose", "let d = call bad\n")
     assert world.run("p.prose", "--profile", "prosescript")["error"]["code"] == "E215"
+
+
+def test_an_inline_node_runs_and_is_resumed_from_another_directory(world: ContractWorld) -> None:
+    world.put("lib/drafter.prose.md", DRAFTER)
+    inner = "## inner\n\n" + parameters("`t`") + returns("`y`") + script("return call drafter", "  topic: t")
+    world.put("lib/f.prose.md", function("f", returns("`x`"), inner))
+    world.run("lib/f.prose.md#inner", "--input", "t=tea")
+    assert world.status == 3
+    world.put("answers.yaml", '{"sessions": {"*": "a draft"}}')
+    assert world.prose("run", "--resume", "--provider", "scripted", "--script", "answers.yaml") == 0
+    assert "y: a draft" in world.out
+    assert world.run("lib/f.prose.md#inner", "--input", "t=tea", answers={"*": "d"})["outputs"] == {"y": "d"}

@@ -41,6 +41,10 @@ class ContractProgram(tree.Program, frozen=True):
     def declared(self) -> FileContract:
         return _contract(self)
 
+    def scripts(self) -> tuple[tree.Program, ...]:
+        units = self.file.units if self.unit is self.file.own else (self.node,)
+        return tuple(unit.compiled.program for unit in units if unit.has_script)
+
     def texts(self) -> dict[str, str]:
         return {one.address: one.source.text for one in self.others}
 

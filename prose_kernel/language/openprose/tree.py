@@ -599,6 +599,10 @@ class Program(Node, frozen=True):
         """What the program takes and gives, where a contract file says so; None where its statements do."""
         return None
 
+    def scripts(self) -> tuple[Program, ...]:
+        """The programs in its text: itself, or of a contract file those of all its nodes."""
+        return (self,)
+
     def texts(self) -> dict[str, str]:
         """The texts that were read beside the program's own, by address: those that a contract file leads to."""
         return {}

@@ -117,24 +117,27 @@ def gate_names(program: tree.Program) -> frozenset[str]:
 
 
 def may_run_commands(program: tree.Program) -> bool:
-    """Whether the program, or one that it imports, may run `exec`."""
-    return any(isinstance(node, (tree.Exec, tree.Use)) for node in walk(program))
+    """Whether the program, or one that it imports or calls, may run `exec`."""
+    return any(isinstance(node, (tree.Exec, tree.Use, tree.Call)) for node in walk(program))
 
 
 def judged_texts(program: tree.Program) -> list[JudgedText]:
-    """Each marker that is judged, in source order. An input's marker is a question to the person, so it is left out."""
-    criteria = {id(node.criteria) for node in walk(program) if isinstance(node, tree.Choice)}
-    prompts = {id(node.prompt) for node in walk(program) if isinstance(node, tree.Input)}
+    """Each marker that is judged, in source order; of a contract file those of all its scripts. An input's marker is a
+    question to the person, so it is left out."""
+    nodes = [node for one in program.scripts() for node in walk(one)]
+    criteria = {id(node.criteria) for node in nodes if isinstance(node, tree.Choice)}
+    prompts = {id(node.prompt) for node in nodes if isinstance(node, tree.Input)}
     found = [
         JudgedText(node.span, node.text.raw, _sample(node.text), id(node) in criteria)
-        for node in walk(program)
+        for node in nodes
         if isinstance(node, tree.Discretion) and id(node) not in prompts
     ]
     return sorted(found, key=lambda found: found.span)
 
 
 def spending(program: tree.Program) -> Spending:
-    """The models that a program names, and whether a budget of its own limits money; imports left aside."""
+    """The models that a program names, and whether a budget of its own limits money; imports left aside. What is called
+    may use the default model."""
     agents: dict[str, bool] = {}
     models: list[tuple[str | None, Span | None]] = []
     texts: list[str] = []
@@ -151,7 +154,8 @@ def spending(program: tree.Program) -> Spending:
                 texts.append(limits.raw)
             case tree.Session() | tree.Resume():
                 asks.append(node)
-    if any(not _names_a_model(node, agents) for node in asks):
+    called = any(isinstance(node, tree.Call) for node in walk(program))
+    if called or any(not _names_a_model(node, agents) for node in asks):
         models.append((None, None))
     return Spending(tuple(models), any(budgets.parse(text).usd is not None for text in texts))
 
