@@ -9,7 +9,7 @@ DEMO ?= $(firstword $(wildcard notebooks/tour.ipynb) $(NOTEBOOKS))
 # One worker more than there are cores: tests wait for processes more than they compute.
 WORKERS ?= -n $$(( $$(nproc) < 4 ? $$(nproc) + 1 : 5 )) --dist loadscope
 # `prose test` runs all notebooks; nbval, which users may prefer, runs these three through real kernels.
-NBVAL := --nbval notebooks/tour.ipynb notebooks/vvm_tour.ipynb notebooks/course/17_both_languages.ipynb
+NBVAL := --nbval notebooks/tour.ipynb notebooks/vvm_tour.ipynb notebooks/topics/both_languages.ipynb
 PYTEST_ARGS ?=
 TIMING = $(shell grep -rl --include 'test_*.py' 'mark\.timing' tests) # to read all tests takes longer than these
 # Tests start hundreds of kernels and commands. Without byte code each of them would compile the package anew.

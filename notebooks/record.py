@@ -8,6 +8,9 @@ this again, and commit all three. Nobody calculates keys: the notebook is run, a
 answers. The tools that an answer calls are run for real, with the session's permissions. A notebook without answers
 only gets its outputs.
 
+Learners ask the sessions of an exercise by hand. The exercises of `checks/10_sessions.yaml` that have `answers` are
+recorded as well: their solutions run after the notebook, into `course/cassettes/10_sessions.exercises.jsonl`.
+
     sessions:
       - task: Write a tagline            # the first entry whose text the task contains
         tools:                           # made before the reply; <NAME>: the place of a context; <task>: the last task
@@ -53,6 +56,7 @@ from prose_kernel.errors import NoProvider, ProviderOverloaded, Undecided
 from prose_kernel.models.provider_pool import LiveProviders, ProviderContext
 from prose_kernel.models.providers.choice import Choice
 from prose_kernel.models.request import answered
+from prose_kernel.notebook import exercises
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.run import session_chain
 from prose_kernel.runtime.ports import (
@@ -233,6 +237,31 @@ async def record(notebook: Path, answers: Answers) -> None:
         await cells.close()
 
 
+async def record_exercises(notebook: Path) -> list[Path]:
+    """Run the solutions of the exercises that ask something; return the recordings made, none or one."""
+    name = f"{notebook.stem}.exercises"
+    made = notebook.parent / "cassettes" / f"{name}.jsonl"
+    made.unlink(missing_ok=True)
+    checks = notebook.parent / exercises.DIRECTORY / f"{notebook.stem}.yaml"
+    if not checks.exists():
+        return []
+    _, language = read_cells(str(notebook))
+    for title, exercise in exercises.read(checks, language).exercises.items():
+        if exercise.answers is None:
+            continue
+        nowhere = Nowhere()
+        cells = Cells(notebook.parent, nowhere, language)
+        cells.overrides = {"provider": "anthropic", "cassette_mode": "record", "cassette": name}
+        try:
+            for text in filter(str.strip, (exercise.before, exercise.solution)):
+                problem = await cells.run(text, nowhere, live=False)
+                if problem is not None:
+                    print(f"{checks.name}, {title}: {problem.ename}: {problem.evalue}", file=sys.stderr)
+        finally:
+            await cells.close()
+    return [made] if made.exists() else []
+
+
 def settle(cassette: Path, answers: Answers) -> int:
     """Canonical order, and nothing in the file that depends on when or how fast it was recorded."""
     lines = []
@@ -288,7 +317,9 @@ def main() -> int:
         with _without_a_trace(notebook.parent):
             cassette.unlink(missing_ok=True)
             asyncio.run(record(notebook, answers))
-        print(f"{cassette.name}: records: {settle(cassette, answers)}")
+            more = asyncio.run(record_exercises(notebook))
+        for made in (cassette, *more):
+            print(f"{made.name}: records: {settle(made, answers)}")
         if unused := answers.unused():
             print(f"answers that nothing asked for: {', '.join(unused)}", file=sys.stderr)
             return 1

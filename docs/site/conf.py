@@ -104,7 +104,11 @@ def _parts(page: Path) -> list[str]:
 
 
 NESTED = {
-    "docs/tutorials/course": sorted(f"notebooks/course/{path.stem}" for path in ROOT.glob("notebooks/course/*.ipynb")),
+    "docs/tutorials/course": sorted(
+        f"notebooks/{path.parent.name}/{path.stem}"
+        for part in ("course", "topics")
+        for path in ROOT.glob(f"notebooks/{part}/*.ipynb")
+    ),
     "docs/how-to/gallery": [f"examples/{name}" for name in EXAMPLES],
 } | {
     f"docs/reference/{page.stem}": [f"docs/reference/{part}" for part in dict.fromkeys(_parts(page))]

@@ -22,7 +22,9 @@ SHIPPED = (
     "*.ipynb",
     "cassettes/*.jsonl",
     "checks/*.yaml",
-    *(f"programs/*{suffix}" for suffix in languages.suffixes()),
+    "programs/*",
+    "desk/**/*",
+    "*.eval.toml",
     "prose.toml",
 )
 
@@ -75,7 +77,11 @@ def find_example(wanted: str) -> Path | None:
 @click.argument("name", required=False)
 @click.option("--run", "execute", is_flag=True, help="Run it instead of printing it.")
 @click.option(
-    "--notebooks", "target", metavar="DIRECTORY", type=Path, help="Copy the tour and the course, with their recordings."
+    "--notebooks",
+    "target",
+    metavar="DIRECTORY",
+    type=Path,
+    help="Copy the tours, the course and the topics, with their recordings.",
 )
 @click.pass_context
 def examples(context: click.Context, name: str | None, execute: bool, target: Path | None) -> int:
@@ -111,7 +117,9 @@ def _copy_notebooks(target: Path) -> None:
         raise UsageError("the notebooks are not part of this installation")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target} exists", hint="name a new or an empty directory")
-    found = sorted(path for pattern in SHIPPED for at in ("", "course/") for path in source.glob(at + pattern))
+    places = [source / directory for directory in ("", "course", "topics")]
+    found = sorted({path for place in places for pattern in SHIPPED for path in place.glob(pattern) if path.is_file()})
+    found = [path for path in found if not any(part.startswith(".") for part in path.relative_to(source).parts)]
     try:
         for path in found:
             copy = target / path.relative_to(source)
@@ -130,4 +138,4 @@ def _list() -> None:
         for example in group:
             click.echo(f"  {example.number}  {example.name:<{width}}  {example.about}")
     click.echo("\nprose examples NAME prints one, prose run NAME runs it")
-    click.echo("prose examples --notebooks DIRECTORY copies the tour and the course")
+    click.echo("prose examples --notebooks DIRECTORY copies the tours, the course and the topics")

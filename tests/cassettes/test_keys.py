@@ -119,7 +119,7 @@ def test_a47_only_the_rules_that_the_request_can_touch_count(tools: tuple[str, .
 
 
 def test_a47_the_key_of_before_can_be_made() -> None:
-    """The key of the record in `notebooks/course/cassettes`, whose format it is."""
+    """The key of the record in `notebooks/topics/cassettes`, whose format it is."""
     made = identity(tools=("read", "list", "search", "fetch"))
     former = made.former_session(made.session(REQUEST), REQUEST)
     assert former["tools"] == ["edit", "fetch", "list", "read", "search", "write"]

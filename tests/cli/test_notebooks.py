@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import runpy
 import shutil
+from itertools import zip_longest
 from pathlib import Path
 
 import nbformat
@@ -14,7 +16,12 @@ import yaml
 from jupyter_client.manager import KernelManager
 
 from prose_kernel.cli.main import main
+from prose_kernel.cli.notebook_file import read_cells
+from prose_kernel.notebook import checking, exercises
+from prose_kernel.notebook.cells import Cells
 from prose_kernel.run import session_chain
+from prose_kernel.runtime.asker import Unattended
+from prose_kernel.views.display import Output
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "notebooks"
@@ -23,8 +30,11 @@ CASSETTES = sorted(NOTEBOOKS.rglob("cassettes/*.jsonl"))
 
 
 def test_every_recording_has_its_answers_and_its_notebook() -> None:
-    made = [path.parents[1] / "cassettes" / f"{path.stem}.jsonl" for path in RECORDED]
-    assert made == CASSETTES != []
+    """A recording for the solutions of a notebook's exercises has them in the same file of answers."""
+    made = {path.parents[1] / "cassettes" / f"{path.stem}.jsonl" for path in RECORDED}
+    own = {path for path in CASSETTES if not path.stem.endswith(".exercises")}
+    assert made == own != set()
+    assert {path.with_name(path.name.replace(".exercises", "")) for path in set(CASSETTES) - own} <= own
     assert [path for path in RECORDED if not (path.parents[1] / f"{path.stem}.ipynb").exists()] == []
 
 
@@ -38,16 +48,22 @@ def test_what_was_written_by_hand_says_so(cassette: Path) -> None:
 @pytest.mark.parametrize("answers", RECORDED, ids=lambda path: path.stem)
 def test_recording_again_gives_the_same_file(answers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     beside = tmp_path / "book"
-    shutil.copytree(answers.parents[1], beside, ignore=shutil.ignore_patterns(".*", "cassettes", "course"))
+    shutil.copytree(answers.parents[1], beside, ignore=shutil.ignore_patterns(".*", "cassettes", "course", "topics"))
     notebook = beside / f"{answers.stem}.ipynb"
     monkeypatch.setattr(session_chain, "LiveProviders", session_chain.LiveProviders)  # which it replaces
     monkeypatch.setattr("sys.argv", ["record.py", "--no-outputs", str(notebook)])
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(NOTEBOOKS / "record.py"), run_name="__main__")
     assert ended.value.code == 0
-    made = beside / "cassettes" / f"{answers.stem}.jsonl"
-    assert made.read_bytes() == (answers.parents[1] / "cassettes" / made.name).read_bytes()
+    committed = answers.parents[1] / "cassettes"
+    made = sorted((beside / "cassettes").glob("*.jsonl"))
+    assert [path.name for path in made] == [path.name for path in CASSETTES if _belongs(path, answers)]
+    assert [path.read_bytes() for path in made] == [(committed / path.name).read_bytes() for path in made]
     assert not (beside / ".prose").exists()
+
+
+def _belongs(cassette: Path, answers: Path) -> bool:
+    return cassette.parents[1] == answers.parents[1] and cassette.stem.removesuffix(".exercises") == answers.stem
 
 
 EXERCISES = sorted(NOTEBOOKS.rglob("checks/*.yaml"))
@@ -68,7 +84,40 @@ def test_every_exercise_stands_in_its_notebook_under_a_name_of_its_own() -> None
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("name", ["vvm_tour", "course/03_control", "course/08_people"])
+@pytest.mark.parametrize("lesson", sorted((NOTEBOOKS / "course").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_a_learner_passes_a_lesson_offline(lesson: Path, tmp_path: Path) -> None:
+    """The cells in order, with the solution in place of each answer: what it asks is in the recordings."""
+    course = tmp_path / "course"
+    shutil.copytree(lesson.parent, course, ignore=shutil.ignore_patterns(".*", "answers"))
+    assert asyncio.run(_requirements(course / lesson.name)) == dict.fromkeys(_exercises(lesson), True) != {}
+
+
+def _exercises(lesson: Path) -> list[str]:
+    return list(yaml.safe_load((lesson.parent / "checks" / f"{lesson.stem}.yaml").read_text("utf-8"))["exercises"])
+
+
+class Unseen(Output):
+    """The outputs of a learner's cells, which this test does not need."""
+
+
+async def _requirements(lesson: Path) -> dict[str, bool]:
+    """Whether the requirements of each exercise are met, in the order of the notebook."""
+    texts, language = read_cells(str(lesson))
+    found = exercises.read(lesson.parent / "checks" / f"{lesson.stem}.yaml", language).exercises
+    cells, output, passed = Cells(lesson.parent, Unattended(), language), Unseen(), {}
+    try:
+        for cell, check in zip_longest(texts, texts[1:]):
+            name = check.text.removeprefix("%check ").strip() if check and check.text.startswith("%check ") else ""
+            await cells.run(found[name].solution if name else cell.text, output, live=False)
+            if name:
+                met = await checking.findings(cells, found[name], language)
+                passed[name] = all(one.passed for one in met)
+    finally:
+        await cells.close()
+    return passed
+
+
+@pytest.mark.parametrize("name", ["vvm_tour", "topics/control", "topics/people"])
 def test_a27_no_notebook_stops_for_a_person(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a front end that can ask, without a model: those that once did, or teach what happens if one does."""
     for variable in [one for one in os.environ if one.startswith("PROSE_") or one.endswith("_API_KEY")]:

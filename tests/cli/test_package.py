@@ -53,13 +53,14 @@ def test_the_wheel_holds_kernelspec_grammar_examples_and_licence(wheel: Path) ->
         "prose_kernel/examples/lib/measure.prose",
         "prose_kernel/examples/notebooks/tour.ipynb",
         "prose_kernel/examples/notebooks/cassettes/tour.jsonl",
-        "prose_kernel/examples/notebooks/course/cassettes/10_sessions.jsonl",
-        "prose_kernel/examples/notebooks/course/checks/01_commands.yaml",
-        "prose_kernel/examples/notebooks/course/programs/tidy.prose",
+        "prose_kernel/examples/notebooks/course/cassettes/01_ask.jsonl",
+        "prose_kernel/examples/notebooks/course/desk/tickets/01.txt",
+        "prose_kernel/examples/notebooks/course/checks/01_ask.yaml",
+        "prose_kernel/examples/notebooks/topics/programs/tidy.prose",
         "prose_kernel/examples/18-research.vvm",
         "prose_kernel/examples/lib/desk.vvm",
         "prose_kernel/examples/notebooks/vvm_tour.ipynb",
-        "prose_kernel/examples/notebooks/course/programs/desk.vvm",
+        "prose_kernel/examples/notebooks/topics/programs/desk.vvm",
         "licenses/LICENSE",
     )
     assert [end for end in ends if not any(name.endswith(end) for name in names)] == []

@@ -440,5 +440,5 @@ def test_a_notebook_of_another_kernel_fails_and_names_nbval(text: str) -> None:
 
 def test_our_own_notebooks_are_as_committed() -> None:
     """Two short ones in this process; continuous integration tests all of them."""
-    for name in ("course/02_values.ipynb", "course/05_errors.ipynb"):
+    for name in ("topics/values.ipynb", "topics/errors.ipynb"):
         assert findings(ROOT / "notebooks" / name) == []
