@@ -145,7 +145,7 @@ def _arguments(cells: Cells, head: list[str], language: Language) -> list[str]:
         case ["%help"]:
             from prose_kernel.notebook.magics import tables
 
-            return [*tables.helpful_words(language), *_names(cells)]
+            return ["all", *tables.helpful_words(language), *_names(cells)]
         case _:
             return []
 

@@ -224,6 +224,20 @@ def test_each_code_is_shown_by_an_example(language: str, without: list[str]) -> 
     assert sorted(set(entries(language)) - shown) == without
 
 
+def test_an_example_of_a_code_is_corrected() -> None:
+    """The tests above compile the corrected programs. Where there is none, the program is as it should be, or the mistake is in other
+    files."""
+    without = [
+        heading.key
+        for page in LANGUAGES
+        for heading in reference.headings(page)
+        if heading.key[:1].isalpha()
+        and re.search(rf"^```\w+ .*\b{heading.key}\b", body := reference.text(page)[heading.start : heading.end], re.M)
+        and "\nCorrected:\n\n```" not in body
+    ]
+    assert without == ["W006", "W105", "W118", "E201", "E211", "E212", "V032", "V090", "V201"]
+
+
 # ---------------------------------------------------------------- explain
 
 

@@ -12,6 +12,7 @@ from notebook.recording import Recording
 
 from prose_kernel.errors import NobodyToAsk
 from prose_kernel.notebook.cells import Cells
+from prose_kernel.notebook.magics.registry import all_magics
 
 
 class Person:
@@ -159,7 +160,7 @@ async def test_agents_and_blocks_are_tables(cells: Cells) -> None:
 
 async def test_help_knows_everything(cells: Cells) -> None:
     await fine(cells, 'let plan = "the plan"\nagent writer:\n  model: opus\nblock greet(who):\n  return who')
-    (table,) = (await fine(cells, "%help")).texts
+    (table,) = (await fine(cells, "%help all")).texts
     assert "%bindings" in table and "%gate approve|reject NAME" in table
     for word, says in [
         ("plan", "the plan"),
@@ -173,9 +174,19 @@ async def test_help_knows_everything(cells: Cells) -> None:
         assert says in (await fine(cells, f"{word}?")).texts[0]
 
 
+async def test_help_names_each_magic_once_and_fits_a_screen(cells: Cells) -> None:
+    (text,) = (await fine(cells, "%help")).texts
+    table, _, more = text.partition("\n\n")
+    assert text.count("\n") < 24 and max(map(len, text.split("\n"))) <= 110 and "%help all" in more
+    named = re.findall(r"(?<!%)%(\w+)", table)
+    known = all_magics()
+    assert {known[name].run for name in named} == {one.run for one in known.values()}, "a magic without a group"
+    assert len(named) == len({one.run for one in known.values()})
+
+
 async def test_a_code_is_explained(cells: Cells) -> None:
     (text,) = (await fine(cells, "%explain E004")).texts
-    assert text.startswith("#### E004: ") and "```prose E004" in text
+    assert text.startswith("#### E004: ") and "  if tests pass:         if **tests pass**:\n" in text
 
 
 async def test_help_of_a_word_is_a_page(cells: Cells) -> None:

@@ -229,7 +229,7 @@ def test_tab_completes(prose: Console, vvm: Console) -> None:
 
 
 def test_help_fits_the_terminal(prose: Console) -> None:
-    lines = prose.run("%help").splitlines()
+    lines = prose.run("%help all").splitlines()
     assert any(line.startswith("%agents ") for line in lines)
     assert [line for line in lines if len(line) > 100 and line.startswith(" ")] == []
 

@@ -145,6 +145,17 @@ async def test_what_is_unknown_gets_the_nearest_word(cells: Cells) -> None:
     assert (await failed(cells, "%explain nopage E001"))[0] == "the reference has no page nopage"
 
 
+async def test_a_corrected_program_is_next_to_the_one_with_the_mistake(cells: Cells) -> None:
+    seen = Recording()
+    assert await cells.run("%explain V040", seen, live=False) is None
+    data = seen.calls[0][1].data
+    columns = data["text/markdown"].split("<td")[1:]
+    assert ["@writr `" in column for column in columns] == [True, False]
+    assert all("\n\n```vvm\nagent writer" in column for column in columns)  # Markdown inside of HTML
+    assert "  draft = @writr `One sentence.`(())  draft = @writer `One sentence.`(())\n" in data["text/plain"]
+    assert "\nCorrected:\n" in await shown(cells, "%explain V209")  # too wide for a terminal
+
+
 @pytest.mark.parametrize(
     ("base", "link"),
     [

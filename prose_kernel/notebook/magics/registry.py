@@ -102,6 +102,25 @@ def magic(usage: str, summary: str, *more: str, raw: bool = False) -> Callable[[
     return register
 
 
+_GROUPS: Mapping[str, str] = {
+    "learn": "help explain check step",
+    "look at the run": "bindings binding agents blocks history state usage",
+    "foresee": "plan prompt graph",
+    "see what happened": "timeline profile report show",
+    "run": "run eval rerun stale input gate trust",
+    "go back, keep": "back restore reset export",
+    "sessions": "provider judge cassette budget",
+    "commands, tasks": "exec tasks task stop resume cd boundaries remote",
+    "notebook": "pip clear warnings",
+}
+
+
+def grouped() -> Mapping[str, tuple[str, ...]]:
+    """The magics of one line by what they are for, in the order of `%help`; of a magic with several names, one."""
+    known = all_magics()
+    return {title: tuple(name for name in names.split() if name in known) for title, names in _GROUPS.items()}
+
+
 def cell_magics() -> list[tuple[str, str]]:
     """The first lines that make a whole cell something else: how each is written, and what the cell is then."""
     of_languages = [

@@ -21,6 +21,7 @@ from prose_kernel.notebook.magics.registry import (
     all_magics,
     below,
     cell_magics,
+    grouped,
     magic,
     on_or_off,
     read_program,
@@ -76,10 +77,15 @@ async def state(call: Call) -> None:
     return None
 
 
-@magic("%help [WORD]", "list all magics, or explain one keyword, property, magic, binding, agent, block or function")
+@magic(
+    "%help [WORD|all]",
+    "name all magics; all: with options; WORD: explain a keyword, property, magic, binding, agent, block or function",
+)
 async def help_(call: Call) -> None:
     use(call, help_, 0, 1)
     if not call.words:
+        return call.show(tables.overview(grouped(), cell_magics()))
+    if call.words == ("all",):
         return call.show(tables.magics(all_magics().values(), cell_magics()))
     found = inspection.describe(call.cells, call.words[0], call.view.language)
     if found is None:

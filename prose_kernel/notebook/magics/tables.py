@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ LOG_LINES = 500
 """Lines of the log that `%state` shows: the last ones."""
 _BESIDE = 26
 _ACROSS = 80
-"""Where the second column of `%help` begins on a terminal, and where it ends."""
+"""Where the second column of `%help all` begins on a terminal, and where it ends."""
 
 
 def _defined(cells: Cells, *kinds: str) -> list[Defined]:
@@ -140,8 +140,17 @@ def short_path(path: Path, base: Path) -> str:
 # ---------------------------------------------------------------- help
 
 
+def overview(groups: Mapping[str, Sequence[str]], of_cells: Iterable[tuple[str, str]]) -> doc.Group:
+    """The text of `%help`: the names of all magics by what they are for, on less than a screen."""
+    rows = [("first line of a cell", " ".join(usage.split()[0] for usage, _ in of_cells))]
+    rows += [(title, " ".join(f"%{name}" for name in names)) for title, names in groups.items() if names]
+    more = "`%help NAME` explains one of them, or a word of the language; `%help all` lists them with their options."
+    names = doc.Table(("for", "magics"), rows, code=())
+    return doc.group(doc.Forms(names, doc.Table((), rows)), doc.paragraph(more, more.replace("`", "")), gap="\n\n")
+
+
 def magics(known: Iterable[Magic], of_cells: Iterable[tuple[str, str]]) -> doc.Forms:
-    """The table of `%help`: what makes a whole cell something else, and the magics of one line."""
+    """The table of `%help all`: what makes a whole cell something else, and the magics of one line."""
     rows: dict[object, tuple[str, str]] = {}
     for magic in sorted(known, key=lambda magic: magic.usage):
         first = rows.setdefault(magic.run, (magic.usage, magic.summary))

@@ -5,21 +5,33 @@ from __future__ import annotations
 
 import difflib
 import re
+from itertools import zip_longest
 from pathlib import Path
 
 from prose_kernel.errors import CompileError, UsageError
+from prose_kernel.language.shortening import screen_width
 from prose_kernel.notebook import inspection
 from prose_kernel.notebook.magics import tables
 from prose_kernel.notebook.magics.registry import Call, magic, on_or_off, read_program, use
 from prose_kernel.run import languages, reference
 from prose_kernel.views import document as doc
+from prose_kernel.views.plain_text import plain_text
+from prose_kernel.views.safety import fenced
 from prose_kernel.views.words import with_section
 
 _LINK = re.compile(r"\[([^\]\n]+)\]\((?!https?:)[^)\n]*\)")
 """A link from page to page: it leads nowhere from a notebook."""
 
 _EXAMPLE = re.compile(r"^(```\w+) .*$", re.MULTILINE)
-"""Behind the language of an example stands what it is for."""
+"""The words after the language of an example are for its test."""
+
+_PAIR = re.compile(r"^```(\w+) [^\n]*\n(.*?)^```\n\nCorrected:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+"""A program with a mistake, and the program without it."""
+
+_TITLES = ("reported", "corrected")
+_CELL = "text-align: left; vertical-align: top"
+_WIDEST = 80
+"""Columns of text up to which the two programs are next to each other."""
 
 
 @magic(
@@ -56,7 +68,24 @@ def _last_error(call: Call) -> doc.Block:
 
 def _section(call: Call, wanted: str) -> doc.Block:
     text = _LINK.sub(r"\1", reference.section(wanted, call.view.language.name))
-    return doc.paragraph(_EXAMPLE.sub(r"\1", text), text)
+    rich = _EXAMPLE.sub(r"\1", _PAIR.sub(_two_columns, text))
+    return doc.paragraph(rich, _EXAMPLE.sub(r"\1", _PAIR.sub(_two_text_columns, text)))
+
+
+def _two_columns(pair: re.Match[str]) -> str:
+    """The two programs as a table. After a blank line inside of HTML, Markdown is read again, with its colours."""
+    language, *programs = pair.groups()
+    cells = "".join(f'<td style="{_CELL}">\n\n{fenced(program.rstrip(), language)}\n\n</td>\n' for program in programs)
+    head = "".join(f'<th style="{_CELL}">{title}</th>' for title in _TITLES)
+    return f"<table>\n<tr>{head}</tr>\n<tr>\n{cells}</tr>\n</table>"
+
+
+def _two_text_columns(pair: re.Match[str]) -> str:
+    """The same as text, one below the other where they are too wide."""
+    programs = [program.rstrip("\n").split("\n") for program in pair.groups()[1:]]
+    table = doc.Table(_TITLES, list(zip_longest(*programs, fillvalue="")), indent=2)
+    shown = plain_text(table)
+    return shown if max(map(screen_width, shown.split("\n"))) <= _WIDEST else pair[0]
 
 
 def _program(call: Call, text: str, name: str, language: languages.Language) -> doc.Block:
