@@ -97,14 +97,13 @@ def declared(words: str, truth: bool = False) -> tuple[tuple[str, ...], str, int
             remark = _REMARK.match(words, at)
             behind = remark.end() if remark else at
             joined = _JOINED.match(words, behind)
-            if remark and (joined or _ends_names(words, behind)):
+            if remark:
                 remarks.append(remark[1])
                 at = behind
-            elif not joined:
+            if not joined:
                 break
-            if joined:
-                names.append(joined[1])
-                at = joined.end()
+            names.append(joined[1])
+            at = joined.end()
     elif (bare := _BARE.match(words)) and not (truth and bare[1].lower() in NO_NAMES):
         names.append(bare[1])
         remarks.extend([bare[2]] if bare[2] is not None else [])
@@ -113,11 +112,6 @@ def declared(words: str, truth: bool = False) -> tuple[tuple[str, ...], str, int
         return (), "", 0
     separator = _SEPARATOR.match(words, at)
     return tuple(names), " ".join(remarks), separator.end() if separator else at
-
-
-def _ends_names(words: str, at: int) -> bool:
-    """Whether what was read before is a remark of the name: nothing but the text can follow."""
-    return not _REMARK.match(words, at)
 
 
 def default_of(words: str) -> Any:

@@ -72,13 +72,7 @@ class Reader:
         return {str(name): value for name, value in fields.items()}
 
     def field_span(self, name: str) -> Span:
-        """The line of a field of the front matter; its first line where there is no such field."""
-        first = self.blocks[0] if self.blocks else None
-        if first is None or first.kind != "frontmatter":
-            return Span(0, 0)
-        line = re.compile(_FIELD.format(re.escape(name)), re.MULTILINE)
-        found = line.search(self.text, first.inside.start, first.inside.end)
-        return Span(*found.span()) if found is not None else Span(0, 3)
+        return field_span(self.text, self.blocks, name)
 
     def _kind(self) -> Kind:
         if not self.fields:
@@ -185,6 +179,15 @@ def read(source: Source, profile: Profile = "default") -> tuple[ContractFile, li
     """The nodes of a file, and what was found."""
     reader = Reader(source, profile)
     return reader.read(), reader.found
+
+
+def field_span(text: str, parts: Sequence[Block], name: str) -> Span:
+    """The line of a field of the front matter; its first line where there is no such field."""
+    if not parts or parts[0].kind != "frontmatter":
+        return Span(0, 0)
+    line = re.compile(_FIELD.format(re.escape(name)), re.MULTILINE)
+    found = line.search(text, parts[0].inside.start, parts[0].inside.end)
+    return Span(*found.span()) if found is not None else Span(0, 3)
 
 
 def own_name(head: str, address: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.contracts import SUFFIX
+from prose_kernel.language.contracts.reader import field_span
 from prose_kernel.language.contracts.tree import Item
 from prose_kernel.language.contracts.units import FileUnit, Program, Unit
 from prose_kernel.language.diagnostics import STRICT, Diagnostic, diagnostic
@@ -78,19 +79,15 @@ def read_test(unit: Unit) -> TestFile:
     """What a node of kind `test` runs and asserts."""
     subject = subject_of(unit)
     if isinstance(subject, CallProblem):
-        found = diagnostic(unit.file.source, subject.code, _subject_line(unit), subject.message, subject.hint)
+        file = unit.file.contract
+        line = field_span(file.source.text, file.blocks, "subject")
+        found = diagnostic(file.source, subject.code, line, subject.message, subject.hint)
         return TestFile(None, (), (found,))
     assertions = tuple(_assertions(unit))
     alone, named = _fixtures(unit)
     cases = tuple(_cases(subject, alone, named, assertions))
     findings = tuple(_findings(unit, subject, alone, cases, assertions))
     return TestFile(subject, cases, findings)
-
-
-def _subject_line(unit: Unit) -> Any:
-    from prose_kernel.language.contracts.reader import Reader
-
-    return Reader(unit.file.source).field_span("subject")
 
 
 # ---------------------------------------------------------------- subject

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -107,10 +107,3 @@ class ContractFile:
     @property
     def own(self) -> Node:
         return self.nodes[0]
-
-    def node(self, name: str) -> Node | None:
-        """The inline node of that name."""
-        return next((one for one in self.nodes[1:] if one.name == name), None)
-
-    def fences(self) -> Iterator[Block]:
-        return (block for block in self.blocks if block.kind == "fence")

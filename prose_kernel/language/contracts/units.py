@@ -20,7 +20,7 @@ from prose_kernel.language.contracts.layout import Block
 from prose_kernel.language.contracts.library import Library
 from prose_kernel.language.contracts.reader import read
 from prose_kernel.language.contracts.tree import ContractFile, Node, Section
-from prose_kernel.language.diagnostics import STRICT, Compiled, Diagnostic, Profile, has_errors
+from prose_kernel.language.diagnostics import STRICT, Compiled, Diagnostic, Profile
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contracts import (
     CallInput,
@@ -237,9 +237,6 @@ class Files:
     def handle(self, address: str) -> str:
         return self.library.handle(address) if self.library is not None else "local"
 
-    def __iter__(self) -> Any:
-        return iter([file for file in self._files.values() if isinstance(file, FileUnit)])
-
 
 @dataclass(frozen=True, eq=False)
 class Targets:
@@ -404,7 +401,3 @@ def _list(names: Sequence[str]) -> str | None:
 def _first_error(file: FileUnit) -> str:
     first = next((one for one in file.findings if one.severity == "error"), None)
     return f"line {first.line}: {first.message} [{first.code}]" if first is not None else "it has errors"
-
-
-def broken(file: FileUnit) -> bool:
-    return has_errors(file.findings)
