@@ -1,6 +1,6 @@
 """What people type who come from a shell, from Python, from another language: one finding, and what to type instead.
 
-The programs and the findings are the cases `typed` of `messages_openprose.txt`.
+The programs and the findings are the cases `typed` of the catalogues, `messages_openprose.txt` and `messages_vvm.txt`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from language.messages import cases
+from language.messages import cases, found
 
 from prose_kernel.language.openprose import compile_source
 from prose_kernel.language.source import Source
@@ -19,6 +19,12 @@ TYPED = [case.program.removesuffix("\n") for case in cases("openprose", "typed")
 @pytest.mark.parametrize("typed", TYPED)
 def test_one_finding(typed: str) -> None:
     assert len(compile_source(Source.of(typed + "\n")).diagnostics) == 1
+
+
+@pytest.mark.parametrize("program", [case.program for case in cases("vvm", "typed")])
+def test_one_finding_in_vvm_with_a_hint(program: str) -> None:
+    (one,) = found("vvm", program)
+    assert one.hint
 
 
 def advised(typed: str) -> str | None:

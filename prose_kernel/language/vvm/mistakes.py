@@ -326,10 +326,10 @@ class Mistakes:
 
     def _task(self, at: int) -> str:
         """The call that is meant by `@writer Write a poem`, or by a task in quotes."""
-        start, end = self.starts[at], at
-        while not self.is_end(end):
+        end = at + 1
+        while not (self.texts[at][0] in "\"'" or self.is_end(end)):
             end += 1
-        words = self.findings.source.text[start : self.tokens.end(end - 1)].strip("\"'")
+        words = self.findings.source.text[self.starts[at] : self.tokens.end(end - 1)].strip("\"'")
         task = "…" if len(words) > 40 or not _SENTENCE.fullmatch(words) else words
         return f"write ``@{self.texts[at - 1]} `{task}`()``"
 
