@@ -157,6 +157,10 @@ def test_a_declaration_of_a_variable_of_the_instance_assigns() -> None:
     assert codes("let truth = 1\nreturn truth\n", kind="responsibility", prior=("truth",)) == []
 
 
+def test_a_gate_may_throw_a_text() -> None:
+    assert codes('gate g:\n  prompt: "Go on?"\n  on_reject: throw "no"\nthrow { error: "x" }\n') == []
+
+
 def test_cells_have_no_contract() -> None:
     assert codes('input a: "what is it?"\noutput b = a\n') == []
     assert codes("let x = {\n  a: 1\n  b: 2\n}\nreturn x\n") == []

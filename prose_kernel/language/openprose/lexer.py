@@ -633,7 +633,8 @@ class Lexer:
             if following in before or following in _WORD_KINDS:
                 return (kind, start, end, word)
             return ("NAME", start, end, Name.at(start, end, word))
-        if kind == "THROW" and following not in ("_NL", "EQUALS", "COLON", "DOT", "PIPE", "COMMA"):
+        on_reject = index > 0 and self.tokens[index - 1][0] == "COLON"  # where `throw` takes a text alone
+        if kind == "THROW" and not on_reject and following not in ("_NL", "EQUALS", "COLON", "DOT", "PIPE", "COMMA"):
             return ("_RAISE", start, end, word)
         if kind == "PARALLEL" and following == "REPEAT":
             return ("_PARALLEL_REPEAT", start, end, word)
