@@ -324,7 +324,8 @@ def _of_head(run: KeptRun) -> Iterator[str]:
     head = run.journal.head
     yield f"  directory  {head.directory}"
     if head.branch_of:
-        yield f"  branch of  {head.branch_of[-1]}" + (", with a changed text" if head.changed else "")
+        what = "kept from" if head.changed else "branch of"
+        yield f"  {what}  {head.branch_of[-1]}"
     for name, value in head.supplied.items():
         yield f"  input      {name} = {clip(value)}"
     for name, approved in head.decisions.items():

@@ -73,15 +73,17 @@ class EarlierAnswer:
     @property
     def files(self) -> CommandFiles | None:
         """The files that a command had declared; None if it had declared none."""
-        if self.answered.aside == NOTHING:
+        try:
+            return convert(self.notes[NOTE], CommandFiles)
+        except (KeyError, MsgspecError):
             return None
-        notes = self.notes.get(NOTE)
-        return convert(notes, CommandFiles) if notes is not None else None
 
     @property
     def notes(self) -> dict[str, object]:
-        found: dict[str, object] = json.decode(self.answered.aside) or {}
-        return found
+        if self.answered.aside == NOTHING:
+            return {}
+        found = json.decode(self.answered.aside)
+        return found if isinstance(found, dict) else {}
 
     def session(self) -> SessionResult | None:
         """The answer of a session; None if it cannot be read."""

@@ -262,25 +262,29 @@ class Journal:
             if answered is not None:
                 if self._earlier is not None:
                     self._earlier.answered(asked, answered)
-                self._hand_back(request, answered)
-                value = self._value(answered, kind, described)
-                if isinstance(value, GateDecision) and isinstance(request, GateRequest):
-                    if value.status == "approved":
-                        self._passes(described, answered)
-                    s.host.ports.gates.replayed(request, value)
-                return value
+                return self._replayed(s, request, described, answered, kind)
             failed = parked.known and self._how.under_way == "fail" and described.key != self._how.again
             if failed and (failure := _failure(kind)) is not None:
                 return self._given_up(request, described, failure)
             if parked.known and (one := await self._from_earlier(s, request, asked, kind, kept)) is not None:
                 return one.value
         repeated = parked is not None and parked.known and described.kind != "wait"
-        files = s.host.ports.files
+        files, about = s.host.ports.files, (described, asked)
         if files is not None and isinstance(request, CommandRequest) and (request.declares_files or request.writes):
             ask = partial(with_files, files, request, self._keys.directory, cast("Any", ask))
-        return await self._live_answer(
-            s, (described, asked), kind, ask, kept, at_once=parked is None, repeated=repeated
-        )
+        return await self._live_answer(s, about, kind, ask, kept, at_once=parked is None, repeated=repeated)
+
+    def _replayed(
+        self, s: ExecutionContext, request: Request, described: Described, answered: Answered, kind: type[T]
+    ) -> T:
+        """Return the value of a recorded answer. Raises its error."""
+        self._hand_back(request, answered)
+        value = self._value(answered, kind, described)
+        if isinstance(value, GateDecision) and isinstance(request, GateRequest):
+            if value.status == "approved":
+                self._passes(described, answered)
+            s.host.ports.gates.replayed(request, value)
+        return value
 
     async def _live_answer(
         self,

@@ -366,7 +366,7 @@ class _Report:
             ("written by", f"prose_kernel {head.package}"),
         ]
         if head.branch_of:
-            facts.append(("branch of", head.branch_of[-1] + (", with a changed text" if head.changed else "")))
+            facts.append(("answers kept from" if head.changed else "branch of", head.branch_of[-1]))
         fixed = [(f"setting {name}", str(value)) for name, value in head.settings.items() if value is not None]
         fixed += [(f"input {name}", clip(value)) for name, value in head.supplied.items()]
         fixed += [

@@ -514,7 +514,7 @@ def test_a_changed_program_is_refused_with_both_texts(place: Place) -> None:
     assert (stored.status, stored.out) == (0, "")
     assert place.ran == ["a", "b", "b", "b"]
     shown = place.prose("runs", "show", new.name).out
-    assert f"branch of  {old.name}, with a changed text" in shown
+    assert f"kept from  {old.name}" in shown
 
 
 def test_a_changed_program_asks_again_from_the_first_difference_on(place: Place) -> None:
