@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
 from prose_kernel.errors import CompileError, UsageError
+from prose_kernel.language.contracts import SUFFIX, is_contract
 
 STDOUT = "-"
 
@@ -20,14 +22,20 @@ def export(notebook: str, output: str, force: bool) -> int:
     """Write the cells of a notebook as one program that runs the same; nothing is run.
 
     Words become comments, magics become comments and options of prose run. Cells that are expected to fail are left
-    out. Cells of two languages cannot be one program.
+    out. Cells of two languages cannot be one program. The notebook of a contract file becomes that file again.
     """
     from prose_kernel.cli import files
     from prose_kernel.cli.notebook_file import MAY_FAIL, of_magic, read_book
+    from prose_kernel.notebook.contract_notebooks import as_file, is_contract_notebook
     from prose_kernel.notebook.exporting import Part, as_program
     from prose_kernel.run.languages import Language, default, of_file
 
     book, language = read_book(notebook)
+    if is_contract_notebook(book.metadata):
+        if output != STDOUT and not is_contract(output):
+            raise UsageError(f"the name of a contract file ends with {SUFFIX}")
+        write(output, as_file(book), force=force)
+        return 0
     parts, number = list[Part](), 0
     for cell in book.cells:
         gap = cell.metadata.get("prose", {}).get("gap", 1 if parts else 0)
@@ -59,9 +67,21 @@ def export(notebook: str, output: str, force: bool) -> int:
 def notebook(program: str, output: str | None, force: bool) -> int:
     """Make a notebook of a program: comments between its statements become words, statements become cells.
 
-    The notebook runs the same, and prose export gives the program back. Nothing is run: prose test --update saves
-    the outputs.
+    Of a contract file, sections become words and the scripts in its fences cells. The notebook runs the same, and
+    prose export gives the program back. Nothing is run: prose test --update saves the outputs.
     """
+    if program.endswith(SUFFIX):
+        data, stem = _of_contract(program), program.removesuffix(SUFFIX)
+    else:
+        data, stem = _of_program(program), str(Path(program).with_suffix(""))
+    name = output or f"{stem}.ipynb"
+    if name != STDOUT and not name.endswith(".ipynb"):
+        raise UsageError("the name of a notebook ends with .ipynb")
+    write(name, json.dumps(data, indent=1, ensure_ascii=False) + "\n", force=force)
+    return 0
+
+
+def _of_program(program: str) -> dict[str, Any]:
     from prose_kernel.cli.compile import compile_file
     from prose_kernel.language.source import Source
     from prose_kernel.notebook.exporting import as_cells, notebook_data
@@ -71,12 +91,17 @@ def notebook(program: str, output: str | None, force: bool) -> int:
     if found.program is None or not found.ok:
         raise CompileError(found.diagnostics)
     language = languages.of_file(program)
-    data = notebook_data(as_cells(found.program, Source.of(found.text), language), language)
-    name = output or str(Path(program).with_suffix(".ipynb"))
-    if name != STDOUT and not name.endswith(".ipynb"):
-        raise UsageError("the name of a notebook ends with .ipynb")
-    write(name, json.dumps(data, indent=1, ensure_ascii=False) + "\n", force=force)
-    return 0
+    return notebook_data(as_cells(found.program, Source.of(found.text), language), language)
+
+
+def _of_contract(program: str) -> dict[str, Any]:
+    from prose_kernel.cli.files import read_bytes
+    from prose_kernel.notebook.contract_notebooks import as_notebook
+    from prose_kernel.run import languages
+
+    data = read_bytes(program)
+    languages.of_file(program).decode(data, program)  # an error has its place
+    return as_notebook(data.decode(), program)
 
 
 def write(name: str, text: str, *, force: bool) -> None:
@@ -88,7 +113,7 @@ def write(name: str, text: str, *, force: bool) -> None:
     path = Path(name).expanduser()
     try:
         if path.exists() and not force:
-            if plain_files.read_text(path, errors="replace") == text:
+            if plain_files.read(path) == text.encode(errors="replace"):
                 return
             raise UsageError(f"{name} exists", hint="--force replaces it")
         atomic.write_whole(path, text, in_place=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -240,11 +240,12 @@ def comment(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A cell of a notebook that is made of a program; `gap` is the number of blank lines above it."""
+    """A cell of a notebook that is made of a program. `own` is what it keeps below `prose` in its metadata, such as
+    `gap`, the number of blank lines above it."""
 
-    kind: Literal["code", "markdown"]
+    kind: Literal["code", "markdown", "raw"]
     text: str
-    gap: int
+    own: Mapping[str, Any] = field(default_factory=dict)
 
 
 def as_cells(program: Any, source: Source, language: Language) -> list[Piece]:
@@ -273,14 +274,16 @@ def as_cells(program: Any, source: Source, language: Language) -> list[Piece]:
         else:
             pieces[-1] += [*[""] * blank, line]
         blank = 0
-    return [_piece(*parts) for parts in zip(kinds, pieces, gaps, strict=True)]
+    usual = [0, *([1] * len(gaps))]
+    own = [{"gap": gap} if gap != expected else {} for gap, expected in zip(gaps, usual, strict=False)]
+    return [_piece(*parts) for parts in zip(kinds, pieces, own, strict=True)]
 
 
-def _piece(kind: Literal["code", "markdown"], lines: Sequence[str], gap: int) -> Piece:
+def _piece(kind: Literal["code", "markdown"], lines: Sequence[str], own: Mapping[str, Any]) -> Piece:
     words = "\n".join(line[2:] for line in lines)
     if kind == "markdown" and words.strip():
-        return Piece("markdown", words, gap)
-    return Piece("code", "\n".join(lines), gap)
+        return Piece("markdown", words, own)
+    return Piece("code", "\n".join(lines), own)
 
 
 _WORDS = re.compile(r"#(?: .*\S.*)?")
@@ -342,14 +345,16 @@ def _boundaries(program: Any, source: Source, language: Language) -> list[int]:
     return [start for start in starts if not any(use < start <= definition for use, definition in apart)]
 
 
-def notebook_data(pieces: Sequence[Piece], language: Language) -> dict[str, Any]:
-    """A notebook file of these cells, for the kernel of their language. The ids of cells depend on their text alone."""
+def notebook_data(pieces: Sequence[Piece], language: Language, own: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A notebook file of these cells, for the kernel of their language. The ids of cells depend on their text alone.
+    `own` is what the notebook keeps below `prose` in its metadata."""
     from prose_kernel._version import __version__
 
     known: set[str] = set()
     return {
-        "cells": [_cell(piece, known, first=number == 0) for number, piece in enumerate(pieces)],
+        "cells": [_cell(piece, known) for piece in pieces],
         "metadata": {
+            **({"prose": dict(own)} if own else {}),
             "kernelspec": {
                 "display_name": language.title.removeprefix("Open"),
                 "language": language.magic,
@@ -368,16 +373,15 @@ def notebook_data(pieces: Sequence[Piece], language: Language) -> dict[str, Any]
     }
 
 
-def _cell(piece: Piece, known: set[str], *, first: bool) -> dict[str, Any]:
+def _cell(piece: Piece, known: set[str]) -> dict[str, Any]:
     count = 0
     while (name := hashlib.sha256(f"{piece.kind}\n{count}\n{piece.text}".encode()).hexdigest()[:12]) in known:
         count += 1
     known.add(name)
-    usual = 0 if first else 1
-    metadata = {"prose": {"gap": piece.gap}} if piece.gap != usual else {}
+    metadata = {"prose": dict(piece.own)} if piece.own else {}
     source = piece.text.splitlines(keepends=True)
-    if piece.kind == "markdown":
-        return {"cell_type": "markdown", "id": name, "metadata": metadata, "source": source}
+    if piece.kind != "code":
+        return {"cell_type": piece.kind, "id": name, "metadata": metadata, "source": source}
     return {
         "cell_type": "code",
         "execution_count": None,

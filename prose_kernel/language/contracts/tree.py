@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -11,6 +12,7 @@ from prose_kernel.language.source import Source, Span
 
 Kind = Literal["responsibility", "function", "gateway", "pattern", "test", ""]
 """The kind of a node; "" for one that this version does not know."""
+_SCRIPT: Final = re.compile(r"prose(?=\s|\Z)")
 
 
 class _Missing:
@@ -91,6 +93,17 @@ class Node:
     def items(self, name: str) -> tuple[Item, ...]:
         found = self.section(name)
         return found.items if found is not None else ()
+
+    @property
+    def script_section(self) -> Section | None:
+        """The section that may hold a script (3.1)."""
+        return self.section("Delegation" if self.kind == "pattern" else "Execution")
+
+    @property
+    def scripts(self) -> tuple[Block, ...]:
+        """The fences of the script."""
+        found = self.script_section
+        return tuple(one for one in found.fences if _SCRIPT.match(one.text)) if found is not None else ()
 
 
 @dataclass(frozen=True, slots=True)

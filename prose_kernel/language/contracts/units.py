@@ -6,7 +6,6 @@ circle.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -33,8 +32,6 @@ from prose_kernel.language.openprose.contracts import (
 )
 from prose_kernel.language.source import Source
 
-_FENCE: Final = re.compile(r"prose(?=\s|\Z)")
-_SCRIPTS: Final = {"pattern": "Delegation"}
 _PROBLEM: Final = "nothing here can be called `{}`"
 
 
@@ -74,12 +71,11 @@ class Unit:
     @cached_property
     def section(self) -> Section | None:
         """The section that may hold a script."""
-        return self.node.section(_SCRIPTS.get(self.node.kind, "Execution"))
+        return self.node.script_section
 
     @cached_property
     def fences(self) -> tuple[Block, ...]:
-        section = self.section
-        return tuple(one for one in section.fences if _FENCE.match(one.text)) if section is not None else ()
+        return self.node.scripts
 
     @property
     def has_script(self) -> bool:
