@@ -77,11 +77,11 @@ class Part:
     marks: Mapping[Span, Mark] | None = None
 
 
-def mermaid(parts: Sequence[Part], *, figures: bool = False) -> str:
+def mermaid(parts: Sequence[Part]) -> str:
     """The source of a Mermaid flowchart. Several parts are several boxes, connected in order."""
     text = ""
     for drawn, width in levels(parts):
-        text = _Drawing(drawn, width, figures).text
+        text = _Drawing(drawn, width).text
         if len(text) <= CHARACTERS:
             break
     return text
@@ -174,9 +174,8 @@ class _LoopEnds:
 class _Drawing:
     """One flowchart: nodes where they stand, then all edges."""
 
-    def __init__(self, parts: Sequence[Part], width: int, figures: bool) -> None:
+    def __init__(self, parts: Sequence[Part], width: int) -> None:
         self._width = width
-        self._figures = figures
         self._marks: Mapping[Span, Mark] | None = None
         self._lines: list[str] = []
         self._count = 0
@@ -240,7 +239,7 @@ class _Drawing:
         if inside:
             shown += f"<br/>{label(statements_inside(inside), 99)}"
         if mark is not None:
-            words = ", ".join(filter(None, (mark.words, mark.figures if self._figures else "")))
+            words = ", ".join(filter(None, (mark.words, mark.figures)))
             shown += f"<br/>{label(words, 99)}"
             self._styled.setdefault(mark.state, []).append(node)
         self._lines.append(f'{"  " * self._indent}{node}{left}"{shown}"{right}')
@@ -392,7 +391,7 @@ def statements_inside(count: int) -> str:
 # ---------------------------------------------------------------- text
 
 
-def outline(parts: Sequence[Part], *, figures: bool = False) -> str:
+def outline(parts: Sequence[Part]) -> str:
     """The same as indented lines: for terminals, and for front ends without Mermaid."""
     lines: list[str] = []
     for part in parts:
@@ -400,7 +399,7 @@ def outline(parts: Sequence[Part], *, figures: bool = False) -> str:
         if part.title:
             lines.append(visible(part.title))
             indent = 1
-        _outlined(part.steps, part.marks, indent, figures, lines)
+        _outlined(part.steps, part.marks, indent, lines)
     if not lines:
         return "nothing to draw"
     if (more := len(lines) - LINES) > 0:
@@ -408,9 +407,7 @@ def outline(parts: Sequence[Part], *, figures: bool = False) -> str:
     return "\n".join(lines)
 
 
-def _outlined(
-    steps: Sequence[Step], marks: Mapping[Span, Mark] | None, indent: int, figures: bool, lines: list[str]
-) -> None:
+def _outlined(steps: Sequence[Step], marks: Mapping[Span, Mark] | None, indent: int, lines: list[str]) -> None:
     for step in steps:
         line = clip(words(step), 100)
         if step.binds and step.kind not in ("input", "value", "output"):
@@ -418,11 +415,11 @@ def _outlined(
         if step.inside:
             line += f" ({statements_inside(step.inside)})"
         if (mark := mark_of(step, marks)) is not None:
-            line += f"  [{', '.join(filter(None, (mark.words, mark.figures if figures else '')))}]"
+            line += f"  [{', '.join(filter(None, (mark.words, mark.figures)))}]"
         lines.append("  " * indent + line)
         for way in step.ways:
             inner = indent + 1
             if way.label and way.label != step.kind:
                 lines.append("  " * inner + clip(way.label, 60) + ":")
                 inner += 1
-            _outlined(way.steps, marks, inner, figures, lines)
+            _outlined(way.steps, marks, inner, lines)

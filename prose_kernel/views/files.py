@@ -82,10 +82,11 @@ def image_display(data: bytes, drawn: Picture | None = None, title: str = "") ->
 
 def image_tag(data: bytes, drawn: Picture, text: str) -> Html:
     """An image inside HTML."""
-    return _image(drawn.media, data, text, "max-width: 100%")
+    return image_html(drawn.media, data, text, "max-width: 100%")
 
 
-def _image(media: str, data: bytes, text: str, style: str) -> Html:
+def image_html(media: str, data: bytes, text: str, style: str) -> Html:
+    """The bytes of an image inside HTML; `text` is shown where images are not."""
     return tag("img", src=f"data:{media};base64,{b64encode(data).decode('ascii')}", alt=text, style=style)
 
 
@@ -105,7 +106,7 @@ def _svg(file: ShownFile) -> Display:
     text = f"{head}{size}, {counted(file.size, 'byte')}"
     removed = f"removed: {', '.join(drawn.removed)}" if drawn.removed else ""
     shape = "max-width: 100%" if drawn.width else "width: 100%"
-    image = _image("image/svg+xml", drawn.text.encode("utf-8", "replace"), text, shape)
+    image = image_html("image/svg+xml", drawn.text.encode("utf-8", "replace"), text, shape)
     return Display(
         {
             "text/html": html(image, small(removed) if removed else ""),

@@ -2,7 +2,8 @@
 
 A program is structured, so no general layout of graphs is needed: each step is laid out by its kind around what is
 inside of it, and has its way in at the middle of its top and its way out at the middle of its bottom. Data flow is
-written into the boxes: what a step reads, and what it binds. Colours come from the style sheet of the page.
+written into the boxes: what a step reads, and what it binds. Colours come from the style sheet of the page,
+or are in the picture itself.
 """
 
 from __future__ import annotations
@@ -21,6 +22,17 @@ from prose_kernel.views.safety import clip, html_text
 
 WIDEST: Final = 1300
 """Pixels from which on a picture is drawn with less in it."""
+_MARGIN: Final = 10
+_STYLE: Final = (
+    "svg{font:12px system-ui,sans-serif}text{fill:#24292f}"
+    ".q{fill:#57606a;font-size:11px}.d{fill:#0550ae;font-size:11px}"
+    ".bg{fill:#ffffff}.box{fill:#ffffff;stroke:#8c959f;stroke-width:1.5}.idle{stroke-dasharray:4 3}"
+    ".done{stroke:#1a7f45;stroke-width:2}.failed{stroke:#c4302b;stroke-width:2}.cancelled{stroke:#8f6400}"
+    ".running{stroke:#0550ae}.group{fill:none;stroke:#8c959f;stroke-dasharray:5 4}"
+    ".flow{fill:none;stroke:#57606a;stroke-width:1.3}.tip{fill:#57606a}"
+    "@media (prefers-color-scheme:dark){text{fill:#e6edf3}.q{fill:#9da7b3}.d{fill:#79c0ff}.bg,.box{fill:#161b22}"
+    ".done{stroke:#4cc27d}.failed{stroke:#ff7b72}.flow{stroke:#9da7b3}.tip{fill:#9da7b3}}"
+)
 _LINE: Final = 15
 _LETTER: Final = 6.6
 _GAP: Final = 22
@@ -47,17 +59,22 @@ class _Drawn:
         return f'<g transform="translate({x:.0f} {y:.0f})">{"".join(self.parts)}</g>'
 
 
-def flow_svg(parts: Sequence[Part], links: Mapping[Span, str] | None = None) -> Html:
-    """The picture. `links` are the ids of elements of the page that tell more of the steps with these spans."""
+def flow_svg(parts: Sequence[Part], links: Mapping[Span, str] | None = None, *, styled: bool = False) -> Html:
+    """The picture. `links` are the ids of elements of the page that tell more of the steps with these spans. `styled`:
+    it has colours and a ground of its own, which can be read in any theme."""
     whole = _Drawn(0, 0, [])
     for drawn, _ in levels(parts):
         whole = _whole(drawn, links or {})
         if whole.width <= WIDEST:
             break
-    width, height = whole.width + 2, whole.height + 2
+    margin = _MARGIN if styled else 1
+    width, height = f"{whole.width + 2 * margin:.0f}", f"{whole.height + 2 * margin:.0f}"
+    corner = f'x="-{margin}" y="-{margin}"'
+    ground = f'<style>{_STYLE}</style><rect class="bg" {corner} width="{width}" height="{height}"/>' if styled else ""
     return Html(
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{width:.0f}" height="{height:.0f}"'
-        f' viewBox="-1 -1 {width:.0f} {height:.0f}"><title>Flow of the program</title>{whole.at(0, 0)}</svg>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{width}" height="{height}"'
+        f' viewBox="-{margin} -{margin} {width} {height}"><title>Flow of the program</title>'
+        f"{ground}{whole.at(0, 0)}</svg>"
     )
 
 

@@ -16,6 +16,8 @@ from prose_kernel.views.bundle import bundle
 from prose_kernel.views.diagram import Mark, Part, fence, mermaid, outline
 from prose_kernel.views.display import Display
 from prose_kernel.views.document import Table, paragraph
+from prose_kernel.views.files import image_html
+from prose_kernel.views.flow_drawing import flow_svg
 from prose_kernel.views.markup import Html
 from prose_kernel.views.plain_text import plain_text
 from prose_kernel.views.run_record import ActivityRecord, CellRecord, Figures, Lane, Lanes, Total, lanes
@@ -24,6 +26,8 @@ from prose_kernel.views.safety import clip, visible
 ROWS: Final = 100
 """Rows of a timeline."""
 _NOTHING: Final = "Nothing that takes time has run: no command, session or gate."
+_SAID: Final = 2_000
+"""Characters of a graph that a screen reader reads."""
 STATEMENTS: Final = 200
 """Rows of a profile."""
 
@@ -31,12 +35,24 @@ STATEMENTS: Final = 200
 
 
 def graph_display(parts: Sequence[Part]) -> Display:
-    """A diagram that JupyterLab and GitHub draw, as indented lines where nobody does."""
-    saved = {"text/markdown": fence(mermaid(parts)), "text/plain": outline(parts)}
-    if not any(mark.figures for part in parts for mark in (part.marks or {}).values()):
-        return Display(saved)
-    person = {"text/markdown": fence(mermaid(parts, figures=True)), "text/plain": outline(parts, figures=True)}
-    return Display(saved, person=person)
+    """A picture, the same as a diagram for GitHub, and indented lines."""
+    plain = [replace(part, marks=_without_figures(part.marks)) for part in parts]
+    saved = _drawn_graph(plain)
+    return Display(saved) if plain == list(parts) else Display(saved, person=_drawn_graph(parts))
+
+
+def _drawn_graph(parts: Sequence[Part]) -> dict[str, str]:
+    text = outline(parts)
+    picture = flow_svg(parts, styled=True).encode()
+    return {
+        "text/html": image_html("image/svg+xml", picture, clip(text, _SAID), "max-width: 100%"),
+        "text/markdown": fence(mermaid(parts)),
+        "text/plain": text,
+    }
+
+
+def _without_figures(marks: Mapping[Span, Mark] | None) -> dict[Span, Mark] | None:
+    return None if marks is None else {span: replace(mark, figures="") for span, mark in marks.items()}
 
 
 def marks(cells: Sequence[CellRecord], source: Source) -> dict[Span, Mark]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ElementTree
+from base64 import b64decode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -68,6 +69,16 @@ async def shown(cells: Cells, *codes: str) -> Display:
     return next((call[1] for call in reversed(output.calls) if isinstance(call[1], Display)), Display({}))
 
 
+def picture_in(markup: str) -> ElementTree.Element:
+    """The drawing in HTML that shows it as an image."""
+    (source,) = re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', markup)
+    return ElementTree.fromstring(b64decode(source))
+
+
+def text_of(drawing: ElementTree.Element) -> str:
+    return "\n".join(text.text or "" for text in drawing.iter("{http://www.w3.org/2000/svg}text"))
+
+
 async def wrong(cells: Cells, code: str) -> str:
     output = Recording()
     await cells.run(code, output, live=False)
@@ -99,6 +110,9 @@ async def test_graph_shows_what_became_of_the_steps(cells: Cells) -> None:
         "    session: Stop  [not run]",
     ]
     assert display.data["text/markdown"].startswith("```mermaid\nflowchart TD\n")
+    drawn = [text_of(picture_in(bundle["text/html"])) for bundle in (display.data, display.person)]
+    assert "✓ done, scripted" in drawn[0] and "← plan  → left" in drawn[0]
+    assert drawn[0] != drawn[1] and without_figures(drawn[1]) == drawn[0]
     assert without_figures(display.person["text/plain"]) == display.data["text/plain"]
     assert display.metadata["prose"] == {"person": display.person}
 

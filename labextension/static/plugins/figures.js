@@ -27,7 +27,7 @@ export default async ({ NAME, shared }) => {
       autoStart: true,
       requires: [rendering.IRenderMimeRegistry],
       activate: (app, registry) =>
-        ['text/markdown', 'image/svg+xml', 'text/plain'].forEach((mime) => personal(registry, mime)),
+        ['text/html', 'text/markdown', 'image/svg+xml', 'text/plain'].forEach((mime) => personal(registry, mime)),
     },
   ];
 };
