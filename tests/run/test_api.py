@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from prose_kernel.errors import CompileError, InputError, ProviderError, RunError, UsageError
-from prose_kernel.judging.function import Decision
+from prose_kernel.judging.function import Decision, JudgeFunction
 from prose_kernel.models.providers.function import Prompt
 from prose_kernel.run import api
 from prose_kernel.runtime.events import CommandFinished, CommandStarted, Event, RunEnded
@@ -180,7 +180,7 @@ def test_a_judge_decides_what_rules_leave_open() -> None:
 
 
 @pytest.mark.parametrize("judge", [lambda decision: "maybe", lambda decision: 1 // 0])
-def test_a_judge_that_cannot_decide_is_an_error(judge: api.JudgeFunction) -> None:
+def test_a_judge_that_cannot_decide_is_an_error(judge: JudgeFunction) -> None:
     error = api.run("if **this reads well**:\n  throw", judge=judge).error
     assert isinstance(error, RunError)
     assert error.code == "E211"
