@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import difflib
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _TEXT: Final = "program"
 """The name of a program that is given as text, in messages and in the run's log."""
+_POLL_SECONDS: Final = 0.05
 _UNATTENDED: Final = "the program was started from Python without an asker"
 
 
@@ -63,16 +65,17 @@ class Bridge:
         """Return the result of the work. A `KeyboardInterrupt` is raised after the end of the work, which it calls for;
         a second one ends what is left."""
         future, pressed = self._thread.submit(work), None
-        while True:
+        while not future.done():
             try:
-                result = future.result()
+                # a signal that another thread receives does not wake a thread which waits without a limit
+                concurrent.futures.wait([future], timeout=_POLL_SECONDS)
             except KeyboardInterrupt as key:
                 pressed = key
                 interrupt()
-                continue
-            if pressed is not None:
-                raise pressed
-            return result
+        result = future.result()
+        if pressed is not None:
+            raise pressed
+        return result
 
     def close(self) -> None:
         self._thread.close()
