@@ -1,4 +1,4 @@
-"""What JupyterLab shows beside the cells: marks on stale cells, and a panel that follows the run.
+"""What JupyterLab shows with the cells: marks on stale cells, findings in cells, and a panel that follows the run.
 
 The extension opens a channel to the target `prose_kernel:panel`. After each cell the kernel says through it which cells
 are stale; the rest only while the panel is shown. Without a channel nothing is computed.
@@ -55,7 +55,7 @@ class Panel:
             self._ordered = None
 
     def received(self, link: Link, data: Mapping[str, Any]) -> None:
-        """What a front end says: its cells in order, whether the panel is shown, a value to unfold."""
+        """What a front end says: its cells in order, whether the panel is shown, a cell to check, a value to unfold."""
         match data:
             case {"do": "cells", "cells": list() as cells}:
                 told = [
@@ -73,6 +73,8 @@ class Panel:
                 if shown:
                     self._told, self._under_way = {}, None
                     self._follow()
+            case {"do": "check", "cell": str() as cell, "text": str() as text, "above": list() as above}:
+                self._check(link, cell, text, [one for one in above[:CELLS] if isinstance(one, str)])
             case {"do": "value", "name": str() as name}:
                 self._value(link, name)
             case _:
@@ -171,6 +173,13 @@ class Panel:
             self._under_way = message
             for link in [link for link, on in self._links.items() if on]:
                 link.send(message)
+
+    def _check(self, link: Link, cell: str, text: str, above: list[str]) -> None:
+        """Send the findings in a cell that is typed. While a cell runs there is no answer: the extension asks again."""
+        from prose_kernel.notebook.live_checks import findings
+
+        if not self._cells.running:
+            link.send({"kind": "findings", "cell": cell, "findings": findings(self._cells, text, above)})
 
     def _value(self, link: Link, name: str) -> None:
         named = self._cells.names().get(name)

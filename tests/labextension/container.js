@@ -58,6 +58,8 @@ const stubs = {
     },
     EditorState: { transactionExtender: { of: (extend) => ({ extend }) } },
     Prec: { highest: (extension) => extension },
+    StateEffect: { define: () => ({}) },
+    StateField: { define: (field) => field },
   },
   '@jupyterlab/apputils': { ICommandPalette: 'palette' },
   '@jupyterlab/outputarea': { OutputArea: class { onInputRequest() {} } },
@@ -67,7 +69,7 @@ const stubs = {
   '@jupyterlab/cells': {},
   '@jupyterlab/ui-components': {},
   '@lumino/widgets': { Widget: class {} },
-  '@codemirror/view': { ViewPlugin: { define: () => ({}) } },
+  '@codemirror/view': { ViewPlugin: { define: () => ({}) }, Decoration: {}, EditorView: {} },
 };
 
 const stale = { get: async () => { throw new Error('a copy that is not loaded was asked for'); } };

@@ -1,5 +1,6 @@
-/* The channel between a notebook and the run in its kernel (`prose_kernel/notebook/panel.py`): which cells are stale, and
- * for the panel the names, the agents and what is under way. One link for each open notebook, shared by all plugins. */
+/* The channel between a notebook and the run in its kernel (`prose_kernel/notebook/panel.py`): which cells are stale, what is
+ * found in a cell that is typed, and for the panel the names, the agents and what is under way. One link for each open
+ * notebook, shared by all plugins. */
 
 const TARGET = 'prose_kernel:panel';
 const MAGIC = /^\s*%%?(?:prose|vvm)(?![\w-])/m;
@@ -8,7 +9,7 @@ const codeCells = (panel) => (panel.content.widgets || []).filter((cell) => cell
 
 class Link {
   constructor(panel, execute) {
-    Object.assign(this, { panel, execute, comm: null, used: false, shown: false, heard: new Set() });
+    Object.assign(this, { panel, execute, comm: null, ours: false, used: false, shown: false, heard: new Set() });
     this.forget();
     const context = panel.sessionContext;
     context.kernelChanged.connect(() => this.lost());
@@ -49,8 +50,9 @@ class Link {
     const info = await kernel.info;
     if (!this.looked) this.used = this.used || this.hasUsed(); // a page that was loaded anew
     this.looked = true;
-    const ours = info.implementation === 'prose_kernel' || (info.language_info.name === 'python' && this.used);
-    if (!ours || (this.comm && !this.comm.isDisposed) || kernel.isDisposed || !kernel.handleComms) return;
+    this.ours = info.implementation === 'prose_kernel';
+    const wanted = this.ours || (info.language_info.name === 'python' && this.used);
+    if (!wanted || (this.comm && !this.comm.isDisposed) || kernel.isDisposed || !kernel.handleComms) return;
     const comm = (this.comm = kernel.createComm(TARGET));
     comm.onMsg = (message) => this.comm === comm && this.hear(message.content.data);
     comm.onClose = () => {
@@ -161,6 +163,8 @@ const listeners = new Set();
 /* The link of a notebook; null for one that is not watched. */
 const of = (panel) => links.get(panel) || null;
 
+const all = () => links.values();
+
 /* `listener(link)` for each open notebook, now and later. */
 const each = (listener) => {
   listeners.add(listener);
@@ -187,4 +191,4 @@ const watch = (tracker, notebook, cells) => {
   });
 };
 
-export default { watch, of, each, codeCells };
+export default { watch, of, all, each, codeCells };

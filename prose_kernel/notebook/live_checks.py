@@ -1,0 +1,105 @@
+"""The findings in a cell while it is typed, for the extension: what the compiler says of the cell as it is now.
+
+The cell is compiled as it would be when it runs, against the names of the run. Nothing runs, no run begins, and
+programs from elsewhere are neither fetched nor asked for (`load_contract`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from prose_kernel.errors import UsageError
+from prose_kernel.language.source import Source
+from prose_kernel.notebook.scan import has_statements, segments, spoken
+
+if TYPE_CHECKING:
+    from prose_kernel.language.diagnostics import Diagnostic
+    from prose_kernel.notebook.cells import Cells
+    from prose_kernel.run.languages import Compiled, Language
+
+LONGEST: Final = 100_000
+"""Characters of a cell that is checked, and of those above it that are looked at."""
+MOST: Final = 100
+"""Findings of a cell that are shown."""
+_NEEDS_A_NAME: Final = frozenset(
+    {
+        *("E007", "E017", "E018", "E025", "E053", "E108", "E131", "E132", "E135", "E140", "E162", "E170"),
+        *("W007", "W108", "W119", "W135", "V040", "V051", "V701", "V707"),
+    }
+)
+"""Findings about a name that nothing defines. A cell above, which has not run yet, may define it."""
+_WORD: Final = re.compile(r"[A-Za-z_][\w-]*")
+
+
+def findings(cells: Cells, code: str, above: Iterable[str]) -> list[dict[str, object]]:
+    """The findings in a cell; `above` are the texts of the cells above it. Positions count UTF-16 units, as editors do.
+    Section 6 of docs/reference/jupyter.md."""
+    if len(code) > LONGEST:
+        return []
+    language, text = spoken(code, cells.language)
+    text = _program(text, language)
+    if not has_statements(text):
+        return []
+    try:
+        compiled = _compiled(cells, text, language)
+    except UsageError:  # a setting makes no sense: the cell will say so when it runs
+        return []
+    shown = [one for one in compiled.diagnostics if not one.file and (one.severity == "error" or cells.show_warnings)]
+    if any(one.code in _NEEDS_A_NAME for one in shown):
+        known = set(_WORD.findall("\n".join(above)[-LONGEST:]))
+        shown = [one for one in shown if not (one.code in _NEEDS_A_NAME and _names(one, compiled.source) & known)]
+    return [_described(one, text) for one in shown[:MOST]]
+
+
+def _program(code: str, language: Language) -> str:
+    """The program text of a cell: its magic lines are blank, and every offset stays where it is."""
+    pieces = segments(code, language)
+    if code.startswith("%%") or code.strip().startswith("?") or code.rstrip().endswith("?"):
+        return ""  # the lines of a command, or a request for help
+    if not any(piece.magic for piece in pieces):
+        return code
+    lines = code.split("\n")
+    for piece in pieces:
+        if piece.magic:
+            lines[piece.line - 1] = " " * len(lines[piece.line - 1])
+    return "\n".join(lines)
+
+
+def _compiled(cells: Cells, text: str, language: Language) -> Compiled:
+    if cells.started is not None:
+        return cells.started.compile(text, "cell", language)
+    settings = cells.settings
+    return language.compile(
+        Source.of(text, "cell"),
+        profile=settings.profile,
+        load=language.programs(cells.cwd, profile=settings.profile).load_contract,
+        cell=True,
+        pipefail=settings.exec.pipefail,
+    )
+
+
+def _names(one: Diagnostic, source: Source) -> set[str]:
+    """The names that a finding is about."""
+    quoted = " ".join(re.findall(r"`([^`]+)`", one.message))
+    return set(_WORD.findall(f"{source.slice(one.span)} {quoted}"))
+
+
+def _described(one: Diagnostic, text: str) -> dict[str, object]:
+    start = max(0, min(one.span.start, len(text) - 1))  # what is missing at the end is missing after the last character
+    end = min(one.span.end, len(text))
+    if end - start < 2 and (word := _WORD.match(text, start)):
+        end = word.end()  # of a statement, its first word
+    message = f"{one.message} [{one.code}]" + (f"\nhint: {one.hint}" if one.hint else "")
+    return {
+        "from": _units(text, start),
+        "to": _units(text, max(end, start + 1)),
+        "severity": one.severity,
+        "message": message,
+    }
+
+
+def _units(text: str, offset: int) -> int:
+    before = text[:offset]
+    return offset if before.isascii() else len(before.encode("utf-16-le", "surrogatepass")) // 2
