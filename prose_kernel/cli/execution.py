@@ -25,6 +25,7 @@ from prose_kernel.runtime.values import Value, verbatim
 from prose_kernel.views.output_window import Limits
 
 if TYPE_CHECKING:
+    from prose_kernel.cli.only_stale import Former
     from prose_kernel.run.journal import Resumption
     from prose_kernel.run.keeping import EarlierRun
     from prose_kernel.run.languages import Compiled, Language
@@ -43,7 +44,8 @@ class Request:
 
     `origin` is set for a program that is fetched, `trust` is what was agreed to about such programs. `who_answers` are
     the options that a resumed run does not remember. `run_id` is the id of a new run, "" for any. `keep` is the run
-    whose answers it may use; `why` lists the requests that are asked in spite of it.
+    whose answers it may use; `why` lists the requests that are asked in spite of it. `former`: only stale cells of a
+    notebook run.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Request:
     run_id: str = ""
     keep: EarlierRun | None = None
     why: bool = False
+    former: Former | None = None
 
 
 @dataclass(frozen=True, slots=True)

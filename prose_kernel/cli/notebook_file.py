@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from prose_kernel.cli import files
-from prose_kernel.cli.execution import Cell, Ended, ProgramRun
+from prose_kernel.cli.execution import Cell, Ended, ProgramRun, Request
 from prose_kernel.cli.terminal import Screen
 from prose_kernel.errors import UsageError
 from prose_kernel.notebook.cells import Cells
@@ -31,6 +31,7 @@ from prose_kernel.views.display import Display, Output
 
 if TYPE_CHECKING:
     from prose_kernel.run.journal import Resumption
+    from prose_kernel.run.run import Run
 
 _KERNEL = (("kernelspec", "language"), ("language_info", "name"))
 MAY_FAIL = "raises-exception"
@@ -106,9 +107,17 @@ class NotebookRun(ProgramRun):
     """The cells of a notebook. Their commands expect to run beside it, as in Jupyter; the run is kept where it was
     started."""
 
+    def __init__(self, request: Request, screen: Screen, language: Language, cells: Sequence[Cell]) -> None:
+        super().__init__(request, screen, language)
+        self._texts = cells
+
     @cached_property
     def _cells(self) -> NotebookCells:
-        return NotebookCells(self)
+        if (former := self.request.former) is None:
+            return NotebookCells(self)
+        from prose_kernel.cli.only_stale import StaleCells
+
+        return StaleCells(self, former, self._texts)
 
     @property
     def workspace(self) -> Workspace:
@@ -125,6 +134,9 @@ class NotebookRun(ProgramRun):
 
     async def feed(self, cell: Cell) -> None:
         await self._cells.feed(cell)
+
+    def _notes(self, run: Run) -> tuple[str, ...]:
+        return (*super()._notes(run), *self._cells.notes)
 
 
 class NotebookCells(Cells):
@@ -151,6 +163,12 @@ class NotebookCells(Cells):
         if chosen.script:
             self.overrides["script"] = str(given.cwd / chosen.script)
         self._output = TextOutput(run.screen)
+        self._name = ""  # of the cell that runs
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is said at the end of the run."""
+        return ()
 
     def _new_workspace(self) -> Workspace:
         return self._told_by.plugged(self.settings, self._start)
@@ -162,7 +180,7 @@ class NotebookCells(Cells):
 
     async def feed(self, cell: Cell) -> None:
         """Run one cell. Raises `CompileError`, `RunError` and `UsageError`."""
-        failed = True
+        failed, self._name = True, cell.name
         try:
             await self._run(cell.text, self._output, CellView(self._output, live=False, limits=self.limits))
             failed = False
@@ -173,7 +191,7 @@ class NotebookCells(Cells):
         """Programs of cells, and of `%run`."""
         run = self._told_by
         language = run.narrator.language = language or self.language
-        compiled = run.compile(text, run.text_name if name == "cell" else name, language)
+        compiled = run.compile(text, self._name if name == "cell" else name, language)
         record, workspace = self.record, self.workspace
         record.begin(compiled.source, language)
         workspace.add_listener(record)

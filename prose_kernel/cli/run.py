@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="With --changed or --keep: don't ask before commands and sessions are repeated.",
 )
+@click.option("--only-stale", is_flag=True, help="Of a notebook: continue its last run, and run only stale cells.")
 @click.option(
     "--id",
     "key",
@@ -147,6 +148,8 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
             raise UsageError("--id and --resume exclude each other")
         if given.stored and given.changed:
             raise UsageError("--stored and --changed exclude each other")
+        if given.only_stale:
+            raise UsageError("--only-stale and --resume exclude each other")
         if given.keep is not None:
             hint = "--resume RUN --changed keeps the answers of that run"
             raise UsageError("--keep and --resume exclude each other", hint=hint)
@@ -219,6 +222,8 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
         from prose_kernel.cli import keeping
 
         request = keeping.kept(request, given, cells, language)
+    if given.only_stale:
+        request = _only_stale(request, given, cells, language)
     if given.key is None:
         return begin(request, cells, language)
     return _run_once(request, cells, language, given.key, ctx.params)
@@ -231,10 +236,21 @@ def _check_keeping(given: run_options.RunOptions, *, kept: bool) -> None:
         raise UsageError(f"{option} is about --changed and --keep", hint="write one of them too, or leave it out")
 
 
+def _only_stale(request: Request, given: run_options.RunOptions, cells: list[Cell], language: Language) -> Request:
+    """Raises `UsageError` for a program that is not a notebook, and for options that exclude it."""
+    if not request.name.endswith(".ipynb"):
+        raise UsageError("--only-stale is for notebooks", hint="prose run FILE --keep RUN keeps answers of a program")
+    if given.keep is not None or given.key is not None:
+        raise UsageError(f"--only-stale and --{'keep' if given.key is None else 'id'} exclude each other")
+    from prose_kernel.cli import only_stale
+
+    return only_stale.continued(request, cells, language)
+
+
 def begin(request: Request, cells: list[Cell], language: Language, key: RunKey | None = None) -> int:
     """Begin a run, and report how it ended. Returns the exit status."""
     screen = Screen(sys.stdout, sys.stderr, products_to_stderr=request.json)
-    program = run_of(request, screen, language)
+    program = run_of(request, screen, language, cells)
     if key is not None:
         key.begin(program.workspace.context)
     return _report(request, program.execute(cells), screen)
@@ -259,7 +275,8 @@ def _resume(resumed: Resumed) -> int:
     screen = Screen(sys.stdout, sys.stderr, products_to_stderr=request.json)
     for remark in resumed.remarks:
         screen.note(remark)
-    return _report(request, run_of(request, screen, resumed.language).execute(resumed.cells), screen)
+    program = run_of(request, screen, resumed.language, resumed.cells)
+    return _report(request, program.execute(resumed.cells), screen)
 
 
 def read(name: str) -> tuple[list[Cell], Language]:
@@ -277,14 +294,14 @@ def read(name: str) -> tuple[list[Cell], Language]:
     return [Cell(files.read_source(name).text, name)], languages.of_file(name)
 
 
-def run_of(request: Request, screen: Screen, language: Language) -> ProgramRun:
+def run_of(request: Request, screen: Screen, language: Language, cells: Sequence[Cell]) -> ProgramRun:
     """What runs the texts of a program or notebook."""
     from prose_kernel.cli.execution import ProgramRun
 
     if request.name.endswith(".ipynb"):
         from prose_kernel.cli.notebook_file import NotebookRun
 
-        return NotebookRun(request, screen, language)
+        return NotebookRun(request, screen, language, cells)
     return ProgramRun(request, screen, language)
 
 

@@ -30,6 +30,7 @@ class RunOptions:
     keep: str | None = None
     why: bool = False
     ask_again: bool = False
+    only_stale: bool = False
     inputs: tuple[str, ...] = ()
     prior: tuple[str, ...] = ()
     yes: tuple[str, ...] = ()

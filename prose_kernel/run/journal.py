@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -37,6 +38,9 @@ from prose_kernel.storage.layout import VVM
 
 if TYPE_CHECKING:
     from prose_kernel.runtime.execution_context import Host
+
+Range = tuple[int, int]
+"""The numbers of a first record, and of the one after the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +253,7 @@ class RunJournal:
     _texts: int = 0
     _finished: bool = False
     _supplied: dict[str, str] = field(default_factory=dict)
-    _cells: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _cells: dict[str, tuple[Range, ...]] = field(default_factory=dict)
     _moved: Moved | None = None
 
     @classmethod
@@ -314,15 +318,20 @@ class RunJournal:
         """A notebook's cell while it runs. With `keeps`, it may use the answers of its last run in this process."""
         cell, begin = asides.cell.get(), self.position
         former = self._cells.get(cell)
-        if keeps and former is not None and not self.journal.replaying:
-            records = read(self.path).records(*former)
+        if keeps and former is not None and not self.journal.has_more:
+            found = read(self.path)
+            records = chain.from_iterable(found.records(*one) for one in former)
             self.journal.keep(EarlierAnswers(self.directory.name, records, rules=Rules(on_use=on_use, cell=True)))
         try:
             yield
         finally:
             self.journal.keep(self.earlier)
             if cell:
-                self._cells[cell] = begin, self.position
+                self._cells[cell] = ((begin, self.position),)
+
+    def recall(self, cell: str, records: Sequence[Range]) -> None:
+        """Let a cell that has not run in this process use the answers in these records when it runs with `keeps`."""
+        self._cells[cell] = tuple(records)
 
     @contextlib.contextmanager
     def text(self, text: Text) -> Iterator[None]:

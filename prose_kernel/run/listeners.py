@@ -33,9 +33,10 @@ class Listeners:
             self.all.add(self._note if muted else self._live)
 
     def tell_open(self) -> None:
-        """Pass on the begin of activities that began while the listeners were muted and have not ended."""
+        """Pass on the begin of activities that began while the listeners were muted and have not ended. Listeners added
+        with `replayed` have received it."""
         for event in self._untold.take():
-            self.all(event)
+            self._live(event)
 
     def forget(self) -> None:
         """The run is over."""

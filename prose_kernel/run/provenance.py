@@ -338,6 +338,16 @@ class Provenance:
 
     # ------------------------------------------------------------ reading texts
 
+    def expect(self, opening: Opening, texts: Sequence[tuple[Source, Language]]) -> Cell:
+        """Return a cell that is about to run with these texts, with the inputs that it would find now."""
+        self.read()
+        cell = self.cells.get(opening.key)
+        if cell is None:
+            cell = Cell(opening.key, opening.number, opening.code, len(self.cells) + 1, opening)
+            self.cells[opening.key] = cell
+        cell.inputs = dict(self._inputs(_read(texts).reads, self.runs + 1))
+        return cell
+
     def read(self) -> None:
         """Everything that has run is read afterwards: inputs of cells, definitions, contents."""
         self.settle()
@@ -346,9 +356,7 @@ class Provenance:
 
     def _read_first(self) -> None:
         run = self._unread.pop(0)
-        reader = Reader()
-        for source, language in run.texts:
-            reader.read(language.flow(language.compile(source, cell=True).program, source), source, language)
+        reader = _read(run.texts)
         cell = run.cell
         made = dict.fromkeys([*reader.defined, *run.bound], 0)
         for name, found in reader.defined.items():
@@ -441,6 +449,13 @@ class Reader:
         for step in steps[begin:end]:
             _sequence([step], set(), used)
         return tuple(used)
+
+
+def _read(texts: Sequence[tuple[Source, Language]]) -> Reader:
+    reader = Reader()
+    for source, language in texts:
+        reader.read(language.flow(language.compile(source, cell=True).program, source), source, language)
+    return reader
 
 
 def _sequence(steps: Sequence[Step], bound: set[str], used: dict[str, None]) -> None:

@@ -17,18 +17,18 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from msgspec import MsgspecError, Raw, convert, json, structs
 
 from prose_kernel.runtime import journal_codec as codec
-from prose_kernel.runtime.declared_files import NOTE, CommandFiles, Digests, FilesThen
+from prose_kernel.runtime.declared_files import NOTE, CommandFiles, Digests, FilesThen, globs_of
 from prose_kernel.runtime.journal_codec import Request
-from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Record
+from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Ended, Record
 from prose_kernel.runtime.keys import KINDS, Keys
-from prose_kernel.runtime.ports import CommandRequest, CommandResult, SessionRequest, SessionResult
+from prose_kernel.runtime.ports import CommandRequest, CommandResult, Files, SessionRequest, SessionResult
 
 Why = Literal["failed", "changed", "new"]
 
@@ -96,7 +96,16 @@ class EarlierAnswer:
         """The files that the answer to this request depends on; None if there are none. Raises `LookupError` if they
         are not known."""
         if isinstance(request, CommandRequest) and request.declares_files:
-            return FilesThen.of_command(request, self.files or CommandFiles(), keys.directory)
+            return FilesThen.of_command(self.files or CommandFiles(), globs_of(request), keys.directory)
+        return self.files_of_session(keys)
+
+    def files_as_recorded(self, keys: Keys) -> FilesThen | None:
+        """The same without the request."""
+        if (files := self.files) is not None:
+            return FilesThen.of_command(files, files.globs, keys.directory)
+        return self.files_of_session(keys)
+
+    def files_of_session(self, keys: Keys) -> FilesThen | None:
         result = self.session() if self.asked.kind == "session" else None
         return FilesThen.of_session(result, keys.project) if result is not None else None
 
@@ -185,6 +194,8 @@ class EarlierAnswers:
                     if (value := rules.instead.get(key)) is not None:
                         failed, record = False, Answered(key, value, t=record.t)
                     self._answers[key] = EarlierAnswer(self._at[key], record, len(self._answers), failed)
+                case Ended(cause=key) if key in self._answers and key not in rules.instead:
+                    self._answers[key].failed = True
                 case _:
                     pass
         for one in self._answers.values():
@@ -300,6 +311,21 @@ class EarlierAnswers:
             for path in sorted({*then, *is_now}):
                 if then.get(path) != is_now.get(path) and not self._is_later(one, path, is_now.get(path)):
                     return path
+        return None
+
+    def moved_file(self, paths: Sequence[str], files: Files, keys: Keys) -> str | None:
+        """Return a file that is not as it was when one of the answers was given whose places begin with one of these
+        `paths`; None if there is none. Call it in a thread."""
+        for one in self._answers.values():
+            if not one.asked.key.startswith(tuple(paths)):
+                continue
+            try:
+                then = one.files_as_recorded(keys)
+                found = self.changed(one, then, then.now(files)) if then is not None else None
+            except LookupError:
+                found = "a file that it reads"
+            if found is not None:
+                return found
         return None
 
     def _is_later(self, one: EarlierAnswer, path: str, now: str | None) -> bool:

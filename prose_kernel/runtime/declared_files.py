@@ -26,12 +26,21 @@ Digests = Mapping[str, str]
 """SHA-256 digests of files by their paths."""
 
 
+Globs = tuple[tuple[str, ...], tuple[str, ...]]
+"""What a command declares with `reads:` and `writes:`."""
+
+
 class CommandFiles(Struct, frozen=True):
     """The files of a command: those of `reads:` before it ran, those of `writes:` after it. None: not known, because
-    there were too many, or one of them changed while it was read."""
+    there were too many, or one of them changed while it was read. `globs` are those of both."""
 
     reads: dict[str, str] | None = None
     writes: dict[str, str] | None = None
+    globs: Globs = ((), ())
+
+
+def globs_of(request: CommandRequest) -> Globs:
+    return request.reads or (), request.writes or ()
 
 
 async def with_files(files: Files, request: CommandRequest, directory: str, ask: Callable[[], Awaitable[T]]) -> T:
@@ -41,7 +50,7 @@ async def with_files(files: Files, request: CommandRequest, directory: str, ask:
     writes = await asyncio.to_thread(files.matching, directory, request.writes or ())
     aside = asides.current()
     if aside is not None:
-        aside.notes[NOTE] = CommandFiles(reads, writes)
+        aside.notes[NOTE] = CommandFiles(reads, writes, globs_of(request))
     return answer
 
 
@@ -55,13 +64,13 @@ class FilesThen:
     globs: tuple[tuple[str, ...], ...] = ()
 
     @classmethod
-    def of_command(cls, request: CommandRequest, found: CommandFiles, directory: str) -> FilesThen | None:
+    def of_command(cls, found: CommandFiles, globs: Globs, directory: str) -> FilesThen | None:
         """Raises `LookupError` if the files are not known."""
         if found.reads is None or found.writes is None:
             raise LookupError
-        if not (request.reads or request.writes or found.reads or found.writes):
+        if not (any(globs) or found.reads or found.writes):
             return None
-        return cls((found.reads, found.writes), directory, (request.reads or (), request.writes or ()))
+        return cls((found.reads, found.writes), directory, globs)
 
     @classmethod
     def of_session(cls, result: SessionResult, directory: str) -> FilesThen | None:

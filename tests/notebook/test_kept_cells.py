@@ -59,3 +59,21 @@ def test_only_commands_that_declare_their_files_are_kept(directory: Path, stub: 
         (directory / "in.txt").write_text("2")
         assert "2" in ran(client, "a", code)
         assert client.run("%ask nothing").status == "error"
+
+
+def test_a_command_that_made_its_cell_fail_runs_again(directory: Path, stub: StubServer) -> None:
+    settings(directory, stub)
+    with kernel(directory) as client:
+        client.channels.session.metadata = {"cellId": "a"}
+        for _ in range(2):
+            assert client.run('exec "echo x >> ran; exit 1"\n  reads: []').status == "error"
+    assert (directory / "ran").read_text().split() == ["x", "x"]
+
+
+def test_a_stale_cell_that_runs_again_keeps_what_has_not_changed(directory: Path, stub: StubServer) -> None:
+    settings(directory, stub)
+    code = 'exec "echo same >> ran"\n  reads: []\nexec "echo {x} >> ran"\n  reads: []\n'
+    with kernel(directory) as client:
+        for cell, text in (("a", "let x = 1"), ("b", code), ("a", "let x = 2"), ("c", "%rerun stale --here")):
+            ran(client, cell, text)
+    assert (directory / "ran").read_text().split() == ["same", "1", "2"]

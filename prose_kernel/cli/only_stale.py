@@ -1,0 +1,230 @@
+"""`prose run NOTEBOOK --only-stale`: bring the last run of a notebook back, and run only the cells that are stale
+(docs/how-to/freshness.md).
+
+The new run is a branch of the earlier one, which stays as it is. Cells run that are new or edited, whose inputs or
+imported programs have changed, whose commands and sessions have read other files, and those with magics, because a run
+does not keep what magics have set. Unchanged requests of these cells keep their answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prose_kernel.cli.execution import Cell, ProgramRun, Request
+from prose_kernel.cli.notebook_file import NotebookCells
+from prose_kernel.errors import UsageError
+from prose_kernel.language.source import Source
+from prose_kernel.notebook.scan import has_statements, own_language, segments
+from prose_kernel.run.freshness import Freshness
+from prose_kernel.run.journal import Range, Resumption, branch
+from prose_kernel.run.keeping import earlier_run
+from prose_kernel.run.languages import Language
+from prose_kernel.run.provenance import Opening
+from prose_kernel.run.settings import DECIDES
+from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.continuing import EarlierAnswers
+from prose_kernel.runtime.keys import Keys
+from prose_kernel.storage import runs
+from prose_kernel.storage.layout import new_run_id
+from prose_kernel.views.document import counted
+
+if TYPE_CHECKING:
+    from prose_kernel.storage.journal_file import JournalRead, TextRead
+
+Program = tuple[str, str, str]
+"""A text with the name of its language and its profile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Former:
+    """What the last run knows of the notebook's cells, by their names. `paths` are the beginnings of the paths of
+    the requests of the cells that have not been edited; `records` those whose answers a cell may use. Without an
+    earlier run, `run` is empty."""
+
+    run: str = ""
+    paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    records: Mapping[str, Sequence[Range]] = field(default_factory=dict)
+    failed: frozenset[str] = frozenset()
+
+
+def continued(request: Request, cells: Sequence[Cell], language: Language) -> Request:
+    """The request for a branch of the notebook's last run; the same request if there is none.
+
+    Raises `UsageError` if that run can't be used.
+    """
+    notebook = (request.cwd / Path(request.name).expanduser()).resolve()
+    found = _last_run(notebook, request)
+    if found is None:
+        return replace(request, former=Former())
+    earlier = earlier_run(found.path, language, notebook.parent)
+    head, texts = earlier.head, earlier.journal.texts
+    for name, value in request.inputs.items():
+        if head.supplied.get(name) != value:
+            began = f"with {name}={head.supplied[name]}" if name in head.supplied else f"without a value for {name}"
+            message = f"--input {name}={value}: run {head.run} began {began}"
+            raise UsageError(message, hint="leave --only-stale out: all cells run")
+    last = next((text for text in reversed(texts) if text.ended and text.ended.status != "interrupted"), None)
+    if last is None:
+        return replace(request, former=Former())
+    clock = SystemClock()
+    new = branch(earlier.journal, last.end, new_run_id(clock), clock.now())
+    began_with = {name: value for name, value in head.settings.items() if name in DECIDES and value is not None}
+    how = Resumption(new)
+    return replace(
+        request,
+        inputs=dict(head.supplied),
+        settings=request.settings.changed(**began_with, state_dir=how.state_dir or request.settings.state_dir),
+        resumption=how,
+        former=_former(new, cells, language),
+    )
+
+
+def _last_run(notebook: Path, request: Request) -> runs.KeptRun | None:
+    for one in reversed(runs.all_runs(runs.places(request.cwd, request.settings.state_dir))):
+        head = one.head
+        if one.has_journal and head is not None and not one.interactive and head.notebook_path == str(notebook):
+            return one
+    return None
+
+
+def _former(journal: JournalRead, cells: Sequence[Cell], language: Language) -> Former:
+    then: dict[Program, TextRead] = {}
+    for text in journal.texts:
+        record = text.record
+        then[(record.text.strip(), record.language, record.profile)] = text
+    now = {cell.name: list(_programs(cell, language)) for cell in cells}
+    living = {program for programs in now.values() for program in programs}
+    gone = [(text.number, text.end) for program, text in then.items() if program not in living]
+    paths: dict[str, tuple[str, ...]] = {}
+    records: dict[str, Sequence[Range]] = {}
+    for name, programs in now.items():
+        own = [then[program] for program in programs if program in then]
+        if len(own) == len(programs):
+            paths[name] = tuple(f"c{text.record.number}/" for text in own)
+        records[name] = [(text.number, text.end) for text in own] + (gone if len(own) < len(programs) else [])
+    failed = {program for program, text in then.items() if text.ended is None or text.ended.status == "failed"}
+    names = frozenset(name for name, programs in now.items() if not failed.isdisjoint(programs))
+    return Former(journal.head.branch_of[-1], paths, records, names)
+
+
+def _programs(cell: Cell, default: Language) -> Iterator[Program]:
+    language, text = own_language(cell.text, default)
+    for piece in segments(text, language):
+        if not piece.magic and has_statements(piece.text):
+            yield piece.text.strip(), language.name, language.profile or ""
+
+
+class StaleCells(NotebookCells):
+    """The cells of a notebook whose last run was brought back; `feed` runs the stale ones."""
+
+    def __init__(self, run: ProgramRun, former: Former, cells: Sequence[Cell]) -> None:
+        super().__init__(run)
+        self.overrides["rerun"] = "keep"
+        self._former = former
+        self._all = {cell.name: cell for cell in cells}
+        self._ready = False
+        self._why: dict[str, str] = {}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Which cells have run, and why."""
+        if not self._former.run:
+            return ("no earlier run of this notebook is kept here: all its cells have run",)
+        count = f"ran {len(self._why)} of {counted(len(self._all), 'cell')}"
+        return (f"{count} again; run {self._former.run} has the rest", *(f"  {a}: {b}" for a, b in self._why.items()))
+
+    async def feed(self, cell: Cell) -> None:
+        if not self._ready:
+            await self._bring_back()
+        why = await self._reason(cell)
+        if why is None:
+            self._check_names(cell)
+            return
+        known = cell.name in self._former.paths and cell.name in self.provenance.cells
+        if not known:
+            self.provenance.expect(_opening(cell), list(self._texts(cell)))
+            self._check_names(cell)
+        for one in Freshness(self.provenance).first(self.provenance.cells[cell.name]):
+            self._why.setdefault(one.key, why if one.key == cell.name else f"{cell.name} needs its values")
+            await self._run_cell(self._all[one.key])
+        self._check_names(cell)
+
+    async def _bring_back(self) -> None:
+        self._ready = True
+        if not self._former.run:
+            return
+        order = [(cell.name, cell.text) for cell in self._all.values()]
+        workspace = self.workspace
+        self.provenance.arrange(order)
+        await workspace.restore()
+        self.provenance.settle()
+        self.provenance.arrange(order)
+        journal = workspace.current.journal if workspace.current is not None else None
+        for name, records in self._former.records.items():
+            if journal is not None:
+                journal.recall(name, records)
+
+    async def _reason(self, cell: Cell) -> str | None:
+        """Why a cell has to run; None if it is fresh."""
+        if not self._former.run:
+            return "it is new"
+        if any(piece.magic for piece in segments(*own_language(cell.text, self.language)[::-1])):
+            return "it has magics"
+        known = self.provenance.cells.get(cell.name)
+        if cell.name not in self._former.paths:
+            return "it is new or was edited"
+        if known is None:
+            return "it is new" if self._former.paths[cell.name] else None
+        if cell.name in self._former.failed and not cell.may_fail:
+            return "it failed"
+        stale = next((one for one in Freshness(self.provenance).stale() if one.cell is known and not one.maybe), None)
+        if stale is not None:
+            return "; ".join(map(str, stale.reasons))
+        file = await asyncio.to_thread(self._moved_file, self._former.paths[cell.name]) if known.ran else None
+        return f"{file} has changed" if file is not None else None
+
+    @cached_property
+    def _answers(self) -> EarlierAnswers:
+        how = self.workspace.context.resumption
+        assert how is not None
+        return EarlierAnswers(self._former.run, how.journal.records(1))
+
+    def _moved_file(self, paths: tuple[str, ...]) -> str | None:
+        files = self.workspace.opened.machine.ports.files
+        keys = Keys(str(self.workspace.start.cwd), str(self.workspace.context.project))
+        return self._answers.moved_file(paths, files, keys) if files is not None else None
+
+    def _texts(self, cell: Cell) -> Iterator[tuple[Source, Language]]:
+        language, text = own_language(cell.text, self.language)
+        for piece in segments(text, language):
+            if not piece.magic and self.workspace.compile(piece.text, cell.name, language).ok:
+                yield Source.of(piece.text, cell.name), language
+
+    def _check_names(self, cell: Cell) -> None:
+        """Raises `UsageError` if the cell uses a name of an earlier run that no cell above it makes any more."""
+        found = self.provenance.cells.get(cell.name)
+        if found is None:
+            return
+        above = Freshness(self.provenance).above.get(cell.name, {})
+        for name, (_, maker) in found.inputs.items():
+            if name not in above and maker is not None and maker is not found and maker.gone:
+                message = f"{cell.name} uses {name}, which no cell above it makes any more"
+                raise UsageError(message, hint=f"make it in a cell above; without --only-stale, {cell.name} fails")
+
+    async def _run_cell(self, cell: Cell) -> None:
+        failed = True
+        self.provenance.begin(_opening(cell))
+        try:
+            await super().feed(cell)
+            failed = False
+        finally:
+            self.provenance.end(failed=failed)
+
+
+def _opening(cell: Cell) -> Opening:
+    return Opening.of(cell.text, cell.name, int(cell.name.removeprefix("cell ")))
