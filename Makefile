@@ -42,8 +42,11 @@ demo: .make/demo
 	@test -n "$(DEMO)" || { echo "there is no notebook in notebooks/"; exit 1; }
 	$(BIN)/python notebooks/show.py "$(DEMO)" build
 
+# Root, as in a container, has to be allowed explicitly. In a container add: make lab LAB="--ip=0.0.0.0 --no-browser"
+LAB ?=
 lab: .make/lab
-	$(BIN)/jupyter lab --notebook-dir=notebooks $(if $(filter 0,$(shell id -u)),--allow-root)
+	@echo "JupyterLab with the kernels Prose and VVM, in notebooks/. Open the address that it prints below; Ctrl-C ends it."
+	$(BIN)/jupyter lab --notebook-dir=notebooks $(LAB) $(if $(filter 0,$(shell id -u)),--allow-root)
 
 wild: .make/lint
 	$(BIN)/python scripts/wild.py $(DIR)

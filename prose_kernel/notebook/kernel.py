@@ -96,7 +96,7 @@ class ProseKernel(Kernel):
         language = language or languages.default()
         self.banner = f"prose_kernel {__version__}: {language.title} in Jupyter. %help lists the magics."
         self.language_info = language_info(language)
-        self.help_links = [{"text": "OpenProse", "url": "https://github.com/openprose/prose"}]
+        self.help_links = []  # JupyterLab would frame them; its Help menu has the reference from the extension
         self.comm_manager = Comms(self)
         self.shell_handlers = Guarded(self, {**self.shell_handlers, **self.comm_manager.handlers()})
         # cells wait for each other on the shell channel; the control thread has another loop, and runs none

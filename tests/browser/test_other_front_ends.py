@@ -76,6 +76,8 @@ def works(window: Window) -> None:
     expect(notebook.cell(2).locator("svg, img").first).to_be_visible()
     notebook.start(3)
     notebook.shows(3, "Error at line 1")
+    notebook.outputs(3).get_by_role("link").last.click()
+    expect(window.page.locator("#prose-kernel-reference h4")).to_be_visible()
     assert window.problems == []
 
 

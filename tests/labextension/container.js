@@ -16,6 +16,7 @@ class Stream {
   sol() { return this.pos === 0; }
   eol() { return this.pos >= this.string.length; }
   next() { return this.string[this.pos++]; }
+  current() { return this.string.slice(this.start, this.pos); }
   indentation() { return /^\s*/.exec(this.string)[0].length; }
   eatSpace() {
     const before = this.pos;
@@ -62,6 +63,7 @@ const stubs = {
     StateField: { define: (field) => field },
   },
   '@jupyterlab/apputils': { ICommandPalette: 'palette' },
+  '@jupyterlab/mainmenu': { IMainMenu: 'menu' },
   '@jupyterlab/outputarea': { OutputArea: class { onInputRequest() {} } },
   '@jupyterlab/notebook': { INotebookTracker: 'notebooks' },
   '@jupyterlab/services': {},
@@ -84,7 +86,7 @@ const run = ({ text, language = 'prose' }, unit = 4) => {
     state = parser.copyState(state);
     const stream = new Stream(line);
     while (!stream.eol()) {
-      const start = stream.pos;
+      const start = (stream.start = stream.pos);
       const style = parser.token(stream, state);
       if (stream.pos <= start) throw new Error(`no progress in ${JSON.stringify(line)} at ${start}`);
       const last = tokens[tokens.length - 1];

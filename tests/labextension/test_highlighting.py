@@ -41,6 +41,7 @@ KEY, NAME, NEW, TEXT, PATH, PROPERTY = (
     "propertyName",
 )
 ESCAPE, MARKER, COLON, SIGN = "string.special", "string.special emphasis", "punctuation", "operator"
+CONTROL, BETWEEN = "controlKeyword", "controlOperator"  # of a shell
 
 LINES: list[tuple[str, list[tuple[str, str]]]] = [
     ("# let x", [("# let x", "comment")]),
@@ -92,6 +93,9 @@ LINES: list[tuple[str, list[tuple[str, str]]]] = [
     ('session "a:\n  exec ""', [("session", KEY), ('"a:', TEXT), ("exec", KEY), ('""', TEXT)]),
     ('throw """a\n% {b} # "c" """"\nlet', [("throw", KEY), ('"""a', TEXT), ("% ", TEXT), ("{b}", PATH), (' # "c" """"', TEXT), ("let", KEY)]),
     ('throw """\nsession """\nlet\n"""\n"""\nlet', [("throw", KEY), ('"""', TEXT), ('session """', TEXT), ("let", TEXT), ('"""', TEXT), ('"""', TEXT), ("let", KEY)]),
+    # commands
+    ('exec "if a; then {b} && echo if $x 2>&1; fi"', [("exec", KEY), ('"', TEXT), ("if", CONTROL), (" a", TEXT), (";", BETWEEN), (" ", TEXT), ("then", CONTROL), (" ", TEXT), ("{b}", PATH), (" ", TEXT), ("&&", BETWEEN), (" echo if ", TEXT), ("$x", PATH), (" ", TEXT), ("2>&1;", BETWEEN), (" ", TEXT), ("fi", CONTROL), ('"', TEXT)]),
+    ('exec """\nfor f in *; do\n  ls\ndone\n"""\nthrow "for | $x"', [("exec", KEY), ('"""', TEXT), ("for", CONTROL), (" f ", TEXT), ("in", CONTROL), (" *", TEXT), (";", BETWEEN), (" ", TEXT), ("do", CONTROL), ("  ls", TEXT), ("done", CONTROL), ('"""', TEXT), ("throw", KEY), ('"for | $x"', TEXT)]),
     # conditions
     ('if **a "b {c} \\{d}\n* #e**:', [("if", KEY), ('**a "b ', MARKER), ("{c}", PATH), (" \\", MARKER), ("{d}", PATH), ("* #e**", MARKER), (":", COLON)]),
     ("if ***a ** b\nc***:", [("if", KEY), ("***a ** b", MARKER), ("c***", MARKER), (":", COLON)]),
@@ -235,7 +239,7 @@ def differences(text: str, colours: list[str]) -> Iterator[str]:
 
 def _agrees(token: Token, word: str, before: str, there: set[str]) -> bool:
     if token.kind == "STRING":
-        return there <= {TEXT, ESCAPE, PATH}
+        return there <= {TEXT, ESCAPE, PATH, CONTROL, BETWEEN}
     if token.kind == "DISCRETION":
         return there <= {MARKER, PATH}
     if not token.word:

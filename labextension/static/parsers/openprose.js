@@ -60,6 +60,10 @@ export default ({ words, SIGNS, copyState, indentation, lineStart }) => {
   const DEFINES = words('let const input output agent block gate');
   const ARMS = { elif: 'if elif', else: 'if elif', catch: 'try', finally: 'try catch' };
   const ARM = /^(elif|else|catch|finally)(?![\w-])/;
+  // Words that control commands in a shell, and what is before them.
+  const SHELL = words('if then elif else fi for while until do done case esac');
+  const SHELL_BEGINS = /(?:^|[;&|("`]|\b(?:then|do|else))[ \t]*$/;
+  const SHELL_FOR = /\bfor[ \t]+\w+[ \t]+$/;
   // A line that must be a statement: it ends brackets that somebody forgot to close.
   const STATEMENT = new RegExp(
     '^[ \\t]*(?:(?:session|exec|use|option|throw)[ \\t]+"' +
@@ -72,6 +76,7 @@ export default ({ words, SIGNS, copyState, indentation, lineStart }) => {
   // ---------------------------------------------------------------- state
 
   /* inside    what the line begins in: null, '"', '"""', '**' or '***'
+   * shell     whether it is in the command of an `exec`
    * nested    how many samples with quotes of their own a `"""` string is in; null where it cannot hold any
    * before    the token before: 'line' at the start of a statement, a sign, a keyword, or 'value'
    * column    of the line; indent: of the statement; unit: how much deeper the text's own blocks are, 0 where none was seen
@@ -82,6 +87,7 @@ export default ({ words, SIGNS, copyState, indentation, lineStart }) => {
    */
   const startState = () => ({
     inside: null,
+    shell: false,
     nested: null,
     before: 'line',
     column: 0,
@@ -119,7 +125,23 @@ export default ({ words, SIGNS, copyState, indentation, lineStart }) => {
       state.inside = null;
       return 'string';
     }
-    return stream.match(/^\\./) ? 'string.special' : text(stream, /^(?:[^"\\{]+|"{1,2}(?!"))/, 'string');
+    if (stream.match(/^\\./)) return 'string.special';
+    if (state.shell && !stream.match(/^["{]/, false)) return shell(stream);
+    return text(stream, /^(?:[^"\\{]+|"{1,2}(?!"))/, 'string');
+  };
+
+  /* One piece of a command: a variable, a sign between commands, a word that begins a command or controls one. */
+  const shell = (stream) => {
+    if (stream.match(/^\$(?:[A-Za-z_]\w*|[0-9?@#!*])/)) return 'variableName.special';
+    if (stream.match(/^(?:\|\|?|&&|;;?|[0-9]?>>?(?:&[0-9])?|<)/)) return 'controlOperator';
+    const before = stream.string.slice(Math.max(0, stream.pos - 30), stream.pos);
+    if (stream.match(/^[\w./:@%+~=,-]+/)) {
+      const word = stream.current();
+      if (SHELL.has(word) && SHELL_BEGINS.test(before)) return 'controlKeyword';
+      return word === 'in' && SHELL_FOR.test(before) ? 'controlKeyword' : 'string';
+    }
+    if (!stream.match(/^[^\w./:@%+~=,"\\{$|&;<>-]+/)) stream.next();
+    return 'string';
   };
 
   const marker = (stream, state) => {
@@ -139,7 +161,7 @@ export default ({ words, SIGNS, copyState, indentation, lineStart }) => {
 
   const literal = (stream, state) => {
     const style = state.inside[0] === '"' ? string(stream, state) : marker(stream, state);
-    if (state.inside === null) state.before = 'value';
+    if (state.inside === null) Object.assign(state, { before: 'value', shell: false });
     return style;
   };
 
@@ -245,6 +267,7 @@ export default ({ words, SIGNS, copyState, indentation, lineStart }) => {
         return 'string.special emphasis';
       }
       state.inside = found[0];
+      state.shell = state.before === 'exec';
       state.nested = found[0] === '"""' && stream.eol() ? 0 : null;
       return found[0][0] === '"' ? 'string' : 'string.special emphasis';
     }

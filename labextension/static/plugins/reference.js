@@ -1,5 +1,5 @@
 /* Error codes as links: a click on `[E004]` in the output of a cell opens its section of the language reference, which
- * lies beside this file, in a tab next to the notebook. The output itself is not touched. */
+ * lies next to this file, in a tab next to the notebook (Notebook 7: at the side). The Help menu opens whole pages. The output itself is not touched. */
 const MIMES = ['application/vnd.jupyter.error', 'application/vnd.jupyter.stderr']; // errors are one or the other
 const MORE = /more: %(?:prose )?explain (?:([\w-]+) )?([EVWR]\d{3})/;
 const CODE = /[EVWR]\d{3}/;
@@ -44,6 +44,9 @@ const linked = (registry, mime, open) => {
   registry.addFactory({ safe: former.safe, mimeTypes: [mime], createRenderer }, registry.getRank(mime));
 };
 
+/* Without the words after the language of an example, which are for its test. */
+const plainFences = (text) => text.replace(/^(```\w+) .*$/gm, '$1');
+
 /* A section of a page: from the heading of the code to the next one of its level or above. */
 const section = (text, code) => {
   const lines = text.split('\n');
@@ -52,16 +55,18 @@ const section = (text, code) => {
   const level = lines[begin].indexOf(' ');
   const end = lines.findIndex((line, at) => at > begin && /^#+ /.test(line) && line.indexOf(' ') <= level);
   const found = lines.slice(begin, end < 0 ? undefined : end).join('\n');
-  const plain = found.replace(/^(```\w+) .*$/gm, '$1'); // behind the language stands what an example is for
+  const plain = plainFences(found);
   return plain.replace(/\[([^\]\n]+)\]\((?!https?:)[^)\n]*\)/g, '$1'); // links from page to page lead nowhere here
 };
 
-/* The section of a code: in the page, or in one of the parts to which the page links (`openprose/errors.md`). */
+/* A page of the reference, or a part of one (`openprose/errors.md`); "" without it. */
+const read = async (file) => {
+  const answer = await fetch(new URL(`../reference/${file}`, import.meta.url), { cache: 'no-cache' });
+  return answer.ok ? answer.text() : '';
+};
+
+/* The section of a code: in the page, or in one of the parts to which the page links. */
 const entry = async (name, code) => {
-  const read = async (file) => {
-    const answer = await fetch(new URL(`../reference/${file}`, import.meta.url), { cache: 'no-cache' });
-    return answer.ok ? answer.text() : '';
-  };
   const page = await read(`${name}.md`);
   const parts = [...page.matchAll(/\]\(([\w-]+\/[\w-]+\.md)\)/g)].map((match) => match[1]);
   for (const part of parts.filter((one) => one.startsWith(`${name}/`))) {
@@ -71,34 +76,68 @@ const entry = async (name, code) => {
   return section(page, code);
 };
 
+const PAGES = [
+  { page: 'openprose.md', label: 'OpenProse Reference' },
+  { page: 'vvm.md', label: 'VVM Reference' },
+  { page: 'jupyter.md', label: 'Prose Notebooks Reference' },
+];
+
 export default async ({ NAME, shared }) => {
-  const [rendering, apputils] = await Promise.all(['@jupyterlab/rendermime', '@jupyterlab/apputils'].map(shared));
+  const [rendering, apputils, mainmenu] = await Promise.all(
+    ['@jupyterlab/rendermime', '@jupyterlab/apputils', '@jupyterlab/mainmenu'].map(shared),
+  );
   return [
     {
       id: `${NAME}:reference`,
-      description: 'Error codes that lead to the language reference.',
+      description: 'Error codes that lead to the language reference, and the reference in the Help menu.',
       autoStart: true,
       requires: [rendering.IRenderMimeRegistry],
-      activate: (app, registry) => {
+      optional: [mainmenu.IMainMenu],
+      activate: (app, registry, menu) => {
         let tab = null;
-        const open = async (page, code) => {
-          const scripts = /^([EW]3|E23)/.test(code) ? 'prose-md' : 'openprose';
-          const name = page || (/^[VR]/.test(code) ? 'vvm' : scripts); // as reference.py has it
-          const found = await entry(name, code);
-          const text = found || `\`%explain ${page ? `${page} ` : ''}${code}\` prints what the reference says.`;
+        const show = async (label, text, file) => {
           if (tab) tab.dispose();
           const content = registry.createRenderer('text/markdown');
           content.node.style.cssText = 'overflow: auto; padding: 0.5em 2em;';
           await content.renderModel(registry.createModel({ data: { 'text/markdown': text }, trusted: false }));
+          content.node.addEventListener('click', (event) => follow(event, file), true);
           tab = new apputils.MainAreaWidget({ content });
           tab.id = `${NAME}-reference`;
-          tab.title.label = code;
+          tab.title.label = label;
           tab.title.closable = true;
           tab.disposed.connect(() => (tab = null));
-          app.shell.add(tab, 'main', { mode: 'split-right' });
+          // Notebook 7 shows one document; what else there is has its place at the side.
+          if ('mode' in app.shell) app.shell.add(tab, 'main', { mode: 'split-right' });
+          else app.shell.add(tab, 'right');
           app.shell.activateById(tab.id);
         };
+        const openPage = async (file) => {
+          const text = await read(file);
+          if (text) await show(/^# (.*)/.exec(text)?.[1] || file, plainFences(text), file);
+        };
+        /* A link from page to page opens that page in the same tab. */
+        const follow = (event, file) => {
+          const anchor = event.target.closest && event.target.closest('a[href]');
+          const target = anchor && /^(?!\w+:|\/)([^#]*\.md)(?:#.*)?$/.exec(anchor.getAttribute('href'));
+          if (!target || !file) return;
+          event.preventDefault();
+          event.stopPropagation();
+          openPage(new URL(target[1], `http://reference/${file}`).pathname.slice(1));
+        };
+        const open = async (page, code) => {
+          const scripts = /^([EW]3|E23)/.test(code) ? 'prose-md' : 'openprose';
+          const name = page || (/^[VR]/.test(code) ? 'vvm' : scripts); // as reference.py has it
+          const found = await entry(name, code);
+          await show(code, found || `\`%explain ${page ? `${page} ` : ''}${code}\` prints what the reference says.`);
+        };
         MIMES.forEach((mime) => linked(registry, mime, open));
+        if (!menu) return;
+        const command = `${NAME}:open-reference`;
+        app.commands.addCommand(command, {
+          label: ({ label }) => label || PAGES[0].label,
+          execute: ({ page }) => openPage(page || PAGES[0].page),
+        });
+        menu.helpMenu.addGroup(PAGES.map((args) => ({ command, args })), 0.5);
       },
     },
   ];
