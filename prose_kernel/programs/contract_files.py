@@ -111,6 +111,11 @@ class ContractFiles:
                 return (address,)
         return tuple(self._named(directory).get(name, ()))
 
+    def names_beside(self, importer: str) -> tuple[str, ...]:
+        named = self._named(os.path.dirname(importer))  # noqa: PTH120
+        stems = {Path(one).name.removesuffix(SUFFIX) for places in named.values() for one in places}
+        return tuple(sorted({*named, *stems}))
+
     def above(self, importer: str, name: str) -> str | None:
         place = os.path.dirname(importer)  # noqa: PTH120
         root = root_of(importer)

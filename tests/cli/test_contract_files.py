@@ -124,6 +124,26 @@ def test_findings_of_a_function(world: ContractWorld, sections: list[str], found
     assert errors == [found]
 
 
+def test_a_fence_of_another_word_is_one_finding(world: ContractWorld) -> None:
+    world.write(f=function("f", returns("`x`"), "### Execution\n\n```prosescript\nreturn 1\n```\n"))
+    assert world.codes("f.prose.md") == ["W320"]
+
+
+@pytest.mark.parametrize("called", ["drafte", "wrter"])
+def test_near_names_are_those_of_the_files_beside_too(world: ContractWorld, called: str) -> None:
+    world.write(
+        drafter=function("writer", returns("`x`")), f=function("f", returns("`x`"), script(f"return call {called}"))
+    )
+    world.prose("compile", "--format", "json", "f.prose.md")
+    (found,) = json.loads(world.out)["diagnostics"]
+    assert (found["code"], "`drafter`" in found["hint"] or "`writer`" in found["hint"]) == ("E313", True)
+
+
+def test_an_alias_that_is_no_name_is_one_finding(world: ContractWorld) -> None:
+    world.write(g=function("g", returns("`x`")), f=function("f", returns("`x`"), script('use "./g" as 3x', "return 1")))
+    assert world.codes("f.prose.md") == ["E111"]
+
+
 def test_a_pattern_needs_a_script(world: ContractWorld) -> None:
     world.write(p="---\nname: p\nkind: pattern\n---\n### Slots\n- `a`\n### Delegation\n\nIn words.\n")
     assert world.findings("p.prose.md") == [("E345", 7, 1)]

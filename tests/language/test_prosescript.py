@@ -45,6 +45,9 @@ class Targets:
             return CallProblem("E314", "`maker` is a pattern")
         return TARGETS.get(name) or CallProblem("E313", f"nothing is called `{name}`", near=tuple(TARGETS))
 
+    def texts(self) -> dict[str, str]:
+        return {}
+
     def element(self, value: str) -> CallTarget | None:
         return TARGETS.get(value)
 

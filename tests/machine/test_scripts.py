@@ -54,6 +54,9 @@ class Library:
         outputs = tuple(CallOutput(each.rstrip("?"), each.endswith("?")) for each in found.outputs)
         return CallTarget(name, "function", found.inputs, outputs, False, bool(found.script), found.slot, unit=found)
 
+    def texts(self) -> dict[str, str]:
+        return {}
+
     def element(self, value: str) -> CallTarget | None:
         found = self.find(value, {})
         return found if isinstance(found, CallTarget) else None

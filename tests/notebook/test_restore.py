@@ -67,6 +67,22 @@ def test_cells_of_prosescript_are_read_as_such_again(directory: Path) -> None:
         assert client.run(script + "if ready:\n  return x.b").displays == ["2"]
 
 
+def test_a_restored_cell_calls_the_contract_files_as_they_were(directory: Path) -> None:
+    file = "---\nname: made\nkind: function\n---\n### Returns\n- `x`\n### Execution\n```prose\n{}\nreturn {}\n```\n"
+    call = "%%prose --profile prosescript\nlet x = call made"
+    with kernel(directory) as client:
+        (directory / "made.prose.md").write_text(file.format('exec "echo a >> ran"', 1))
+        client.run(call)
+        client.manager.restart_kernel()
+        client.channels.wait_for_ready(timeout=30)
+        (directory / "made.prose.md").write_text(file.format('exec "echo b >> ran"\nexec "echo c >> ran"', 2))
+        assert client.run("%restore").displays[0].startswith("1 cell of the run is back.\n  names: x")
+        assert (directory / "ran").read_text() == "a\n"
+        assert client.run("output before = x").displays[0].endswith("1")
+        client.run(call)
+        assert (directory / "ran").read_text() == "a\nb\nc\n"
+
+
 def test_an_unfinished_cell_goes_on_when_it_is_run_again(directory: Path) -> None:
     cell = 'let b = exec "echo b >> ran; echo two"\nlet c = exec "echo c >> ran; echo on > on; sleep 4811"'
     with kernel(directory, forks=True) as client:

@@ -48,16 +48,16 @@ def _script(unit: Unit) -> Iterator[Diagnostic]:
     section, source = unit.section, unit.file.source
     if section is None or (unit.node.kind not in ("function", "responsibility", "gateway", "pattern")):
         return
-    for fence in section.fences:
-        if fence not in unit.fences and _NEAR_FENCE.match(fence.text):
-            line = Span(fence.span.start, fence.inside.start - 1)
-            yield diagnostic(source, "W320", line, f"a fence `{fence.text}` is not run", "only `prose` is")
+    near = [one for one in section.fences if one not in unit.fences and _NEAR_FENCE.match(one.text)]
+    for fence in near:
+        line = Span(fence.span.start, fence.inside.start - 1)
+        yield diagnostic(source, "W320", line, f"a fence `{fence.text}` is not run", "only `prose` is")
     if unit.has_script:
         yield from unit.compiled.diagnostics
     elif unit.node.kind == "pattern":
         hint = "write the script in a fence that begins with ```prose"
         yield diagnostic(source, "E345", _line(section.heading), "the Delegation has no script", hint)
-    elif section.text:
+    elif section.text and not near:
         message = "this Execution is in words: a session reads it"
         yield diagnostic(source, "W316", _line(section.heading), message)
 

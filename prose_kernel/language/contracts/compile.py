@@ -18,7 +18,7 @@ from prose_kernel.language.contracts.units import Bound, Files, FileUnit, Unit
 from prose_kernel.language.diagnostics import STRICT, Compiled, Diagnostic, Profile, diagnostic, has_errors, in_order
 from prose_kernel.language.nodes import node, walk
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.contract import slug
+from prose_kernel.language.openprose.contract import uses_of
 from prose_kernel.language.openprose.contracts import CallProblem, CallTarget, CallTargets, Interface, ScriptSource
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.source import Source, Span
@@ -135,6 +135,9 @@ class TargetsBeside:
     def element(self, value: str) -> CallTarget | None:
         return None
 
+    def texts(self) -> dict[str, str]:
+        return self.own.texts()
+
 
 def with_targets(source: Source, load: Callable[[str], Any], profile: Profile, *, pipefail: bool) -> Source:
     """A cell of ProseScript, or a program that is no contract file, as one that may call the files around it."""
@@ -215,13 +218,6 @@ def calls(program: tree.Program) -> list[tree.Call]:
 
 def _items_of_loops(program: tree.Program) -> set[str]:
     return {one.item.id for one in walk(program) if isinstance(one, tree.For)}
-
-
-def uses_of(program: tree.Program) -> dict[str, str]:
-    """The paths of a script's `use` lines by their aliases."""
-    used = (item for item in program.items if isinstance(item, tree.Use))
-    found = {(item.alias.id if item.alias else slug(item.path.raw)): item.path.raw for item in used}
-    return {alias: path for alias, path in found.items() if alias}
 
 
 def _named(call: tree.Call) -> tuple[str, bool]:

@@ -27,6 +27,10 @@ class Library(Protocol):
         """The files for a bare name (3.5 steps 5 and 6); several of them when the name is ambiguous."""
         ...
 
+    def names_beside(self, importer: str) -> tuple[str, ...]:
+        """The names that lead to files beside one, in order."""
+        ...
+
     def above(self, importer: str, name: str) -> str | None:
         """The file of that name in the nearest directory upwards, for the subject of a test (7)."""
         ...

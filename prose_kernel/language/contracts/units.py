@@ -230,6 +230,14 @@ class Files:
             raise known
         return known
 
+    def texts(self, own: str) -> dict[str, str]:
+        """The files that were read around one, by address."""
+        return {
+            address: one.source.text
+            for address, one in self._files.items()
+            if isinstance(one, FileUnit) and address != own
+        }
+
     def handle(self, address: str) -> str:
         return self.library.handle(address) if self.library is not None else "local"
 
@@ -258,7 +266,12 @@ class Targets:
         if name in unit.helpers:
             return CallTarget(name, "helper", open=True, unit=Helper(name, unit.helpers[name]))
         near_names = [*unit.slots, *unit.instances, *(one.name for one in file.units[1:]), *unit.helpers]
+        if (library := file.files.library) is not None:
+            near_names += library.names_beside(file.address)
         return CallProblem("E313", _PROBLEM.format(name), near=tuple(near_names))
+
+    def texts(self) -> dict[str, str]:
+        return self.unit.file.files.texts(self.unit.file.address)
 
     def element(self, value: str) -> CallTarget | None:
         for one in self.bound.values():

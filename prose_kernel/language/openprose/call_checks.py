@@ -126,7 +126,7 @@ class CallChecker:
                 survey.report("E317", node.target.span, f"the input `{name}` of `{target.name}` cannot be given", hint)
         if len(node.arguments) > len(declared):
             surplus = node.arguments[len(declared)]
-            survey.report("E027", surplus.span, f"`{target.name}` has {len(declared)} inputs, not more")
+            survey.report("E027", surplus.span, f"`{target.name}` has no more inputs than {len(declared)}")
         seen = {each.name for each in target.inputs[: len(node.arguments)]}
         for entry in node.inputs:
             if entry.name.id in seen:

@@ -29,6 +29,7 @@ from prose_kernel.language.openprose.output_types import written_schema
 from prose_kernel.language.openprose.program_index import Survey
 from prose_kernel.language.openprose.properties import PropertyChecker, check_budget
 from prose_kernel.language.openprose.scopes import Answer, Construct, Frame, Held, Place, Result
+from prose_kernel.language.openprose.spawn_builder import UNREAD
 from prose_kernel.language.openprose.tree import Discretion, Name, Node, Program
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.typed_answers import Schema
@@ -210,9 +211,11 @@ class Checker:
             hint = 'call the path: `call "..."`' if survey.strict_script else "move it to the top of the script"
             survey.report("E311", node.span, "`use` out of place", hint)
         alias = node.alias.id if node.alias is not None else slug(node.path.raw)
-        if alias is not None and node.path.raw.strip():
+        if not node.path.raw.strip() or node.path.raw == UNREAD:
+            return
+        if alias is not None:
             self.calls.uses.setdefault(alias, node.path.raw)
-        if survey.interface.targets is not None and node.path.raw.strip():
+        if survey.interface.targets is not None:
             found = survey.interface.targets.find(node.path.raw, {}, path=True)
             if isinstance(found, CallProblem):
                 survey.report(found.code, node.path.span, found.message, found.hint)

@@ -162,6 +162,13 @@ def slug(path: str) -> str | None:
     return stem if _NAME.fullmatch(stem) else None
 
 
+def uses_of(program: tree.Program) -> dict[str, str]:
+    """The paths of a program's `use` lines by their aliases."""
+    used = (item for item in program.items if isinstance(item, tree.Use))
+    found = {(item.alias.id if item.alias else slug(item.path.raw)): item.path.raw for item in used}
+    return {alias: path for alias, path in found.items() if alias}
+
+
 # ---------------------------------------------------------------- walking
 
 _STATEMENTS: Final = get_args(tree.Statement)

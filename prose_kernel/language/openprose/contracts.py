@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from prose_kernel.language.source import Source
@@ -91,6 +91,10 @@ class CallTargets(Protocol):
     def find(self, name: str, uses: Mapping[str, str], *, path: bool = False) -> CallTarget | CallProblem:
         """The target of `call name`, or with `path` of `call "name"` or `use "name"`. `uses` maps the aliases of the
         script's own `use` lines to their paths (3.5 step 4)."""
+        ...
+
+    def texts(self) -> dict[str, str]:
+        """The texts of the files that calls have led to so far, and of those that these call, by address."""
         ...
 
     def element(self, value: str) -> CallTarget | None:
@@ -175,6 +179,12 @@ class ScriptSource(Source):
         return Source(self.file)
 
 
+@lru_cache(maxsize=8)
+def _blanks(file: str) -> str:
+    """A text with a blank for each character of its lines: every script of a file needs it."""
+    return _NO_LINE_END.sub(lambda line: " " * len(line[0]), file)
+
+
 def script_source(
     file: str, fences: Sequence[tuple[Span, int]], *, name: str, interface: Interface | None = None
 ) -> ScriptSource:
@@ -187,8 +197,8 @@ def script_source(
     removed: list[int] = []
     at = lost = 0
     for span, indent in fences:
-        before = file[at : span.start]
-        parts.append(" " * lost + _NO_LINE_END.sub(lambda line: " " * len(line[0]), before))
+        before = _blanks(file)[at : span.start]
+        parts.append(" " * lost + before)
         removed += [0] * before.count("\n")
         at, lost = span.end, 0
         if not indent:

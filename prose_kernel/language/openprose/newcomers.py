@@ -102,6 +102,7 @@ _LINES: Final = (
     (r"(?P<a>NAME)--", "write `{a} = {a} - 1`"),
     (rf"(?i:(?P<word>{_KEYWORDS}))\b(?P<a>.*)", "keywords are written in small letters: `{word}{a}`"),
     (r"(?P<a>.+?)[ ]*<>[ ]*(?P<b>.+)", "write `{a} != {b}`"),
+    (r"loop[ ]+(?:up[ ]+to[ ]+(?P<a>\w+).*|(?P<b>\w+)[ ]+times.*)", "write `repeat {a}{b}:`"),
     (r".*\b[fFrRbBuU](?P<a>\"[^\"]*\").*", "a string needs no letter before it: `{a}`"),
     (r"(?P<a>exec[ ]+\"[^\"]*)\"[ ]*[|][ ]*exec[ ]+\"(?P<b>[^\"]*\")",
      "a pipe belongs into the command: `{a} | {b}`"),

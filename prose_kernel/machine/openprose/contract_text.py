@@ -23,7 +23,6 @@ from prose_kernel.language.contracts import PRIOR
 from prose_kernel.language.contracts.checks import provided
 from prose_kernel.language.contracts.compile import ContractProgram
 from prose_kernel.language.contracts.interface import needs_in_words, truth_names
-from prose_kernel.language.contracts.library import LIBRARY
 from prose_kernel.language.contracts.tree import Item
 from prose_kernel.language.contracts.units import Unit
 from prose_kernel.language.openprose import tree
@@ -34,9 +33,10 @@ from prose_kernel.machine.openprose.code import compile_statement
 from prose_kernel.machine.openprose.contract_promises import check_promises
 from prose_kernel.machine.openprose.frames import Temp
 from prose_kernel.machine.openprose.program_context import AgentEntry, ProgramContext
+from prose_kernel.machine.openprose.programs import keep_texts
 from prose_kernel.machine.openprose.sessions import Rendering, run_session
 from prose_kernel.runtime.execution_context import located
-from prose_kernel.runtime.ports import ContextItem, FoundRun, LoadRequest, SessionResult
+from prose_kernel.runtime.ports import ContextItem, FoundRun, SessionResult
 from prose_kernel.runtime.structured_text import json_in
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Reference, Value, inserted_text
@@ -63,9 +63,7 @@ async def run_contract(s: ProgramContext, program: ContractProgram) -> Value:
     s.run.begin(program)
     unit = program.node
     s.source = unit.file.source
-    if not s.run.program and program.others:
-        request = LoadRequest(LIBRARY, s.source, s.at("load"))
-        await s.ask(request, dict, lambda: _texts(program))
+    await call(keep_texts(s, program.texts()))
     if not unit.has_script:
         s.path = f"{s.path}/{s.run.next_statement()}"
     here = _here(unit)
@@ -76,10 +74,6 @@ async def run_contract(s: ProgramContext, program: ContractProgram) -> Value:
     for name, part in results(unit, value).items():
         s.layer.outputs[name] = bind(s, s.layer, name, "output", part, here, None)
     return value
-
-
-async def _texts(program: ContractProgram) -> dict[str, str]:
-    return program.texts()
 
 
 def _say_once(s: ProgramContext, unit: Unit, here: tree.Node) -> None:

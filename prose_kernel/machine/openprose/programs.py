@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from prose_kernel.errors import ImportProgramError, RunError, StoreFailed
+from prose_kernel.language.contracts.library import LIBRARY
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.contract import contract, is_executable, slug
+from prose_kernel.language.openprose.contract import contract, is_executable, slug, uses_of
 from prose_kernel.language.openprose.contracts import interface_of
 from prose_kernel.language.openprose.keywords import HOST_READS
 from prose_kernel.language.openprose.names import Contract
@@ -65,9 +66,21 @@ async def run_text(
     s.run.begin(program)
     if imports is not None:
         s.run.programs.update(imports)
+    if (targets := interface_of(s.source).targets) is not None:
+        await call(keep_texts(s, targets.texts()))
     start = s.path
     await call(_imports(s, program, loaded=imports is not None))
     return await call(run_statements(s, program, used=used, start=start))
+
+
+async def keep_texts(s: ProgramContext, texts: dict[str, str]) -> None:
+    """Record the contract files that the root of a run calls: a resumed run reads them from its journal."""
+    if texts and not s.run.program:
+        await s.ask(LoadRequest(LIBRARY, s.source, s.at("load")), dict, lambda: _given(texts))
+
+
+async def _given(texts: dict[str, str]) -> dict[str, str]:
+    return texts
 
 
 async def run_statements(
@@ -77,9 +90,7 @@ async def run_statements(
     is the path of the text."""
     start = s.path if start is None else start
     if program.script:
-        for use in program.items:
-            if isinstance(use, tree.Use):
-                s.run.uses[(use.alias.id if use.alias is not None else slug(use.path.raw)) or ""] = use.path.raw
+        s.run.uses.update(uses_of(program))
     rest = [item for item in program.items if not isinstance(item, _HOISTED)]
     first = 0
     while first < len(rest) and isinstance(rest[first], tree.Input):
