@@ -311,6 +311,18 @@ def test_a_failed_run_is_resumed_with_the_files_that_it_read(world: ContractWorl
     assert (status, '"x": ["first", "second"]' in world.out) == (0, True)
 
 
+def test_a_program_resumes_in_the_middle_of_a_call_of_a_file_that_was_edited(world: ContractWorld) -> None:
+    steps = ['exec "echo a >> ran"', 'let d = session "Go on"', "return d"]
+    world.write(made=function("made", returns("`x`"), script(*steps)))
+    world.put("p.prose", "let d = call made\noutput x = d\n")
+    world.run("p.prose", "--profile", "prosescript")
+    assert world.status == 3
+    world.write(made=function("made", returns("`x`"), script('exec "echo b >> ran"', "return 2")))
+    world.put("answers.yaml", '{"sessions": {"Go on": "there"}}')
+    assert world.prose("run", "--resume", "--provider", "scripted", "--script", "answers.yaml") == 0
+    assert (world.out, Path("ran").read_text()) == ("x: there\n", "a\n")
+
+
 # ---------------------------------------------------------------- runs as inputs
 
 
