@@ -19,6 +19,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final, Literal
 
 from msgspec import MsgspecError, Raw, convert, json, structs
@@ -236,14 +237,17 @@ class EarlierAnswers:
             self._rules.on_use(request, notes, True)
         return notes
 
-    def whole(self, result: SessionResult) -> SessionResult | None:
-        """A kept answer with its text, which consumes nothing; None if the file that holds it is gone or another."""
+    def whole(self, result: SessionResult, asked_at: int) -> SessionResult | None:
+        """A kept answer with its text, which consumes nothing; None if the file that holds it is gone or another.
+        `asked_at` is the time of the answer, in milliseconds since 1970, 0 if it is not known."""
         if result.answer_file is not None:
             text = self._rules.text_of(result.answer_file)
             if text is None:
                 return None
             result = structs.replace(result, text=text, answer_file=None)
         details = {**result.details, "kept": self.run}
+        if asked_at:
+            details.setdefault("answered", f"{datetime.fromtimestamp(asked_at / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}")
         return structs.replace(result, usage=None, replayed=True, details=details)
 
     def refuse(self, asked: Asked, reason: str, detail: str = "") -> None:

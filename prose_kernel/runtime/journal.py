@@ -481,11 +481,13 @@ class Journal:
         if files is not None and not await self._unchanged(s, asked, one, files):
             return None
         if isinstance(value, SessionResult):
-            whole = earlier.whole(value)
+            whole = earlier.whole(value, one.answered.t)
             if whole is None:
                 earlier.refuse(asked, "unreadable")
                 return None
             value = cast("T", whole)
+        elif isinstance(value, CommandResult):
+            value = cast("T", structs.replace(value, kept=True))
         if kept is not None:
             value = kept(value)
         notes = earlier.use(one, request)

@@ -74,7 +74,7 @@ class CommandResult(Struct, frozen=True, omit_defaults=True):
     and cut to `max_output` code points. `duration`, `max_rss`, `cpu_s` and `worker` (the name of the machine, for a
     command that ran on another one) are volatile and belong into metadata only. `image` is the picture that stdout was
     or ended in; one line stands for it in `stdout`. `code_hidden`: the command's text may hide a failure behind the
-    exit code 0 (exec-and-tasks.md 2.6).
+    exit code 0 (exec-and-tasks.md 2.6). `kept`: it is the result of an earlier run, and the command did not run.
     """
 
     outcome: Outcome
@@ -99,6 +99,7 @@ class CommandResult(Struct, frozen=True, omit_defaults=True):
     worker: str | None = None
     image: bytes = b""
     code_hidden: bool = False
+    kept: bool = False
 
 
 class Owner(Struct, frozen=True):

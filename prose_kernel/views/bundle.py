@@ -30,6 +30,8 @@ def _facts(block: doc.Block) -> dict[str, object]:
 
 # ---------------------------------------------------------------- tables of data, and cards
 
+KEPT = "kept; %ask again asks again"
+"""Said of an answer that a cell has kept from its last run."""
 QUIET = "opacity: 0.65"
 TABLE = "margin: 0"
 LEFT = "text-align: left"

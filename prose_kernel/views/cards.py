@@ -20,7 +20,7 @@ from prose_kernel.runtime.images import Picture, picture
 from prose_kernel.runtime.json_text import json_text
 from prose_kernel.runtime.ports import CommandResult
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, full_text, plain
-from prose_kernel.views.bundle import QUIET, TABLE, card, coded, command_card, data_html, quiet, row, wide_row
+from prose_kernel.views.bundle import KEPT, QUIET, TABLE, card, coded, command_card, data_html, quiet, row, wide_row
 from prose_kernel.views.display import Display
 from prose_kernel.views.document import counted
 from prose_kernel.views.files import image_display, image_tag
@@ -97,6 +97,8 @@ def _exec_remarks(value: ExecText) -> tuple[tuple[str, ...], dict[str, object], 
     remarks = outcome(value.result)
     bad = bool(remarks)
     remarks += cuts(value.result)
+    if value.result.kept:
+        remarks.append(KEPT)
     if value.result.stderr.strip():
         remarks.append(_stderr(value.result))
     return tuple(remarks), command_facts(value.result), bad
@@ -236,6 +238,8 @@ def result_card(event: CommandFinished, directory: str = "") -> Display | None:
     remarks += cuts(result)
     if directory:
         remarks.append(f"directory: {directory}")
+    if result.kept:
+        remarks.append(KEPT)
     if not remarks:
         return None
     if bad and event.consumed:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from prose_kernel.language.shortening import clipped
 from prose_kernel.runtime.ports import SessionRequest, SessionResult, ToolUse, Usage
 from prose_kernel.views import document as doc
-from prose_kernel.views.bundle import LEFT, QUIET, TABLE, bundle, markdown, row, wide_row
+from prose_kernel.views.bundle import KEPT, LEFT, QUIET, TABLE, bundle, markdown, row, wide_row
 from prose_kernel.views.display import Display
 from prose_kernel.views.markup import Html, html, tag
 from prose_kernel.views.plain_text import plain_text
@@ -139,7 +139,8 @@ def answer_display(
     if result.details.get("cut") is True:
         body.append(doc.paragraph(f"*{CUT}*", CUT))
     noted = [doc.Listing(clip_block(note)) for note in notes]
-    head = _head(request, name, ORIGINS.get(result.origin, result.origin))
+    kept = [KEPT] if "kept" in result.details else []
+    head = _head(request, name, ORIGINS.get(result.origin, result.origin), *kept)
     return _display(head, _attempts(failed), [*noted, *body], session_facts(request, result, seconds))
 
 

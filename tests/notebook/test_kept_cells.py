@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,3 +78,19 @@ def test_a_stale_cell_that_runs_again_keeps_what_has_not_changed(directory: Path
         for cell, text in (("a", "let x = 1"), ("b", code), ("a", "let x = 2"), ("c", "%rerun stale --here")):
             ran(client, cell, text)
     assert (directory / "ran").read_text().split() == ["same", "1", "2"]
+
+
+def test_a_kept_answer_says_so(directory: Path, stub: StubServer) -> None:
+    settings(directory, stub)
+    code = 'let a = session "Say it"\nexec "echo one"\n  reads: []\nlet b = exec "echo two"\n  reads: []\n'
+    stub.script("now", "hi")
+    shown, facts = [], []
+    with kernel(directory) as client:
+        client.channels.session.metadata = {"cellId": "a"}
+        for text in (code, code, code, f"%ask again\n{code}"):
+            contents = [m["content"] for m in client.run(text).outputs if "data" in m["content"]]
+            shown.append("\n".join(content["data"]["text/plain"] for content in contents))
+            facts.append(json.dumps([content["metadata"] for content in contents]))
+    assert [one.count("%ask again") for one in shown] == [0, 3, 3, 0]
+    assert shown[1] == shown[2], "the time is in the metadata"
+    assert ['"kept"' in one and '"answered"' in one for one in facts] == [False, True, True, False], facts
