@@ -169,6 +169,35 @@ def test_cells_have_no_contract() -> None:
     assert codes("let x = {\n  a: 1\n  b: 2\n}\nreturn x\n") == []
 
 
+@pytest.mark.parametrize(
+    ("statement", "value"),
+    [
+        ("append [] to xs", t.Array(())),
+        ("append [1] to xs", t.Array((t.Number(1),))),
+        ("append -1 to xs", t.Number(-1)),
+        ("append **a** to xs", t.Discretion(t.Text(("a",)))),
+        ("append (call) to xs", t.Name("call")),
+        ("append (not x) to xs", t.Not(t.Name("x"))),
+    ],
+)
+def test_any_value_can_be_appended(statement: str, value: t.Expression) -> None:
+    parsed = parse(Source(f"{statement}\n"), "prosescript")
+    assert [d.code for d in parsed.diagnostics] == ["W318"]
+    assert parsed.program.items == (t.Append(value, t.Name("xs")),)
+    assert format_program(parsed.program) == f"{statement}\n"
+    old_form = parse(Source(statement.replace("append", "record").replace(" to ", " in ") + "\n"), "prosescript")
+    assert old_form.program.items == parsed.program.items
+
+
+def test_a_variable_named_append_is_indexed_and_called() -> None:
+    items = parse(Source("append[1]\nappend[1] + to\nrecord(x: 1)\n"), "prosescript").program.items
+    assert [type(item.value) for item in items if isinstance(item, t.ExpressionStatement)] == [
+        t.Index,
+        t.Binary,
+        t.ProgramCall,
+    ]
+
+
 def test_other_profiles_know_none_of_it() -> None:
     for text in (
         "call f\n",

@@ -123,7 +123,7 @@ class _Formatter:
         return [f"throw {self._guarded(shown) if self._script or not isinstance(node.value, tree.Name) else shown}"]
 
     def visit_append(self, node: tree.Append, pad: str) -> list[str]:
-        return [f"append {expression(node.value)} to {node.name.id}"]
+        return [f"append {self._guarded(expression(node.value))} to {node.name.id}"]
 
     def visit_return(self, node: tree.Return, pad: str) -> list[str]:
         return ["return"] if node.value is None else self._after("return ", node.value, pad)

@@ -630,7 +630,7 @@ class Lexer:
         following = self.tokens[index + 1][0]
         before = SCRIPT_BEFORE.get(kind)
         if before is not None:
-            if following in before or following in _WORD_KINDS:
+            if following in before or following in _WORD_KINDS or self._adds_to_list(kind, index):
                 return (kind, start, end, word)
             return ("NAME", start, end, Name.at(start, end, word))
         on_reject = index > 0 and self.tokens[index - 1][0] == "COLON"  # where `throw` takes a text alone
@@ -647,6 +647,16 @@ class Lexer:
         ):
             return ("_STAGE", start, end, word)
         return None
+
+    def _adds_to_list(self, kind: str, index: int) -> bool:
+        """Whether the line is `append [1] to items` or `record (x) in items`, not such as `append[1]`."""
+        tokens, preposition = self.tokens, {"_APPEND": "to", "_RECORD": "in"}.get(kind)
+        if preposition is None or (index and tokens[index - 1][0] not in _LAYOUT):
+            return False
+        last = index
+        while tokens[last][0] != "_NL":
+            last += 1
+        return last - index > 3 and _is_name(tokens[last - 2], preposition)
 
     def _mark_header(self, index: int, kind: str) -> int:
         """Mark the bracket of `loop ... (max: N)` or `parallel for ... (modifiers):`, which is no call (2.1)."""
