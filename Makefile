@@ -83,12 +83,15 @@ posix: .make/test
 	PROSE_PLATFORM=posix $(BIN)/python -m pytest -q -m "$(POSIX_MARKS)" $(WORKERS) $(POSIX) $(PYTEST_ARGS)
 
 # Not part of `make test`, which takes a sample: every program killed before and after every record of its journal, and many
-# more replays of generated programs. One backend: make durability BACKENDS=sqlite
+# more replays of generated programs; and the generated texts and programs of the languages, others each time, twelve times as many.
+# One backend: make durability BACKENDS=sqlite
 BACKENDS ?= filesystem sqlite postgres
+DEEP = $(shell grep -rl --include 'test_*.py' '^from hypothesis import' tests/language tests/machine tests/runtime)
 durability: .make/test
 	DURABILITY_EXAMPLES=300 $(BIN)/python -m pytest -q tests/durability $(PYTEST_ARGS)
 	cd tests && ../$(BIN)/python -m durability.matrix --backends $(BACKENDS)
 	cd tests && ../$(BIN)/python -m durability.power
+	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -q $(WORKERS) $(DEEP) $(PYTEST_ARGS)
 
 # Not part of `make test`: to observe every line of all kernels and commands, too, takes half as long again.
 coverage: .make/test

@@ -15,8 +15,9 @@ import waiting
 if TYPE_CHECKING:
     from postgres import PostgresServer
 
-hypothesis.settings.register_profile("default", deadline=None, derandomize=True, max_examples=60)
+hypothesis.settings.register_profile("default", deadline=None, derandomize=True, max_examples=25)
 hypothesis.settings.register_profile("fast", deadline=None, derandomize=True, max_examples=10)
+hypothesis.settings.register_profile("deep", deadline=None, max_examples=300)  # `make durability`: others each time
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
