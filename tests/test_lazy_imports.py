@@ -96,6 +96,16 @@ print(IPython.get_ipython())
     assert ran.stdout.splitlines() == ["ProseApp", "False True", "[]", "None"], ran.stderr
 
 
+def test_the_providers_of_models_import_no_sdk_before_a_session_runs() -> None:
+    code = (
+        "import sys, prose_kernel.models.providers.models, prose_kernel.models.providers.model_judge\n"
+        "import prose_kernel.models.providers.vendors\n"
+        "print([m for m in ('pydantic_ai', 'pydantic', 'openai', 'anthropic', 'httpx2', 'httpx') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 ORDINARY = 'let a = exec "echo 1"\nif **a is "1"**:\n  output b = a'
 SESSION = 'session "Say something"'
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -481,16 +479,6 @@ async def test_a_provider_works_in_one_loop_after_another(stub: StubServer, wire
     assert (await live.run()).text == ANSWER
     await live.servers.close()
     await live.servers.close()
-
-
-def test_nothing_heavy_is_imported_before_a_session_runs(wire: str) -> None:
-    code = (
-        "import sys, prose_kernel.models.providers.models, prose_kernel.models.providers.model_judge\n"
-        "import prose_kernel.models.providers.vendors\n"
-        "print([m for m in ('pydantic_ai', 'pydantic', 'openai', 'anthropic', 'httpx2', 'httpx') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
 
 
 async def test_a15_a_tool_that_was_not_granted_never_ends_the_session(
