@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from waiting import appears
 
 from prose_kernel.errors import CompileError, InputError, ProviderError, RunError, UsageError
 from prose_kernel.judging.function import Decision, JudgeFunction
@@ -263,8 +264,7 @@ async def test_run_works_inside_a_running_loop() -> None:
 
 async def test_cancelling_ends_commands(tmp_path: Path) -> None:
     task = asyncio.create_task(api.arun('exec "echo >started; sleep 60 || echo >ended; echo >survived"'))
-    while not (tmp_path / "started").exists():
-        await asyncio.sleep(0.01)
+    await appears(tmp_path / "started")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
