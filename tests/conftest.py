@@ -15,10 +15,12 @@ import waiting
 if TYPE_CHECKING:
     from postgres import PostgresServer
 
-hypothesis.settings.register_profile("default", deadline=None, derandomize=True, max_examples=25)
-hypothesis.settings.register_profile("fast", deadline=None, derandomize=True, max_examples=10)
-hypothesis.settings.register_profile("deep", deadline=None, max_examples=300)  # `make durability`: others each time
-hypothesis.settings.register_profile("thorough", deadline=None, max_examples=2000)
+# Programs take a while to think up; how long depends on the machine, which may be busy.
+SLOW: dict[str, Any] = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("default", **SLOW, derandomize=True, max_examples=25)
+hypothesis.settings.register_profile("fast", **SLOW, derandomize=True, max_examples=10)
+hypothesis.settings.register_profile("deep", **SLOW, max_examples=300)  # `make durability`: others each time
+hypothesis.settings.register_profile("thorough", **SLOW, max_examples=2000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
