@@ -137,7 +137,7 @@ class Lab:
 
 
 @contextmanager
-def lab(directory: Path, spec: KernelSpec | None = None) -> Iterator[Lab]:
+def lab(directory: Path, spec: KernelSpec | None = None, *, forks: bool = False) -> Iterator[Lab]:
     """A kernel of its own, and its notebook."""
-    with kernel(directory, spec=spec) as client:
+    with kernel(directory, spec=spec, forks=forks) as client:
         yield Lab(client)

@@ -29,7 +29,7 @@ let second = [n, {a: [1, 2]}, "x"]
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with lab(tmp_path_factory.mktemp("debugger")) as found:
+    with lab(tmp_path_factory.mktemp("debugger"), forks=True) as found:
         yield found
 
 
@@ -43,7 +43,7 @@ def notebook(shared: Lab) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def shared_vvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with lab(tmp_path_factory.mktemp("vvm"), vvm_specification()) as found:
+    with lab(tmp_path_factory.mktemp("vvm"), vvm_specification(), forks=True) as found:
         yield found
 
 

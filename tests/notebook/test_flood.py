@@ -15,14 +15,14 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """A kernel that displays everything."""
     directory = tmp_path_factory.mktemp("flood")
     (directory / "prose.toml").write_text("display_cap = 0\ndisplay_lines = 0\n")
-    with kernel(directory) as client:
+    with kernel(directory, forks=True) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
 def cutting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """A kernel with the settings that everybody has."""
-    with kernel(tmp_path_factory.mktemp("cutting")) as client:
+    with kernel(tmp_path_factory.mktemp("cutting"), forks=True) as client:
         yield client
 
 

@@ -38,7 +38,7 @@ def ran(client: Client, cell: str, code: str) -> str:
 @pytest.mark.parametrize("vvm", [False, True])
 def test_an_unchanged_session_is_asked_once(directory: Path, stub: StubServer, vvm: bool) -> None:
     settings(directory, stub)
-    with kernel(directory, spec=vvm_specification() if vvm else None) as client:
+    with kernel(directory, spec=vvm_specification() if vvm else None, forks=True) as client:
         book = Notebook(client, stub, CALLS if vvm else ASKS)
         assert [book.run("a", "1"), book.run("a", "2"), book.run("b", "3")] == ["1", "1", "3"]
         book.asks = f"%ask again\n{book.asks}"
@@ -53,7 +53,7 @@ def test_only_commands_that_declare_their_files_are_kept(directory: Path, stub: 
     settings(directory, stub)
     (directory / "in.txt").write_text("1")
     code = 'exec "echo undeclared >> ran"\nexec "cat in.txt; echo declared >> ran"\n  reads: ["in.txt"]\n'
-    with kernel(directory) as client:
+    with kernel(directory, forks=True) as client:
         for _ in range(2):
             ran(client, "a", code)
         assert (directory / "ran").read_text().split() == ["undeclared", "declared", "undeclared"]

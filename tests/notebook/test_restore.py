@@ -57,7 +57,7 @@ def test_after_a_restart_everything_is_back(directory: Path) -> None:
 def test_cells_of_prosescript_are_read_as_such_again(directory: Path) -> None:
     """The condition is an expression only because an earlier cell has bound its name."""
     script = "%%prose --profile prosescript\n"
-    with kernel(directory) as client:
+    with kernel(directory, forks=True) as client:
         client.run("let ready = true")
         client.run(script + 'if ready:\n  exec "echo a >> ran"\n  let x = {\n    a: 1\n    b: 2\n  }')
         client.manager.restart_kernel()
