@@ -144,6 +144,8 @@ def _value(text: str) -> Any:
     """A default as written: `none` is null; JSON, also with single quotes; objects with commas between them are a list;
     a literal before other words; else the text."""
     text = text.strip("`") if text.startswith("`") and text.endswith("`") else text
+    if not text:
+        return ""
     for candidate in (text, text.replace("'", '"'), f"[{text.replace(chr(39), chr(34))}]"):
         found = value_of(candidate)
         if not isinstance(found, str) and not (candidate[:1] == "[" != text[:1] and not isinstance(found[0], dict)):

@@ -26,6 +26,8 @@ from prose_kernel.language.source import Source
         ("- `on`: `true`", True),
         ("- `label`: a word for people", None),
         ("- `label`", None),
+        ("- `label` (default: ): a label", ""),
+        ("- `label`: default ``", ""),
     ],
 )  # fmt: skip
 def test_defaults(item: str, value: Any) -> None:
