@@ -2,14 +2,14 @@
 
 `python notebooks/record.py NOTEBOOK...`
 
-The answers of `course/10_sessions.ipynb` stand in `course/answers/10_sessions.yaml`; its recording becomes
-`course/cassettes/10_sessions.jsonl`, with `origin: authored` in every record. Edit the notebook or the answers, run
+The answers of `course/01_ask.ipynb` are in `course/answers/01_ask.yaml`; its recording becomes
+`course/cassettes/01_ask.jsonl`, with `origin: authored` in every record. Edit the notebook or the answers, run
 this again, and commit all three. Nobody calculates keys: the notebook is run, and what it asks is looked up in the
 answers. The tools that an answer calls are run for real, with the session's permissions. A notebook without answers
 only gets its outputs.
 
-Learners ask the sessions of an exercise by hand. The exercises of `checks/10_sessions.yaml` that have `answers` are
-recorded as well: their solutions run after the notebook, into `course/cassettes/10_sessions.exercises.jsonl`.
+Learners ask the sessions of an exercise by hand. The exercises of `checks/01_ask.yaml` that have `answers` are
+recorded as well: their solutions run after the notebook, into `course/cassettes/01_ask.exercises.jsonl`.
 
     sessions:
       - task: Write a tagline            # the first entry whose text the task contains

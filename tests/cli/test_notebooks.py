@@ -84,9 +84,12 @@ def test_every_exercise_stands_in_its_notebook_under_a_name_of_its_own() -> None
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("lesson", sorted((NOTEBOOKS / "course").glob("*.ipynb")), ids=lambda path: path.stem)
-def test_a_learner_passes_a_lesson_offline(lesson: Path, tmp_path: Path) -> None:
-    """The cells in order, with the solution in place of each answer: what it asks is in the recordings."""
+@pytest.mark.parametrize(
+    "recording", [path for path in CASSETTES if path.stem.endswith(".exercises")], ids=lambda p: p.stem
+)
+def test_a_learner_passes_a_lesson_offline(recording: Path, tmp_path: Path) -> None:
+    """The cells in order, with the solution in place of each answer: its questions are in the recordings."""
+    lesson = recording.parents[1] / recording.name.replace(".exercises.jsonl", ".ipynb")
     course = tmp_path / "course"
     shutil.copytree(lesson.parent, course, ignore=shutil.ignore_patterns(".*", "answers"))
     assert asyncio.run(_requirements(course / lesson.name)) == dict.fromkeys(_exercises(lesson), True) != {}
