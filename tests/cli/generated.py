@@ -14,10 +14,8 @@ import click
 from msgspec import NODEFAULT
 
 from prose_kernel.cli.main import cli
-from prose_kernel.language.diagnostics import severity_of
 from prose_kernel.language.openprose import keywords, properties
 from prose_kernel.language.openprose.tables import GRAMMAR
-from prose_kernel.run import reference
 from prose_kernel.run.settings import Setting, Settings, every
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -125,21 +123,6 @@ def _part(name: str, page: str) -> str:
     return PARTS[word](rest or page)
 
 
-def codes(page: str) -> str:
-    """The codes that have an entry in the page, as links."""
-    rows = ["| Code | Severity | Found | Title |", "| --- | --- | --- | --- |"]
-    for heading in reference.headings(page):
-        if heading.key[:1].isalpha():
-            entry = reference.text(page)[heading.start : heading.end]
-            severity = severity_of(heading.key)
-            last = "R" if page == "vvm" else "E2"
-            at_run = "*Found while" in entry or "Reported while" in entry or heading.key.startswith(last)
-            when = "while it runs" if at_run else "before, strict" if "\n*Strict.*" in entry else "before"
-            file = f"{heading.path.name}" if heading.file != page else ""
-            rows.append(f"| [{heading.key}]({file}#{heading.anchor}) | {severity} | {when} | {heading.title} |")
-    return "\n".join(rows)
-
-
 _TOKENS = {
     "STRING": "a string", "NAME": "a name", "NUMBER": "a number", "COLON": "`:`", "LPAR": "`(`", "_NL": "the end of the line",
     "DOT": "`.`", "PIPE": "`\\|`", "EQUALS": "`=`", "COMMA": "`,`", "MINUS": "`-`", "PLUS": "`+`",
@@ -184,18 +167,11 @@ def grammar(part: str) -> str:
 
 
 PARTS: dict[str, Callable[[str], str]] = {
-    "codes": codes,
     "grammar": grammar,
     "keywords": keyword_table,
     "properties": property_table,
 }
-PARTLY = (
-    *(
-        f"reference/openprose/{part}.md"
-        for part in ("lexical-structure", "grammar", "sessions-and-agents", "diagnostics")
-    ),
-    "reference/vvm/diagnostics.md",
-)
+PARTLY = (*(f"reference/openprose/{part}.md" for part in ("lexical-structure", "grammar", "sessions-and-agents")),)
 PAGES: dict[str, Callable[[], str]] = {
     "reference/cli.md": command_line,
     "reference/settings.md": settings,

@@ -37,7 +37,7 @@ def test_code_and_generated_parts_are_left_out(tmp_path: Path, monkeypatch: pyte
     page.parent.mkdir()
     page.write_text(
         "Nobody told `nobody`. What is recorded replays.\n\n```text\nnobody\n```\n\n"
-        "<!-- generated: codes -->\nnobody\n<!-- end -->\n\n| one at once | two |\n\n" + "word " * 36 + "\n"
+        "<!-- generated: keywords -->\nnobody\n<!-- end -->\n\n| one at once | two |\n\n" + "word " * 36 + "\n"
     )
     monkeypatch.setattr(prose_style, "ROOT", tmp_path)
     counts = Counter(one.pattern for one in prose_style.findings(page))
