@@ -48,6 +48,7 @@ class Panel:
     def opened(self, link: Link) -> None:
         self._links[link] = False
         self._stale([link])
+        link.send(self._who())
 
     def closed(self, link: Link) -> None:
         self._links.pop(link, None)
@@ -92,6 +93,8 @@ class Panel:
         """A cell is over."""
         if self._links:
             self._stale(list(self._links))
+            for link in self._links:
+                link.send(self._who())
             self._follow()
 
     def _look(self) -> None:
@@ -122,6 +125,27 @@ class Panel:
         following = [cell.key for cell in freshness.first(sure)] if sure is not None else []
         for link in links:
             link.send({"kind": "stale", "stale": stale_facts(found), "next": following, "after": after})
+
+    def _who(self) -> dict[str, object]:
+        """What answers sessions, and what the run has consumed so far; without a session no provider is named."""
+        workspace = self._cells.started
+        services = (
+            workspace.current.started_services if workspace is not None and workspace.current is not None else None
+        )
+        if services is None:
+            return {"kind": "who", "provider": "", "models": [], "cost": "", "asked": 0, "replayed": 0}
+        from prose_kernel.run.session_description import who
+        from prose_kernel.views.usage import cost
+
+        total = services.usage.total
+        return {
+            "kind": "who",
+            "provider": who(services),
+            "models": [line.model for line in services.usage.lines if line.model],
+            "cost": cost(total),
+            "asked": total.sessions + total.judgements,
+            "replayed": total.replayed,
+        }
 
     def _follow(self) -> None:
         """All that the panel shows, as far as it has changed."""

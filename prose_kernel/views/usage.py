@@ -24,14 +24,19 @@ def _usage_row(line: Line) -> tuple[str, ...]:
     tokens = [f"{count:,}" if count or not line.uncounted else "" for count in (line.tokens_in, line.tokens_out)]
     if line.tokens_cached:
         tokens[0] += f" ({line.tokens_cached:,} cached)"
-    cost = f"${line.cost:.4f}" if line.cost else "" if line.unpriced else "$0"
     return (
         line.provider,
         line.model,
         *(f"{count:,}" for count in counts),
         *(_and_unknown(known, line.uncounted) for known in tokens),
-        _and_unknown(cost, line.unpriced),
+        cost(line),
     )
+
+
+def cost(line: Line) -> str:
+    """The cost in US dollars, and how many requests have an unknown price."""
+    known = f"${line.cost:.4f}" if line.cost else "" if line.unpriced else "$0"
+    return _and_unknown(known, line.unpriced)
 
 
 def _and_unknown(known: str, unknown: int) -> str:
