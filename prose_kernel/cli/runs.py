@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import shlex
@@ -26,7 +25,7 @@ from prose_kernel.views.safety import clip, visible
 
 if TYPE_CHECKING:
     from prose_kernel.storage.journal_file import JournalRead
-    from prose_kernel.storage.run_history import RunCell, Step
+    from prose_kernel.storage.run_history import Difference, RunCell, Step
     from prose_kernel.storage.runs import KeptRun, StoredBinding
 
 _state_dir = click.option("--state-dir", metavar="DIR", help="Where runs are kept.  [default: .prose]")
@@ -108,7 +107,7 @@ def diff(context: click.Context, first: str, second: str, form: str, state_dir: 
             raise run.problem
     parts = list(differences(one, other, bindings_of(where, one), bindings_of(where, other)))
     if form == "json":
-        _json([{"what": what, "at": at, "lines": lines} for what, at, lines in parts])
+        _json([{"what": part.what, "at": part.at, "lines": part.lines} for part in parts])
     elif not parts:
         click.echo("no differences")
     else:
@@ -117,10 +116,10 @@ def diff(context: click.Context, first: str, second: str, form: str, state_dir: 
     return 1 if parts else 0
 
 
-def difference_lines(parts: Iterable[tuple[str, str, list[str]]]) -> Iterator[str]:
+def difference_lines(parts: Iterable[Difference]) -> Iterator[str]:
     """What differs between two runs, for people."""
-    for what, at, lines in parts:
-        yield from (visible(line) for line in ["", f"{what} {at}", *(f"  {line}" for line in lines)])
+    for part in parts:
+        yield from (visible(line) for line in ["", f"{part.what} {part.at}", *(f"  {line}" for line in part.lines)])
 
 
 @runs.command()
@@ -365,26 +364,27 @@ def _shown(path: Path) -> str:
 
 def differences(
     one: KeptRun, other: KeptRun, ones: list[StoredBinding], others_: list[StoredBinding]
-) -> Iterator[tuple[str, str, list[str]]]:
-    """What differs, in order: what it is, where it stands, and the lines of the difference."""
+) -> Iterator[Difference]:
+    """What differs, in order: texts, answers, bindings."""
+    from prose_kernel.storage.run_history import Difference
+
     cells, others = _cells(one), _cells(other)
     for number in range(max(len(cells), len(others))):
         texts = [at[number].text if number < len(at) else "" for at in (cells, others)]
         if texts[0] != texts[1]:
-            yield "text", f"c{number + 1}", _lines(*texts)
+            yield Difference("text", f"c{number + 1}", texts[0], texts[1])
     steps, others_steps = _steps(cells), _steps(others)
     for key in dict.fromkeys((*steps, *others_steps)):
-        answers = [_answer(found.get(key)) for found in (steps, others_steps)]
+        found = steps.get(key), others_steps.get(key)
+        answers = [_answer(step) for step in found]
         if answers[0] != answers[1]:
-            yield "answer", key, _lines(*answers)
+            decision = all(step is not None and step.kind == "judge" for step in found)
+            yield Difference("answer", key, answers[0], answers[1], decision)
     bound, others_bound = ({item.name: item.value for item in found} for found in (ones, others_))
     for name in dict.fromkeys((*bound, *others_bound)):
         if bound.get(name) != others_bound.get(name):
-            yield (
-                "binding",
-                name,
-                _lines(*(at[name] or "(empty)" if name in at else "" for at in (bound, others_bound))),
-            )
+            then, now = (at[name] or "(empty)" if name in at else "" for at in (bound, others_bound))
+            yield Difference("binding", name, then, now)
 
 
 def _steps(cells: list[RunCell]) -> dict[str, Step]:
@@ -395,9 +395,3 @@ def _answer(step: Step | None) -> str:
     if step is None:
         return ""
     return f"{step.kind} {step.said}\n{step.mark} {step.answer}".rstrip()
-
-
-def _lines(then: str, now: str) -> list[str]:
-    lines = list(difflib.unified_diff(then.splitlines(), now.splitlines(), n=1, lineterm=""))[2:]
-    more = [f"… {len(lines) - _LINES:,} more lines"] if len(lines) > _LINES else []
-    return [line for line in lines[:_LINES] if not line.startswith("@@")] + more

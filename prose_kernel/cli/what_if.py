@@ -14,6 +14,7 @@ from prose_kernel.errors import UsageError
 from prose_kernel.views.document import counted
 
 if TYPE_CHECKING:
+    from prose_kernel.run.settings import Settings
     from prose_kernel.storage.runs import KeptRun, RunPlace
 
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 @click.option("--yes", metavar="GATE", multiple=True, help="Confirm the approval of a gate. Repeatable.")
 @click.option("--why", is_flag=True, help="Say why each request was asked.")
 @click.option("--yes-rerun", is_flag=True, help="Don't ask before commands and sessions are repeated.")
+@click.option("--html", metavar="FILE", help="Write both runs side by side as one HTML page, too.")
+@click.option("--force", is_flag=True, help="With --html: replace a file that is no report.")
 def what_if(wanted: str, changes: tuple[str, ...], **options: Any) -> int:
     """Run the program of RUN as it was, with other answers, and show what becomes of it.
 
@@ -45,14 +48,18 @@ def what_if(wanted: str, changes: tuple[str, ...], **options: Any) -> int:
     from prose_kernel.runtime.clock import SystemClock
     from prose_kernel.storage import runs
     from prose_kernel.storage.layout import new_run_id
+    from prose_kernel.views.page import check_page
 
+    file = Path(options["html"]).expanduser() if options["html"] else None
+    if file is not None:
+        check_page(file, force=options["force"])
     cwd, answers, models = Path.cwd(), *_parsed(changes)
     found = runs.find(runs.places(cwd, settings.load(cwd).state_dir), wanted)
     head = found.head
     if head is None or found.interactive or head.program.endswith(".ipynb") or head.origin:
         raise UsageError(f"run {found.id} is not one of a program file", hint="prose runs lists the runs")
     began_with = {name: head.settings[name] for name in settings.DECIDES if head.settings.get(name) is not None}
-    typed = {name: value for name, value in options.items() if name not in ("why", "yes", "yes_rerun")}
+    typed = {name: value for name, value in options.items() if name not in ("why", "yes", "yes_rerun", "html", "force")}
     chosen: Any = settings.load(
         cwd,
         file=run_options.settings_file(cwd, head.program),
@@ -67,8 +74,12 @@ def what_if(wanted: str, changes: tuple[str, ...], **options: Any) -> int:
         head.program, dict(head.supplied), decisions, chosen, cwd, run_id=run_id, keep=earlier, why=options["why"]
     )
     status = begin(request, [Cell(text, head.program)], language)
-    for line in _compared(found, run_id, runs.places(cwd, chosen.state_dir)):
+    compared = _Compared(found, run_id, runs.places(cwd, chosen.state_dir))
+    for line in compared.lines():
         click.echo(line)
+    if file is not None:
+        compared.write(file, head.program, chosen, force=options["force"])
+        click.echo(str(file))
     return status
 
 
@@ -88,16 +99,34 @@ def _parsed(changes: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
     return answers, models
 
 
-def _compared(one: KeptRun, run_id: str, where: Sequence[RunPlace]) -> Iterator[str]:
-    """The differences between the two runs, and what each has consumed."""
-    from prose_kernel.cli.runs import difference_lines, differences
-    from prose_kernel.storage.runs import bindings_of, find
+class _Compared:
+    """The differences between two runs, and what each has consumed."""
 
-    other = find(where, run_id)
-    yield f"--- run {one.id}\n+++ run {other.id}"
-    parts = list(differences(one, other, bindings_of(where, one), bindings_of(where, other)))
-    yield from difference_lines(parts) if parts else ("no differences",)
-    yield f"\nconsumed: {_consumed(one)} before, {_consumed(other)} by what was asked again"
+    def __init__(self, one: KeptRun, run_id: str, where: Sequence[RunPlace]) -> None:
+        from prose_kernel.cli.runs import differences
+        from prose_kernel.storage.runs import bindings_of, find
+
+        self._one, self._other = one, find(where, run_id)
+        found = differences(one, self._other, bindings_of(where, one), bindings_of(where, self._other))
+        self._found = list(found)
+
+    def lines(self) -> Iterator[str]:
+        """For a terminal."""
+        from prose_kernel.cli.runs import difference_lines
+
+        yield f"--- run {self._one.id}\n+++ run {self._other.id}"
+        yield from difference_lines(self._found) if self._found else ("no differences",)
+        yield f"\nconsumed: {_consumed(self._one)} before, {_consumed(self._other)} by what was asked again"
+
+    def write(self, file: Path, program: str, chosen: Settings, *, force: bool) -> None:
+        """Write the page. Raises `UsageError`."""
+        from prose_kernel.views.comparison import Side, comparison_page
+        from prose_kernel.views.page import write_page
+        from prose_kernel.views.report import secrets_out
+
+        sides = Side.of(self._one, _consumed(self._one)), Side.of(self._other, _consumed(self._other))
+        content = comparison_page(program, sides, self._found, secrets_out(chosen, Path.cwd()))
+        write_page(file, content, force=force)
 
 
 def _consumed(run: KeptRun) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -18,6 +19,8 @@ Mark = Literal["✓", "✗", "cancelled", "under way"]
 
 _TELLING: Final = ("stdout", "text", "value", "answer", "label", "status")
 """The most important member of an answer that is an object."""
+_LINES: Final = 40
+"""Lines of a difference that are shown."""
 
 
 @dataclass(slots=True)
@@ -54,6 +57,24 @@ class Step:
     answer: str = ""
     mark: Mark = "under way"
     made: Made = field(default_factory=Made)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A difference between two runs: what it is, its place or name, and both texts; "" where there is none."""
+
+    what: Literal["text", "answer", "binding"]
+    at: str
+    then: str
+    now: str
+    decision: bool = False
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines that differ, those around them, and how many more there are."""
+        lines = list(difflib.unified_diff(self.then.splitlines(), self.now.splitlines(), n=1, lineterm=""))[2:]
+        more = [f"… {len(lines) - _LINES:,} more lines"] if len(lines) > _LINES else []
+        return [line for line in lines[:_LINES] if not line.startswith("@@")] + more
 
 
 @dataclass(slots=True)

@@ -105,11 +105,8 @@ def _style(choice: Choice | None) -> str:
     return "".join(rules)
 
 
-def write_page(path: Path, content: str, *, force: bool) -> None:
-    """Write a page, whole or not at all. Raises `UsageError`: what is there stays unless it is such a page itself, or
-    `force` is given; a directory stays always."""
-    from prose_kernel.access.atomic import write_whole
-
+def check_page(path: Path, *, force: bool) -> None:
+    """Raise `UsageError` if a page can't be written to this path."""
     try:
         if path.is_dir():
             raise UsageError(f"{path} is a directory", hint=f"name a file, such as {path / 'report.html'}")
@@ -117,10 +114,25 @@ def write_page(path: Path, content: str, *, force: bool) -> None:
             raise UsageError(f"{path} is there, and no report", hint="name another file, or add --force")
         if not path.parent.is_dir():
             raise UsageError(f"there is no directory {path.parent}", hint="make it first, or name another file")
+    except (OSError, ValueError) as problem:
+        raise _unwritten(path, problem) from None
+
+
+def _unwritten(path: Path, problem: Exception) -> UsageError:
+    reason = (getattr(problem, "strerror", None) or "it is no name of a file").lower()
+    return UsageError(f"{path} cannot be written: {reason}")
+
+
+def write_page(path: Path, content: str, *, force: bool) -> None:
+    """Write a page, whole or not at all. Raises `UsageError`: what is there stays unless it is such a page itself, or
+    `force` is given; a directory stays always."""
+    from prose_kernel.access.atomic import write_whole
+
+    check_page(path, force=force)
+    try:
         write_whole(path, content, contended=True)  # two reports at once, of the same run
     except (OSError, ValueError) as problem:
-        reason = (getattr(problem, "strerror", None) or "it is no name of a file").lower()
-        raise UsageError(f"{path} cannot be written: {reason}") from None
+        raise _unwritten(path, problem) from None
 
 
 def is_ours(path: Path) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.cli.test_keeping import Place, kept, place, script
@@ -77,3 +79,20 @@ def test_what_cannot_be_replaced_runs_nothing(
     seen = place.prose("what-if", name, *changes, *options, "--yes-rerun")
     assert seen.status == 2 and says in seen.err, seen.err
     assert len(place.runs()) == 1
+
+
+def test_both_runs_are_shown_side_by_side(place: Place, run: tuple[str, tuple[str, ...]]) -> None:
+    name, options = run
+    changes = ("c1/1/s0=<b>other</b>", "c1/5/j0=no", "--html", "both.html", *options, "--yes-rerun")
+    place.write("both.html", "of another program")
+    assert place.prose("what-if", name, *changes).status == 2
+    assert len(place.runs()) == 1, "nothing was run"
+    (place.path / "both.html").unlink()
+    (place.path / "script.yaml").write_text("sessions:\n  'Use *': changed\njudge:\n  '*': no\n")
+    seen = place.prose("what-if", name, *changes)
+    assert seen.status == 0, seen.err
+    shown = (place.path / "both.html").read_text()
+    assert re.findall(r'<h2 id="(\w+)">', shown) == ["decisions", "answers", "bindings", "used"]
+    assert re.findall(r"<h3><code>(.*?)</code>", shown)[:3] == ["c1/5/j0", "c1/1/s0", "c1/2/s0"]
+    assert "&lt;b&gt;other" in shown and "<b>other" not in shown
+    assert all(run.name in shown for run in place.runs())
