@@ -169,9 +169,8 @@ VALID = {"stars", "quotes", "triple openers", "braces in a string"}
 
 @pytest.mark.parametrize("name", NONSENSE)
 def test_nonsense_gives_findings(name: str) -> None:
-    for size in (20_000, 80_000):
-        parsed = parse(Source(NONSENSE[name](size)))
-        assert any(d.severity == "error" for d in parsed.diagnostics) or name in VALID
+    parsed = parse(Source(NONSENSE[name](20_000)))
+    assert any(d.severity == "error" for d in parsed.diagnostics) or name in VALID
 
 
 @pytest.mark.parametrize("name", NONSENSE)
