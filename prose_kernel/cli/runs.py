@@ -15,6 +15,7 @@ import click
 
 from prose_kernel.cli import files
 from prose_kernel.cli.gates import places_here
+from prose_kernel.cli.runs_fork import fork
 from prose_kernel.cli.runs_rebuild import rebuild
 from prose_kernel.cli.runs_repair import repair
 from prose_kernel.cli.runs_resume import resume
@@ -42,7 +43,7 @@ _STEPS: Final = 200
 @_state_dir
 @click.pass_context
 def runs(context: click.Context, form: str, state_dir: str | None) -> None:
-    """List the runs that are kept here; show, compare, resume, rebuild, repair or remove them.
+    """List the runs that are kept here; show, compare, resume, fork, rebuild, repair or remove them.
 
     RUN is an id, or its beginning.
 
@@ -174,6 +175,7 @@ def rm(
     return status
 
 
+runs.add_command(fork)
 runs.add_command(rebuild)
 runs.add_command(repair)
 runs.add_command(resume)

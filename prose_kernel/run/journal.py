@@ -33,6 +33,7 @@ from prose_kernel.runtime.journal_records import (
     Text,
 )
 from prose_kernel.runtime.keys import Keys
+from prose_kernel.storage import file_history
 from prose_kernel.storage.journal_file import NAME, JournalFile, JournalRead, changing, read
 from prose_kernel.storage.layout import VVM
 
@@ -212,7 +213,8 @@ def branch(journal: JournalRead, before: int, run_id: str, started: datetime, te
     """
     journal.require_whole(before)
     head, directory = journal.head, journal.path.parent
-    records = [record for _, record in journal.records(1, before)]
+    numbered = list(journal.records(1, before))
+    records = [record for _, record in numbered]
     new = structs.replace(
         head,
         run=run_id,
@@ -231,6 +233,7 @@ def branch(journal: JournalRead, before: int, run_id: str, started: datetime, te
         for source in (directory / "attachments", answers / "bindings"):
             if source.is_dir():
                 shutil.copytree(source, source.parent.with_name(run_id) / source.name, dirs_exist_ok=True)
+        file_history.copy(directory, path.parent, [number for number, _ in numbered], before)
         file.copy([new, *records])
     approved_here(run_id, branch_of=head.run)
     return read(path)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.journal_codec import Request
     from prose_kernel.runtime.keys import Keys
     from prose_kernel.storage.answer_files import AnswerFiles
+    from prose_kernel.storage.file_history import FileHistory
     from prose_kernel.storage.home import RunHome
     from prose_kernel.storage.kept import Kept
     from prose_kernel.storage.transcript import InContextTrace
@@ -70,6 +71,7 @@ class Run:
         self._on_live = on_live
         if settings.vvm.state == "filesystem":
             self.answers = parts.answer_files(context, self.home)
+        self._file_history = Once(self._new_file_history)
         self.gates = parts.gatekeeper(context, kept, self._started)
         self.commands: ShellCommands = ShellCommands(context.engine(), settings.shell, displayed=settings.display_cap)
         self._here: Commands = LimitedCommands(self.commands, settings.remote.resources)
@@ -101,6 +103,7 @@ class Run:
             memories=lazy(lambda: self.services.digests),
             answers=self.answers,
             files=FilesToShow(),
+            tree=lazy(self._file_history) if self.context.settings.run.keep_files else None,
         )
 
     def _store(self) -> Store:
@@ -110,6 +113,15 @@ class Run:
 
         start = self.context.start
         return start.overrides.store or MemoryStore(cwd=start.cwd)
+
+    def _new_file_history(self) -> FileHistory:
+        """Called by the journal, with the first request that can change files."""
+        from prose_kernel.storage.file_history import FileHistory
+
+        start, journal = self.context.start, self.journal
+        assert journal is not None
+        warn = self.context.warnings.append
+        return FileHistory(start.cwd, journal.directory, lambda: journal.file.following, warn, start.notebook_path)
 
     def _sessions(self) -> Sessions:
         keep = self.context.start.keep

@@ -91,6 +91,12 @@ class BudgetSettings(Struct, frozen=True):
     (`allow`)."""
 
 
+class RunSettings(Struct, frozen=True):
+    keep_files: bool = False
+    """Whether a run keeps the contents of the files that its commands and sessions change, so that going back can put
+    them back."""
+
+
 class ToolSettings(Struct, frozen=True):
     default: tuple[ToolName, ...] | None = None
     """The tools that models get in sessions that do not name them, of `read`, `list`, `search`, `write`, `edit`,
@@ -235,6 +241,7 @@ class Settings(Struct, frozen=True):
     notice."""
     max_parallel: int | None = None
     """How many sessions may run at once; None means 8 with models, 4 with CLI agents."""
+    run: RunSettings = RunSettings()
     tool_rounds: int = 50
     """How many requests to the model one session may make."""
     tools: ToolSettings = ToolSettings()

@@ -54,6 +54,7 @@ from prose_kernel.runtime.ports import (
     Finding,
     GateDecision,
     GateRequest,
+    SessionRequest,
     SessionResult,
 )
 from prose_kernel.runtime.scheduler import Scheduler, Suspension, Turn
@@ -272,6 +273,8 @@ class Journal:
         files, about = s.host.ports.files, (described, asked)
         if files is not None and isinstance(request, CommandRequest) and (request.declares_files or request.writes):
             ask = partial(with_files, files, request, self._keys.directory, cast("Any", ask))
+        if (tree := s.host.ports.tree) is not None and isinstance(request, (CommandRequest, SessionRequest)):
+            ask = partial(tree.watched, request.cwd if isinstance(request, CommandRequest) else "", ask)
         return await self._live_answer(s, about, kind, ask, kept, at_once=parked is None, repeated=repeated)
 
     def _replayed(

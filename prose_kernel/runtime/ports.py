@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec import field as struct_field
@@ -25,6 +25,8 @@ from msgspec import field as struct_field
 if TYPE_CHECKING:
     from prose_kernel.language.source import Source, Span
     from prose_kernel.runtime.values import Value
+
+T = TypeVar("T")
 
 # ---------------------------------------------------------------- commands
 
@@ -190,6 +192,17 @@ class Files(Protocol):
 
     def digests(self, directory: str, paths: Sequence[str]) -> dict[str, str]:
         """Return the digests of the files with these paths; those that can't be read are left out."""
+        ...
+
+
+class WorkingTree(Protocol):
+    """The files in the directory of a run."""
+
+    async def watched(self, cwd: str, ask: Callable[[], Awaitable[T]]) -> T:
+        """Return what `ask` returns, and keep the contents of the files that its work changes.
+
+        `cwd` is the directory of a command; "" for a session.
+        """
         ...
 
 
@@ -881,3 +894,4 @@ class Ports(Struct, frozen=True):
     memories: Memories | None = None
     answers: Answers | None = None
     files: Files | None = None
+    tree: WorkingTree | None = None

@@ -22,7 +22,7 @@ MOST: Final = 10_000
 BYTES: Final = 1 << 30
 LOOKED_AT: Final = 200_000
 
-_LEFT_OUT: Final = frozenset({STATE, VVM, ".git"})
+LEFT_OUT: Final = frozenset({STATE, VVM, ".git"})
 _SETTLED: Final = 2.0
 _PIECE: Final = 1 << 20
 
@@ -120,7 +120,7 @@ def _matching(directory: str, globs: Sequence[str]) -> Iterator[str]:
             for entry in entries:
                 path = f"{below}/{entry.name}" if below else entry.name
                 if entry.is_dir(follow_symlinks=False):
-                    if entry.name not in _LEFT_OUT and glob.could_match_below(path):
+                    if entry.name not in LEFT_OUT and glob.could_match_below(path):
                         agenda.append(path)
                 elif glob.matches(path):
                     yield path

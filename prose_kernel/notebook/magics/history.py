@@ -81,47 +81,56 @@ async def history(call: Call) -> None:
 
 
 @magic(
-    "%back CELL|STATEMENT",
+    "%back CELL|STATEMENT [--files [--yes]]",
     "go back to the state after the cell with that number (2; or its place in %history, c2), or before what a statement"
-    " of one asked (c2/4), as a new branch of the run; files stay",
+    " of one asked (c2/4), as a new branch of the run; --files puts back what the run has changed since in files"
+    " ([run] keep_files), --yes also those that others have changed; otherwise files stay",
 )
 async def back(call: Call) -> None:
-    use(call, back, 1, 1)
-    from prose_kernel.run.journal import branch, resumption
-    from prose_kernel.runtime.clock import SystemClock
-    from prose_kernel.storage.layout import new_run_id
+    from prose_kernel.run.journal import point_of
 
+    words = [word for word in call.words if word not in ("--files", "--yes")]
+    options = set(call.words) - set(words)
+    if len(words) != 1 or options == {"--yes"}:
+        raise UsageError("%back: name one cell or statement", hint=f"usage: {back.usage}")
     journal = journal_of(call)
-    if journal is not None and "/" in call.words[0]:
-        return await _back_into(call, journal, call.words[0])
-    before = _cell_of(call.words[0], journal)
+    if journal is not None and "/" in words[0]:
+        return await _go_back(call, journal, (point_of(journal, words[0]), f"before {words[0]}"), options)
+    before = _cell_of(words[0], journal)
     assert journal is not None
     number = before.record.prompt or before.record.number
     if before is journal.texts[-1]:
         raise UsageError(f"%back: cell {number} is the last one", hint="there is nothing to go back over")
     if before.ended is None:
         raise UsageError(f"%back: cell {number} has not ended", hint="%history lists the cells")
-    clock = SystemClock()
-    new = branch(journal, before.end, new_run_id(clock), clock.now())
-    await call.cells.end()
-    await call.cells.restore(resumption(new))
-    head = f"The run is as it was after cell {number}. Files, and what commands did outside, are not undone."
-    call.show(_restored(call.cells, head, new.head.run))
-    return None
+    return await _go_back(call, journal, (before.end, f"after cell {number}"), options)
 
 
-async def _back_into(call: Call, journal: JournalRead, at: str) -> None:
-    """Before what was asked at a path of %history: the cell there has not ended then."""
-    from prose_kernel.run.journal import branch, point_of, resumption
+async def _go_back(call: Call, journal: JournalRead, point: tuple[int, str], options: set[str]) -> None:
+    """To a record of the journal, which the text describes. A cell that had begun has not ended then."""
+    from prose_kernel.run.journal import branch, interrupted_text, resumption
     from prose_kernel.runtime.clock import SystemClock
     from prose_kernel.storage.layout import new_run_id
 
-    clock = SystemClock()
-    new = branch(journal, point_of(journal, at), new_run_id(clock), clock.now())
+    (before, words), clock, files = point, SystemClock(), None
+    if "--files" in options:
+        from prose_kernel.run.files_back import FilesBack
+
+        files = FilesBack.before(journal, before)
+        if files.foreign and "--yes" not in options:
+            raise UsageError(f"%back: {files.question()}", hint="--yes overwrites them")
+    new = branch(journal, before, new_run_id(clock), clock.now())
+    how = resumption(new)
     await call.cells.end()
-    await call.cells.restore(resumption(new))
-    head = f"The run is as it was before {at}. Files, and what commands did outside, are not undone."
-    call.show(_restored(call.cells, head, new.head.run, new.texts[-1].record))
+    if files is not None:
+        files.apply()
+    await call.cells.restore(how)
+    head = f"The run is as it was {words}. What commands did outside of the run is not undone."
+    if files is None:
+        head = f"The run is as it was {words}. Files, and what commands did outside, are not undone."
+    call.show(_restored(call.cells, head, new.head.run, interrupted_text(how)))
+    if files is not None:
+        call.say("\n".join(files.summary()))
 
 
 def _cell_of(word: str, journal: JournalRead | None) -> TextRead:

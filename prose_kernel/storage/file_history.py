@@ -1,0 +1,398 @@
+"""The history of the files in the directory of a run (docs/how-to/durability.md, "Go back with files").
+
+With `[run] keep_files` the directory is scanned before and after each command and session. `files.jsonl`, next to the
+journal, gets what has changed since the last scan, and `files/` the contents, by their SHA-256 digests. A file whose
+size, mode, times and inode have not changed is not read again, unless it changed in the moment before the last scan.
+
+Each line has the number `at` of the last record of the journal at that time, so the files at any record are known.
+Changes between two requests are dated back to the scan before: they are not the run's, and going back keeps them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hashlib
+import json
+import os
+import stat
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+from prose_kernel.access import jsonl, plain_files
+from prose_kernel.access.paths import is_below
+from prose_kernel.storage.file_digests import BYTES, LEFT_OUT, MOST
+
+T = TypeVar("T")
+
+HISTORY: Final = "files.jsonl"
+CONTENTS: Final = "files"
+
+_CACHES: Final = LEFT_OUT | {"__pycache__", "node_modules", ".ipynb_checkpoints"}
+_MARKS: Final = frozenset({"CACHEDIR.TAG", "pyvenv.cfg"})
+"""Files that say that their directory can be made again."""
+_RACY: Final = 50_000_000
+"""Nanoseconds after a change in which a further change may have the same time."""
+_PIECE: Final = 1 << 20
+
+
+class Entry(NamedTuple):
+    """What is at a path: a file (`f`), a directory (`d`) or a link (`l`). `content` is the SHA-256 digest of a file,
+    or the target of a link; it begins with `?` for a file whose content is not known."""
+
+    kind: str
+    mode: int
+    content: str = ""
+
+
+Tree = dict[str, Entry]
+"""By paths relative to the directory."""
+_Seen = dict[str, tuple[tuple[int, ...], Entry]]
+
+
+class TooManyFiles(Exception):
+    """The directory holds more than `MOST` files and directories."""
+
+
+class Scanner:
+    """Scans a directory. `on_content` keeps the content of a changed file: it gets the open file and its status, and
+    returns what `Entry.content` holds. `without` are absolute paths that are left out."""
+
+    def __init__(
+        self, directory: str, without: Sequence[str], on_content: Callable[[int, os.stat_result], str]
+    ) -> None:
+        self._directory = directory
+        self._without = frozenset(without)
+        self._on_content = on_content
+        self._seen: _Seen = {}
+
+    def changes(self) -> dict[str, Entry | None]:
+        """What has changed since the last scan; None for a path that is gone. Raises `TooManyFiles`."""
+        before, now = self._seen, _Seen()
+        self._scan(now)
+        changed: dict[str, Entry | None] = {
+            path: entry for path, (_, entry) in now.items() if path not in before or before[path][1] != entry
+        }
+        changed.update((path, None) for path in before.keys() - now.keys())
+        self._seen = now
+        return changed
+
+    def expect(self, tree: Tree) -> None:
+        """Take this as the result of the last scan; every file is read again."""
+        self._seen = {path: ((), entry) for path, entry in tree.items()}
+
+    def tree(self) -> Tree:
+        return {path: entry for path, (_, entry) in self._seen.items()}
+
+    def _scan(self, found: _Seen) -> None:
+        before, recent = self._seen, time.time_ns() - _RACY
+        agenda = [("", self._directory)]
+        while agenda:
+            below, directory = agenda.pop()
+            try:
+                with os.scandir(directory) as listed:
+                    entries = list(listed)
+            except OSError:
+                continue
+            if below and any(entry.name in _MARKS for entry in entries):
+                del found[below[:-1]]
+                continue
+            for entry in entries:
+                path = below + entry.name
+                if entry.name in _CACHES or entry.path in self._without:
+                    continue
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except OSError:
+                    continue
+                mode = status.st_mode
+                state = (mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+                if stat.S_ISDIR(mode):
+                    agenda.append((f"{path}/", entry.path))
+                    found[path] = state, Entry("d", mode & 0o7777)
+                elif (known := before.get(path)) is not None and known[0] == state:
+                    found[path] = known
+                elif (read := entry_of(entry.path, status, self._on_content)) is not None:
+                    found[path] = state if status.st_ctime_ns < recent else (), read
+                if len(found) > MOST:
+                    raise TooManyFiles
+
+
+def entry_of(
+    path: str,
+    status: os.stat_result,
+    on_content: Callable[[int, os.stat_result], str],
+    directory: int | None = None,
+) -> Entry | None:
+    """What is at a path with this status, relative to an open directory; None for what is gone, and for pipes and the
+    like."""
+    mode = stat.S_IMODE(status.st_mode)
+    try:
+        if stat.S_ISDIR(status.st_mode):
+            return Entry("d", mode)
+        if stat.S_ISLNK(status.st_mode):
+            return Entry("l", 0, os.readlink(path, dir_fd=directory))
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(path, flags, dir_fd=directory)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return Entry("f", mode, unknown(status))
+    try:
+        return Entry("f", mode, on_content(descriptor, status))
+    finally:
+        os.close(descriptor)
+
+
+def unknown(status: os.stat_result) -> str:
+    """The `content` of a file that was not read; it differs when the file has changed."""
+    return f"?{status.st_size}-{status.st_mtime_ns}"
+
+
+def pieces(descriptor: int) -> Iterator[bytes]:
+    """The content of an open file."""
+    while piece := os.read(descriptor, _PIECE):
+        yield piece
+
+
+def digest(descriptor: int, _: os.stat_result) -> str:
+    """The SHA-256 digest of an open file."""
+    whole = hashlib.sha256()
+    for piece in pieces(descriptor):
+        whole.update(piece)
+    return whole.hexdigest()
+
+
+def without(directory: str, run: Path, notebook: str = "") -> list[str]:
+    """The paths that a history leaves out besides caches: the directory of the runs' state, wherever it is, and the
+    notebook, which its editor saves at any time."""
+    own = [str(run.parent), str(run.parent.parent), *([notebook] if notebook else [])]
+    return [path for path in map(os.path.realpath, own) if path != directory]
+
+
+# ---------------------------------------------------------------- writing
+
+
+class FileHistory:
+    """Keeps the history of one run. The `WorkingTree` port.
+
+    `position` is the number of the next record of the journal; `warn` is called once if no more is kept.
+    """
+
+    def __init__(
+        self, directory: Path, run: Path, position: Callable[[], int], warn: Callable[[str], None], notebook: str = ""
+    ) -> None:
+        self._run, self._directory = run, os.path.realpath(directory)
+        self._position, self._warn = position, warn
+        self._scanner = Scanner(self._directory, without(self._directory, run, notebook), self._keep)
+        self._lock = threading.Lock()
+        self._at = self._bytes = self._open = 0
+        self._began = self._ended = False
+
+    async def watched(self, cwd: str, ask: Callable[[], Awaitable[T]]) -> T:
+        """Return what `ask` returns, and keep what its work changes. `cwd` is the directory of a command."""
+        try:
+            await asyncio.shield(asyncio.to_thread(self._before, cwd))
+            return await ask()
+        finally:
+            await asyncio.shield(asyncio.to_thread(self._after))
+
+    def _before(self, cwd: str) -> None:
+        with self._lock:
+            if not self._began:
+                self._begin()
+            at = self._position() - 1
+            self._scan(at if self._open else self._at)
+            self._open += 1
+            away = cwd if cwd and not is_below(os.path.realpath(cwd), self._directory) else ""
+            self._write({"at": at, "open": 1, **({"outside": away} if away else {})})
+
+    def _after(self) -> None:
+        with self._lock:
+            self._at = self._position() - 1
+            self._scan(self._at, own=True)
+            self._open -= 1
+            self._write({"at": self._at, "open": -1})
+
+    def _begin(self) -> None:
+        """Continue the history of an earlier process. What changed after a request that was killed is its work."""
+        self._began = True
+        found = read(self._run)
+        if found is None:
+            return
+        self._ended = bool(found.problem)
+        self._scanner.expect(found.tree_before(None))
+        self._at = found.last
+        if found.under_way:
+            self._scan(found.last, own=True)
+            self._write({"at": found.last, "open": -found.under_way})
+        with suppress(OSError), os.scandir(self._run / CONTENTS) as kept:
+            self._bytes = sum(entry.stat().st_size for entry in kept)
+
+    def _scan(self, at: int, *, own: bool = False) -> None:
+        if self._ended:
+            return
+        try:
+            changed = self._scanner.changes()
+            if changed:
+                self._write({"at": at, "own": own or bool(self._open), "files": changed})
+        except TooManyFiles:
+            self._end(f"the directory holds more than {MOST:,} files")
+        except OSError as problem:
+            self._end((problem.strerror or "they cannot be written").lower())
+
+    def _end(self, reason: str) -> None:
+        self._ended = True
+        with suppress(OSError):
+            self._append({"at": self._at, "problem": reason})
+        self._warn(f"the files of the run are no longer kept: {reason}")
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        if self._ended:
+            return
+        try:
+            self._append(line)
+        except OSError as problem:
+            self._end((problem.strerror or "they cannot be written").lower())
+
+    def _append(self, line: Mapping[str, Any]) -> None:
+        data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+        jsonl.append(self._run / HISTORY, data, private=True)
+
+    def _keep(self, descriptor: int, status: os.stat_result) -> str:
+        """Keep the content of an open file, and return its digest."""
+        if status.st_size + self._bytes > BYTES:
+            return unknown(status)
+        store, size, whole = self._run / CONTENTS, 0, hashlib.sha256()
+        begin = os.read(descriptor, _PIECE)
+        if len(begin) < _PIECE and (store / hashlib.sha256(begin).hexdigest()).exists():
+            return hashlib.sha256(begin).hexdigest()
+        temporary = store / ".new"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        with os.fdopen(plain_files.descriptor(temporary, flags, 0o600, make=True), "wb") as new:
+            for piece in chain([begin], pieces(descriptor)):
+                whole.update(piece)
+                size += len(piece)
+                if size + self._bytes > BYTES:
+                    return unknown(status)
+                new.write(piece)
+        place = store / whole.hexdigest()
+        if not place.exists():
+            temporary.replace(place)
+            self._bytes += size
+        return whole.hexdigest()
+
+
+# ---------------------------------------------------------------- reading
+
+
+class Line(NamedTuple):
+    """Changes up to the record `at`. `own`: commands or sessions of the run were running. `outside` is the directory
+    of a command, if that is not inside."""
+
+    at: int
+    own: bool
+    files: dict[str, Entry | None]
+    outside: str = ""
+
+
+class History(NamedTuple):
+    """A history that was read. `under_way` is the number of requests that had not ended, `problem` is why the history
+    is incomplete."""
+
+    lines: list[Line]
+    last: int
+    under_way: int
+    problem: str = ""
+
+    def tree_before(self, record: int | None) -> Tree:
+        """The files when a record of the journal was written; None: the last known ones."""
+        tree: Tree = {}
+        for line in self.lines:
+            if record is None or line.at < record:
+                for path, entry in line.files.items():
+                    tree.pop(path, None)
+                    if entry is not None:
+                        tree[path] = entry
+        return tree
+
+    def since(self, record: int, *, own: bool) -> set[str]:
+        """The paths that the run, or others, have changed since a record."""
+        return {path for line in self.lines if line.at >= record and line.own == own for path in line.files}
+
+    def states(self) -> dict[str, set[Entry | None]]:
+        """What has been at the paths that the run has changed: all of it can be put back."""
+        own = self.since(0, own=True)
+        found: dict[str, set[Entry | None]] = {}
+        for line in self.lines:
+            for path in line.files.keys() & own:
+                before: set[Entry | None] = {None} if line.own else set()
+                found.setdefault(path, before).add(line.files[path])
+        return found
+
+
+def read(run: Path) -> History | None:
+    """Read the history in the directory of a run; None if there is none. Commands can write it: damaged lines and paths
+    that lead out of the directory are passed over."""
+    lines: list[Line] = []
+    last, under_way, problem, empty = 0, 0, "", True
+    for _, line in jsonl.objects(run / HISTORY):
+        at, files = line.get("at"), line.get("files", {})
+        if not isinstance(at, int) or not isinstance(files, dict):
+            continue
+        empty = False
+        last, problem = max(last, at), problem or str(line.get("problem", ""))
+        under_way += line["open"] if line.get("open") in (1, -1) or isinstance(line.get("open"), int) else 0
+        found = {path: _entry(entry) for path, entry in files.items() if is_inside(path)}
+        if found or "outside" in line:
+            lines.append(Line(at, bool(line.get("own")), found, str(line.get("outside", ""))))
+    return None if empty else History(lines, last, max(under_way, 0), problem)
+
+
+def is_inside(path: str) -> bool:
+    """Whether a relative path stays in its directory."""
+    return bool(path) and "\0" not in path and not {"", ".", ".."} & set(path.split("/"))
+
+
+def _entry(written: object) -> Entry | None:
+    match written:
+        case [("f" | "d" | "l") as kind, int(mode), str(content)]:
+            return Entry(kind, mode & 0o7777, content)
+        case _:
+            return None
+
+
+def copy(run: Path, new: Path, numbers: Sequence[int], before: int) -> None:
+    """Begin the history of a branch: up to the record `before`, with the records that have these numbers. Contents are
+    shared by hard links where the system can. Raises `OSError`."""
+    history = read(run)
+    if history is None:
+        return
+    (new / CONTENTS).mkdir(parents=True, exist_ok=True)
+    with suppress(FileNotFoundError), os.scandir(run / CONTENTS) as kept:
+        for entry in kept:
+            if not entry.name.startswith("."):
+                _link(run / CONTENTS / entry.name, new / CONTENTS / entry.name)
+    lines = [line._replace(at=bisect_right(numbers, line.at)) for line in history.lines if line.at < before]
+    data = [json.dumps(line._asdict(), separators=(",", ":")) for line in lines]
+    if history.problem:
+        data.append(json.dumps({"at": 0, "problem": history.problem}))
+    jsonl.append(new / HISTORY, "".join(f"{line}\n" for line in data).encode(), private=True)
+
+
+def _link(source: Path, target: Path) -> None:
+    """Raises `OSError`."""
+    try:
+        os.link(source, target)
+    except OSError as problem:
+        if problem.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
+            raise
+        target.write_bytes(plain_files.read(source, BYTES))
