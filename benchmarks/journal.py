@@ -20,7 +20,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from prose_kernel.run.journal import resumption
+from prose_kernel.run.files_back import FilesBack
+from prose_kernel.run.journal import point_of, resumption
 from prose_kernel.run.settings import Settings
 from prose_kernel.run.workspace import Start, Workspace
 from prose_kernel.runtime import journal_codec as codec
@@ -29,15 +30,17 @@ from prose_kernel.runtime.continuing import EarlierAnswers
 from prose_kernel.runtime.journal_records import Answered, Asked, Head, Record, Text
 from prose_kernel.runtime.keys import Keys
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, ContextItem, SessionRequest, SessionResult
-from prose_kernel.storage.journal_file import NAME, JournalFile
+from prose_kernel.storage.file_history import FileHistory
+from prose_kernel.storage.journal_file import NAME, JournalFile, read
 from prose_kernel.storage.runs import Directories, all_runs
 
 CELL = 'exec "true"'
 LOOP = 'let n = 0\nrepeat {count}:\n  let r = exec "echo said"\n  n = n + 1\noutput done = n\n'
 
 
-def workspace(place: Path, journal: str = "on", **more: Any) -> Workspace:
+def workspace(place: Path, journal: str = "on", *, run_keep_files: bool = False, **more: Any) -> Workspace:
     chosen: dict[str, Any] = {"journal": journal, "cassette_mode": "off", "autodetect": False}
+    chosen["run_keep_files"] = run_keep_files
     notebook = "resumption" not in more
     return Workspace(
         Settings().changed(**chosen), Start(place, "main.prose", notebook=notebook), asker=Unattended(), **more
@@ -176,6 +179,51 @@ def listed(runs: int, answers: int) -> dict[str, float]:
     return {"runs": runs, "answers": answers, "list_cpu_seconds": spent, "list_over_floor": spent / floor}
 
 
+COMMAND = "for n in $(seq 20); do echo $n > made$n; done; sleep 0.2"
+"""A command of a fifth of a second that changes twenty files."""
+
+
+async def _worked(place: Path, commands: int, keeps: bool) -> tuple[float, Path]:
+    """Processor time of a run with these commands, without its first one; and its directory."""
+    run = workspace(place, run_keep_files=keeps)
+    await run.execute(CELL)  # the first scan
+    began = time.process_time()
+    for _ in range(commands):
+        await run.execute(f'exec "{COMMAND}"')
+    spent = time.process_time() - began
+    directory = run.opened.journal_file
+    assert directory is not None
+    await run.close()
+    return spent, directory.parent
+
+
+def with_files(files: int, commands: int, forks: int) -> dict[str, float]:
+    """What kept files cost: as a part of the time of the commands, the first scan, and going back. Processor time."""
+    with tempfile.TemporaryDirectory() as directory:
+        place = Path(directory)
+        for number in range(files):
+            path = place / f"d{number // 50}" / f"{number}.txt"
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(os.urandom(2_000))
+        without, _ = asyncio.run(_worked(place, commands, False))
+        spent, run = asyncio.run(_worked(place, commands, True))
+        history = FileHistory(place, place / ".prose" / "runs" / "first", lambda: 2, print)
+        began = time.process_time()
+        asyncio.run(history.watched("", _nothing))
+        first = time.process_time() - began
+        began = time.process_time()
+        for number in range(forks):
+            found = read(run / NAME)
+            FilesBack.before(found, point_of(found, f"c{2 + number % (commands - 1)}")).apply()
+        fork = (time.process_time() - began) / forks
+    part = (spent - without) / (commands * 0.2)
+    return {"files": files, "keep_part_of_run": part, "first_scan_seconds": first, "fork_seconds": fork}
+
+
+async def _nothing() -> None:
+    """A request without work."""
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--json", action="store_true", help="one JSON object instead of a table")
@@ -186,8 +234,9 @@ def main() -> None:
     rows = [asyncio.run(resumed(count)) for count in counts]
     lists = [listed(500 if chosen.quick else 5_000, answers) for answers in (10, 1_000)]
     keeping = kept(1_000 if chosen.quick else 10_000)
+    filed = [with_files(files, 10, 100) for files in ((1_000,) if chosen.quick else (100, 1_000, 9_000))]
     if chosen.json:
-        print(json.dumps({"cell": cell, "resume": rows, "list": lists, "keep": keeping}))
+        print(json.dumps({"cell": cell, "resume": rows, "list": lists, "keep": keeping, "files": filed}))
         return
     off, on = cell["cell_off_seconds"] * 1e3, cell["cell_on_seconds"] * 1e3
     print(f"one trivial command a cell, CPU: without {off:.2f} ms, with a journal {on:.2f} ms")
@@ -206,6 +255,11 @@ def main() -> None:
         print(
             f"list of {one['runs']:,} runs of {one['answers']:,} answers: {one['list_cpu_seconds']:.2f} s CPU,"
             f" {one['list_over_floor']:.1f} times opening their journals"
+        )
+    for one in filed:
+        print(
+            f"keep_files, {one['files']:,} files, commands of 0.2 s: {one['keep_part_of_run']:.1%} of their time;"
+            f" first scan {one['first_scan_seconds']:.2f} s, going back {one['fork_seconds'] * 1e3:.0f} ms"
         )
 
 

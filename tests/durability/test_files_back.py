@@ -27,7 +27,7 @@ CONTENTS = ["printf 'text\\n'", "printf '\\x00\\xff\\x01'", "true", "seq 400", "
 def entry(path: Path) -> tuple[str, int, str | bytes]:
     mode = path.lstat().st_mode
     if stat.S_ISLNK(mode):
-        return "link", 0, os.readlink(path)
+        return "link", 0, str(path.readlink())
     return ("directory", stat.S_IMODE(mode), "") if path.is_dir() else ("file", stat.S_IMODE(mode), path.read_bytes())
 
 

@@ -181,6 +181,30 @@ def test_going_back_makes_a_branch(directory: Path) -> None:
         assert "asked nothing at c1/7" in client.run("%back c1/7").error["evalue"]
 
 
+def test_going_back_with_files(directory: Path) -> None:
+    (directory / "prose.toml").write_text("[run]\nkeep_files = true\n")
+    (directory / "notes").write_bytes(b"\xff0")
+    with kernel(directory, forks=True) as client:
+        client.run('exec "echo 1 >> notes; touch one"')
+        client.run('exec "echo 2 >> notes"\nexec "rm one; mkdir two; mv notes two"')
+        back = client.run("%back c2/2 --files")
+        assert back.displays[0].startswith("The run is as it was before c2/2. What commands did outside")
+        assert back.displays[1] == "Files and directories: 2 removed, 2 put back."
+        assert {one.name for one in directory.iterdir()} >= {"prose.toml", "notes", "one"}
+        assert not (directory / "two").exists()
+        assert (directory / "notes").read_bytes() == b"\xff01\n2\n"
+        assert client.run('exec "echo 2 >> notes"\nexec "rm one; mkdir two; mv notes two"').status == "ok"
+        (directory / "one").write_text("person")
+        assert client.run("%back 1 --yes").error["ename"] == "UsageError"
+        refused = client.run("%back 1 --files").error["evalue"]
+        assert "\n  one" in refused
+        assert "notes" not in refused
+        assert (directory / "two" / "notes").exists()
+        assert "after cell 1" in client.run("%back 1 --files --yes").displays[0]
+        assert ((directory / "notes").read_bytes(), (directory / "one").read_bytes()) == (b"\xff01\n", b"")
+        assert not (directory / "two").exists()
+
+
 def test_a52_a_dry_run_restores_nothing_and_going_back_loses_nothing(directory: Path) -> None:
     with kernel(directory, forks=True) as client:
         client.run('let a = exec "echo one"')
