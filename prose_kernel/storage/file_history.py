@@ -39,6 +39,9 @@ _MARKS: Final = frozenset({"CACHEDIR.TAG", "pyvenv.cfg"})
 """Files that say that their directory can be made again."""
 _RACY: Final = 50_000_000
 """Nanoseconds after a change in which a further change may have the same time."""
+_JUST_NOW: Final = 0.05
+"""Seconds after a command in which the next one begins without another scan: in a run without pauses each command is
+scanned once."""
 _PIECE: Final = 1 << 20
 
 
@@ -195,6 +198,7 @@ class FileHistory:
         self._scanner = Scanner(self._directory, without(self._directory, run, notebook), self._keep)
         self._lock = threading.Lock()
         self._at = self._bytes = self._open = 0
+        self._scanned = float("-inf")
         self._began = self._ended = False
 
     async def watched(self, cwd: str, ask: Callable[[], Awaitable[T]]) -> T:
@@ -210,7 +214,8 @@ class FileHistory:
             if not self._began:
                 self._begin()
             at = self._position() - 1
-            self._scan(at if self._open else self._at)
+            if time.monotonic() - self._scanned > _JUST_NOW:
+                self._scan(at if self._open else self._at)
             self._open += 1
             away = cwd if cwd and not is_below(os.path.realpath(cwd), self._directory) else ""
             self._write({"at": at, "open": 1, **({"outside": away} if away else {})})
@@ -219,6 +224,7 @@ class FileHistory:
         with self._lock:
             self._at = self._position() - 1
             self._scan(self._at, own=True)
+            self._scanned = time.monotonic()
             self._open -= 1
             self._write({"at": self._at, "open": -1})
 

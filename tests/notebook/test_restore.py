@@ -184,6 +184,8 @@ def test_going_back_makes_a_branch(directory: Path) -> None:
 def test_going_back_with_files(directory: Path) -> None:
     (directory / "prose.toml").write_text("[run]\nkeep_files = true\n")
     (directory / "notes").write_bytes(b"\xff0")
+    (directory / ".jupyter").mkdir()  # the kernel writes its history there while commands run
+    (directory / ".jupyter" / "CACHEDIR.TAG").touch()
     with kernel(directory, forks=True) as client:
         client.run('exec "echo 1 >> notes; touch one"')
         client.run('exec "echo 2 >> notes"\nexec "rm one; mkdir two; mv notes two"')
