@@ -159,7 +159,7 @@ clean:
 
 # The package itself is installed editable, with what models and CLI agents need; its kernelspecs and labextension are copies,
 # hence the dependency on them.
-PACKAGE := .make/venv pyproject.toml $(wildcard kernelspec/*/* labextension/* labextension/schemas/*/* labextension/static/* labextension/static/*/*)
+PACKAGE := .make/venv pyproject.toml $(wildcard kernelspec/*/* labextension/* labextension/schemas/*/* labextension/static/* labextension/static/*/* serverextension/*)
 # `make UV=1 test` installs with uv: a sixth of the processor time. It does not read pip's configuration, so it has to be asked for.
 INSTALL := $(if $(UV),$(BIN)/uv pip install -q --python $(BIN)/python,$(BIN)/python -m pip install -q --disable-pip-version-check)
 

@@ -127,9 +127,9 @@ class NotebookRun(ProgramRun):
         if self.request.inputs:
             for cell in cells:
                 language, text = spoken(cell.text, self.language)
-                for piece in segments(text, language):
-                    if not piece.magic:
-                        self.workspace.declare(piece.text, language)
+                texts = [piece.text for piece in segments(text, language) if not piece.magic]
+                for one in (*texts, self._cells.declarations("".join(texts), language)):
+                    self.workspace.declare(one, language)
         return await super().through(cells)
 
     async def feed(self, cell: Cell) -> None:
@@ -169,6 +169,10 @@ class NotebookCells(Cells):
     def notes(self) -> tuple[str, ...]:
         """What is said at the end of the run."""
         return ()
+
+    @property
+    def notebook_path(self) -> str:
+        return self._start.notebook_path
 
     def _new_workspace(self) -> Workspace:
         return self._told_by.plugged(self.settings, self._start)

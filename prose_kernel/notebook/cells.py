@@ -473,8 +473,19 @@ class Cells:
                 view.language = language
                 value = None
             elif has_statements(piece.text):
+                if declared := self.declarations(piece.text, language):
+                    await self.program(declared, view, "parameters", language)
                 value = await self.program(piece.text, view, language=language)
         return value
+
+    def declarations(self, text: str, language: Language) -> str:
+        """The statements that declare the parameters which a text reads, in a contract file opened as a notebook."""
+        if language.profile != "prosescript" or not self.notebook_path:
+            return ""
+        from prose_kernel.notebook.contract_cells import declarations
+
+        supplied = self.workspace.context.given.supplied
+        return declarations(Path(self.cwd, self.notebook_path), text, self.names(), supplied)
 
     async def _tell_of_tasks(self, output: Output, view: CellView) -> None:
         if not self.looked_back and not (self.cwd / self.settings.state_dir / "tasks").is_dir():
@@ -512,6 +523,8 @@ class Cells:
                 lines += own[len(lines) :]
             else:
                 lines += [""] * (piece.line - len(lines))
+        if self.declarations("\n".join(lines), language):
+            return  # names that are declared before the program below a magic runs
         compiled = self.workspace.compile("\n".join(lines), language=language)
         if not compiled.ok:
             raise CompileError(compiled.diagnostics, self._other_language("\n".join(lines), language))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from prose_kernel.errors import UsageError
+from prose_kernel.language.contracts import SUFFIX
 
 if TYPE_CHECKING:
     from prose_kernel.language.diagnostics import Profile
@@ -80,9 +81,12 @@ def in_profile_of(language: Language, metadata: Mapping[str, Any]) -> Language:
 
 
 def in_notebook(language: Language, path: Path) -> Language:
-    """The same for the notebook in a file, which may be missing, or be saved later."""
+    """The same for the notebook in a file, which may be missing, or be saved later. A contract file that was opened as
+    a notebook is in ProseScript."""
     from prose_kernel.access import plain_files
 
+    if path.name.endswith(SUFFIX):
+        return in_profile_of(language, {"prose": {"profile": "prosescript"}})
     try:
         content = plain_files.read(path, _LARGEST)
     except (OSError, UsageError):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from msgspec import structs
 
+from prose_kernel.language.contracts import SUFFIX
 from prose_kernel.run import languages
 from prose_kernel.run.lazy import Once
 
@@ -76,9 +77,10 @@ class Imports:
             self._recorded.update(imported(self._context.resumption.journal))
         elif start.keep is not None:
             self._lost = start.keep.lost_imports()
+        notebook = Path(start.cwd, start.notebook_path) if start.notebook_path else None
         return language.programs(
             start.cwd if file is None else file.parent,
-            program=file,
+            program=_contract_of(file or notebook) or file,
             profile=self._context.settings.profile,
             resolver=self.from_elsewhere,
             origin=start.origin,
@@ -122,3 +124,11 @@ def remote_programs(
         writes=writes,
         upgrade=upgrade,
     )
+
+
+def _contract_of(notebook: Path | None) -> Path | None:
+    """The contract file that a notebook shows: itself, or the file of its name that it was made of."""
+    if notebook is None or not notebook.name.endswith((SUFFIX, ".ipynb")):
+        return None
+    file = notebook.with_name(notebook.name.removesuffix(".ipynb").removesuffix(SUFFIX) + SUFFIX)
+    return file if file.is_file() else None

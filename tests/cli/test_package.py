@@ -48,6 +48,7 @@ def test_the_wheel_holds_kernelspec_grammar_examples_and_licence(wheel: Path) ->
         "prose_kernel/kernelspec/vvm/kernel.json",
         ".data/data/share/jupyter/labextensions/prose-kernel/package.json",
         ".data/data/share/jupyter/labextensions/prose-kernel/install.json",
+        ".data/data/etc/jupyter/jupyter_server_config.d/prose_kernel.json",
         "prose_kernel/docs/reference/openprose.md",
         "prose_kernel/docs/reference/openprose/execution.md",
         "prose_kernel/examples/01-hello.prose",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -9,7 +10,8 @@ from typing import Any
 
 from msgspec import structs
 
-from prose_kernel.language.contracts import file_and_node
+from prose_kernel.errors import ImportProgramError
+from prose_kernel.language.contracts import file_and_node, is_contract
 from prose_kernel.language.contracts.checks import check_file
 from prose_kernel.language.contracts.interface import EVENT, truth_names
 from prose_kernel.language.contracts.library import LIBRARY, Library
@@ -145,9 +147,16 @@ def with_targets(source: Source, load: Callable[[str], Any], profile: Profile, *
     if library is None:
         return source
     files = Files(library, profile, load=load, pipefail=pipefail)
-    empty = Source("---\nname: cell\nkind: function\n---\n", "cell.prose.md")
-    interface = Interface(targets=TargetsBeside(files.add(empty, library.home).own.targets))
+    interface = Interface(targets=TargetsBeside(_around(files, library.home).own.targets))
     return ScriptSource(source.text, source.name, source.prompt, interface=interface)
+
+
+def _around(files: Files, home: str) -> FileUnit:
+    """The contract file that the cells belong to, whose inline nodes and instances they call; else an empty one."""
+    if is_contract(home):
+        with contextlib.suppress(ImportProgramError):
+            return files.file(home)
+    return files.add(Source("---\nname: cell\nkind: function\n---\n", "cell.prose.md"), home)
 
 
 def _check_all(start: FileUnit) -> dict[FileUnit, list[Diagnostic]]:

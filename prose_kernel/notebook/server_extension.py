@@ -1,0 +1,118 @@
+"""Contract files in JupyterLab: an extension of the Jupyter server lets its contents manager open `NAME.prose.md` as a
+notebook and save it as Markdown (docs/reference/jupyter.md 10). All other files stay with the contents manager.
+
+The manager's class is extended when the extension is linked, before the server makes the manager. Other extensions
+that do the same, and managers of other stores, go on working.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from prose_kernel.language.contracts import SUFFIX
+
+if TYPE_CHECKING:
+    from jupyter_server.serverapp import ServerApp
+
+Model = dict[str, Any]
+
+
+def _jupyter_server_extension_points() -> list[dict[str, str]]:
+    return [{"module": __name__}]
+
+
+def _link_jupyter_server_extension(app: ServerApp) -> None:
+    app.contents_manager_class = with_contract_files(app.contents_manager_class)
+
+
+def _load_jupyter_server_extension(app: ServerApp) -> None:
+    """Everything was done when the extension was linked."""
+
+
+def with_contract_files(manager: type[Any]) -> type[Any]:
+    """A class of contents managers that opens contract files as notebooks where it is asked for a notebook."""
+    from jupyter_server.services.contents.manager import AsyncContentsManager
+
+    mixin = _Async if issubclass(manager, AsyncContentsManager) else _Sync
+    return type(f"{manager.__name__}WithContractFiles", (mixin, manager), {"__doc__": manager.__doc__})
+
+
+class _Async:
+    """`get` and `save` of an `AsyncContentsManager`."""
+
+    async def get(
+        self, path: str, content: bool = True, type: str | None = None, format: str | None = None, **more: Any
+    ) -> Model:
+        above: Any = super()
+        if not _as_notebook(path, type):
+            return await _model(above.get(path, content, type, format, **more))
+        return _notebook(await _model(above.get(path, content, "file", "text", **more)), path)
+
+    async def save(self, model: Model, path: str = "") -> Model:
+        above: Any = super()
+        if not _as_notebook(path, model.get("type")):
+            return await _model(above.save(model, path))
+        return _saved(await _model(above.save(_file(model), path)))
+
+
+class _Sync:
+    """The same of a `ContentsManager` whose methods are no coroutines."""
+
+    def get(
+        self, path: str, content: bool = True, type: str | None = None, format: str | None = None, **more: Any
+    ) -> Model:
+        above: Any = super()
+        if not _as_notebook(path, type):
+            return above.get(path, content, type, format, **more)  # type: ignore[no-any-return]
+        return _notebook(above.get(path, content, "file", "text", **more), path)
+
+    def save(self, model: Model, path: str = "") -> Model:
+        above: Any = super()
+        if not _as_notebook(path, model.get("type")):
+            return above.save(model, path)  # type: ignore[no-any-return]
+        return _saved(above.save(_file(model), path))
+
+
+def _as_notebook(path: str, type: str | None) -> bool:
+    return type == "notebook" and path.endswith(SUFFIX)
+
+
+async def _model(found: Any) -> Model:
+    from jupyter_core.utils import ensure_async
+
+    model: Model = await ensure_async(found)
+    return model
+
+
+def _notebook(model: Model, path: str) -> Model:
+    """The model of a text as that of a notebook. `hash` and the times stay those of the file."""
+    if model["content"] is None:
+        return {**model, "type": "notebook", "format": None, "mimetype": None}
+    import nbformat
+
+    from prose_kernel.notebook.contract_notebooks import as_notebook
+
+    book = nbformat.from_dict(as_notebook(model["content"], path.rpartition("/")[2]))  # type: ignore[no-untyped-call]
+    for cell in book["cells"]:
+        cell["source"] = "".join(cell["source"])
+    return {**model, "type": "notebook", "format": "json", "mimetype": None, "content": book}
+
+
+def _file(model: Model) -> Model:
+    """The model of a notebook as that of a text. Raises `HTTPError` for what a contract file cannot hold."""
+    from tornado.web import HTTPError
+
+    from prose_kernel.errors import UsageError
+    from prose_kernel.notebook.contract_notebooks import as_file
+
+    if not isinstance(model.get("content"), dict) or not isinstance(model["content"].get("cells"), list):
+        raise HTTPError(400, "the content is not a notebook")
+    try:
+        text = as_file(model["content"])
+    except UsageError as problem:
+        raise HTTPError(400, f"{problem}: {problem.hint}" if problem.hint else str(problem)) from None
+    return {**model, "type": "file", "format": "text", "content": text}
+
+
+def _saved(model: Model) -> Model:
+    return {**model, "type": "notebook", "mimetype": None}
