@@ -28,8 +28,8 @@ from prose_kernel.evaluation.runner import Evaluation, Options
 from prose_kernel.evaluation.spec import read
 from prose_kernel.language.source import Source
 from prose_kernel.models.provider_pool import LiveProviders
-from prose_kernel.run import languages, session_chain, settings
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs import languages, session_chain, settings
+from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.ports import SessionRequest, SessionResult
 

@@ -20,10 +20,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from prose_kernel.run.files_back import FilesBack
-from prose_kernel.run.journal import point_of, resumption
-from prose_kernel.run.settings import Settings
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs.files_back import FilesBack
+from prose_kernel.runs.journal import point_of, resumption
+from prose_kernel.runs.settings import Settings
+from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.continuing import EarlierAnswers

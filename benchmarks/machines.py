@@ -18,9 +18,9 @@ from typing import Any
 
 from prose_kernel.judging.chain import JudgeChain
 from prose_kernel.language.source import Source
-from prose_kernel.run import languages
-from prose_kernel.run.settings import Settings
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs import languages
+from prose_kernel.runs.settings import Settings
+from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import Ports

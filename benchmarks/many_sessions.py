@@ -23,8 +23,8 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from models import sdk, stub  # noqa: E402
 
-from prose_kernel.run.settings import Settings  # noqa: E402
-from prose_kernel.run.workspace import Start, Workspace  # noqa: E402
+from prose_kernel.runs.settings import Settings  # noqa: E402
+from prose_kernel.runs.workspace import Start, Workspace  # noqa: E402
 from prose_kernel.runtime.session_options import ModelServer  # noqa: E402
 
 PLACES = 50

@@ -22,8 +22,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from prose_kernel.run.settings import Settings
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs.settings import Settings
+from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.asker import Unattended
 
 HOW: dict[str, dict[str, Any]] = {"off": {}, "otel": {"telemetry_otel": True}, "log": {"telemetry_log": "log"}}

@@ -58,7 +58,7 @@ from prose_kernel.models.providers.choice import Choice
 from prose_kernel.models.request import answered
 from prose_kernel.notebook import exercises
 from prose_kernel.notebook.cells import Cells
-from prose_kernel.run import session_chain
+from prose_kernel.runs import session_chain
 from prose_kernel.runtime.ports import (
     Finding,
     JudgeRequest,

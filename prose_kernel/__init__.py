@@ -1,5 +1,7 @@
 """prose_kernel: write, run, pause, read and test agent workflows in Jupyter.
 
+The Python API is described in docs/reference/python.md.
+
 The names in `__all__` are public; everything else may change. Submodules are imported on first use, because a kernel, a
 command line and a test each need only some of them.
 """
@@ -14,38 +16,90 @@ from prose_kernel._version import __version__
 if TYPE_CHECKING:
     from prose_kernel.errors import CompileError as CompileError
     from prose_kernel.errors import ProseError as ProseError
+    from prose_kernel.errors import ProviderError as ProviderError
     from prose_kernel.errors import RunError as RunError
     from prose_kernel.errors import UsageError as UsageError
+    from prose_kernel.judging.function import Decision as Decision
     from prose_kernel.language.openprose import compile_source as compile_source
     from prose_kernel.language.openprose import format_program as format_program
-    from prose_kernel.run.settings import Settings as Settings
-    from prose_kernel.run.workspace import Start as Start
-    from prose_kernel.run.workspace import Workspace as Workspace
+    from prose_kernel.models.providers.function import Prompt as Prompt
+    from prose_kernel.runs.api import AsyncSession as AsyncSession
+    from prose_kernel.runs.api import EventStream as EventStream
+    from prose_kernel.runs.api import Session as Session
+    from prose_kernel.runs.api import arun as arun
+    from prose_kernel.runs.api import compile as compile
+    from prose_kernel.runs.api import run as run
+    from prose_kernel.runs.api import stream as stream
+    from prose_kernel.runs.result import Program as Program
+    from prose_kernel.runs.result import Result as Result
+    from prose_kernel.runs.result import Usage as Usage
+    from prose_kernel.runs.settings import Settings as Settings
+    from prose_kernel.runs.workspace import Start as Start
+    from prose_kernel.runs.workspace import Workspace as Workspace
+    from prose_kernel.runtime import events as events
+    from prose_kernel.runtime.ports import Store as Store
+    from prose_kernel.runtime.services import Asker as Asker
+    from prose_kernel.storage.memory import MemoryStore as MemoryStore
 
 _PUBLIC = {
+    "Asker": "prose_kernel.runtime.services",
+    "AsyncSession": "prose_kernel.runs.api",
     "CompileError": "prose_kernel.errors",
+    "Decision": "prose_kernel.judging.function",
+    "EventStream": "prose_kernel.runs.api",
+    "MemoryStore": "prose_kernel.storage.memory",
+    "Program": "prose_kernel.runs.result",
+    "Prompt": "prose_kernel.models.providers.function",
     "ProseError": "prose_kernel.errors",
+    "ProviderError": "prose_kernel.errors",
+    "Result": "prose_kernel.runs.result",
     "RunError": "prose_kernel.errors",
-    "Settings": "prose_kernel.run.settings",
-    "Start": "prose_kernel.run.workspace",
+    "Session": "prose_kernel.runs.api",
+    "Settings": "prose_kernel.runs.settings",
+    "Start": "prose_kernel.runs.workspace",
+    "Store": "prose_kernel.runtime.ports",
+    "Usage": "prose_kernel.runs.result",
     "UsageError": "prose_kernel.errors",
-    "Workspace": "prose_kernel.run.workspace",
+    "Workspace": "prose_kernel.runs.workspace",
+    "arun": "prose_kernel.runs.api",
+    "compile": "prose_kernel.runs.api",
     "compile_source": "prose_kernel.language.openprose",
+    "events": "prose_kernel.runtime.events",
     "format_program": "prose_kernel.language.openprose",
+    "run": "prose_kernel.runs.api",
+    "stream": "prose_kernel.runs.api",
 }
+"""The module that each public name is in; a module is its own name."""
 
 __all__ = [
+    "Asker",
+    "AsyncSession",
     "CompileError",
+    "Decision",
+    "EventStream",
+    "MemoryStore",
+    "Program",
+    "Prompt",
     "ProseError",
+    "ProviderError",
+    "Result",
     "RunError",
+    "Session",
     "Settings",
     "Start",
+    "Store",
+    "Usage",
     "UsageError",
     "Workspace",
     "__version__",
+    "arun",
+    "compile",
     "compile_source",
+    "events",
     "format_program",
     "load_ipython_extension",
+    "run",
+    "stream",
     "unload_ipython_extension",
 ]
 
@@ -54,7 +108,8 @@ def __getattr__(name: str) -> object:
     module = _PUBLIC.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(module), name)
+    found = import_module(module)
+    return found if module.endswith(f".{name}") else getattr(found, name)
 
 
 def __dir__() -> list[str]:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from prose_kernel.judging.chain import Condition, decidable_conditions
 from prose_kernel.language.source import Source
-from prose_kernel.run import languages
-from prose_kernel.run.languages import Language
+from prose_kernel.runs import languages
+from prose_kernel.runs.languages import Language
 
 ROOT = Path(__file__).parents[1]
 OWN = ("examples", "notebooks", "prose_kernel/examples", "docs", "tests/corpus")

@@ -17,7 +17,7 @@ from prose_kernel.language.contracts.units import FileUnit, Unit
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Source
-from prose_kernel.run import languages
+from prose_kernel.runs import languages
 
 LEFT_OUT = frozenset(["node_modules", ".git", ".prose", "dist"])
 SECTIONS = ("Parameters", "Returns", "Requires", "Maintains")

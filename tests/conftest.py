@@ -49,7 +49,7 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
 LONG = (
     *(
         "tests/browser/",
-        "tests/run/test_who_answers.py",
+        "tests/runs/test_who_answers.py",
         "tests/processes/test_engine.py",
         "tests/models/providers/test_acp_life.py",
     ),

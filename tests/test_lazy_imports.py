@@ -58,7 +58,7 @@ print(sorted(name for name in %r if name in names))
 
 ROOMS = (
     "prose_kernel.models",
-    "prose_kernel.run.session_chain",
+    "prose_kernel.runs.session_chain",
     "prose_kernel.judging",
     "prose_kernel.cassettes",
     "prose_kernel.access.grants",
@@ -168,7 +168,7 @@ def test_a_cell_loads_its_own_language_alone(tmp_path: Path) -> None:
 WARM = """
 import sys
 from pathlib import Path
-from prose_kernel.run import languages
+from prose_kernel.runs import languages
 from prose_kernel.notebook import app, kernel
 from prose_kernel.notebook.cells import Cells
 

@@ -82,6 +82,7 @@ NAVIGATION = {
         "docs/reference/sessions",
         "docs/reference/jupyter",
         "docs/reference/cli",
+        "docs/reference/python",
         "docs/reference/settings",
         "docs/reference/glossary",
         "CHANGELOG",

@@ -281,7 +281,7 @@ def redact(names: Sequence[str], patterns: Sequence[str], check: bool) -> int:
     """
     from prose_kernel.cassettes.redaction import Redaction
     from prose_kernel.cassettes.tidying import redacted
-    from prose_kernel.run import settings
+    from prose_kernel.runs import settings
 
     expressions = (*settings.load(Path.cwd()).cassette.redact, *patterns)
     redaction = Redaction(os.environ, expressions)

@@ -15,8 +15,8 @@ from prose_kernel.cli.execution import Cell, Ended, ProgramRun, Request
 from prose_kernel.cli.notebook_file import NotebookRun
 from prose_kernel.cli.terminal import Screen, TerminalAsker
 from prose_kernel.errors import ProseError, RunError
-from prose_kernel.run import settings
-from prose_kernel.run.languages import Language
+from prose_kernel.runs import settings
+from prose_kernel.runs.languages import Language
 
 _PROVIDER = re.compile(r"^%provider\b.*$", re.MULTILINE)
 _MODE = re.compile(r"^(%cassette\b.*?)\s+--mode[=\s]+\S+", re.MULTILINE)

@@ -27,7 +27,7 @@ def check(name: str, strict: bool, profile: str | None) -> int:
     from prose_kernel.cli.compile import compile_file
     from prose_kernel.judging.chain import decidable_conditions
     from prose_kernel.language.source import Source
-    from prose_kernel.run import settings
+    from prose_kernel.runs import settings
     from prose_kernel.runtime.text import one_line
 
     compiled = compile_file(name, profile_of(profile, strict))

@@ -17,11 +17,11 @@ from prose_kernel.cli import files, report
 from prose_kernel.cli.profiles import profile_of, profile_option, profile_options
 from prose_kernel.errors import CompileError, ImportProgramError, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, Profile, has_errors
-from prose_kernel.run import languages
+from prose_kernel.runs import languages
 
 if TYPE_CHECKING:
     from prose_kernel.programs.resolver import RemotePrograms
-    from prose_kernel.run.languages import Language, Programs
+    from prose_kernel.runs.languages import Language, Programs
 
 FAULT, USAGE = 1, 2
 
@@ -143,15 +143,15 @@ def _compile_installed(name: str, profile: Profile) -> Compiled:
 
 
 def _pipefail() -> bool:
-    from prose_kernel.run import settings
+    from prose_kernel.runs import settings
 
     return settings.load(Path.cwd(), problems=[]).exec.pipefail
 
 
 def _resolver(name: str) -> RemotePrograms:
     """Return the loader of programs that were fetched earlier; nothing is fetched."""
-    from prose_kernel.run import settings
-    from prose_kernel.run.imports import remote_programs
+    from prose_kernel.runs import settings
+    from prose_kernel.runs.imports import remote_programs
 
     return remote_programs(settings.load(Path.cwd()), Path.cwd(), name)
 

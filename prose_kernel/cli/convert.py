@@ -28,7 +28,7 @@ def export(notebook: str, output: str, force: bool) -> int:
     from prose_kernel.cli.notebook_file import MAY_FAIL, of_magic, read_book
     from prose_kernel.notebook.contract_notebooks import as_file, is_contract_notebook
     from prose_kernel.notebook.exporting import Part, as_program
-    from prose_kernel.run.languages import Language, default, of_file
+    from prose_kernel.runs.languages import Language, default, of_file
 
     book, language = read_book(notebook)
     if is_contract_notebook(book.metadata):
@@ -85,7 +85,7 @@ def _of_program(program: str) -> dict[str, Any]:
     from prose_kernel.cli.compile import compile_file
     from prose_kernel.language.source import Source
     from prose_kernel.notebook.exporting import as_cells, notebook_data
-    from prose_kernel.run import languages
+    from prose_kernel.runs import languages
 
     found = compile_file(program, "default")
     if found.program is None or not found.ok:
@@ -97,7 +97,7 @@ def _of_program(program: str) -> dict[str, Any]:
 def _of_contract(program: str) -> dict[str, Any]:
     from prose_kernel.cli.files import read_bytes
     from prose_kernel.notebook.contract_notebooks import as_notebook
-    from prose_kernel.run import languages
+    from prose_kernel.runs import languages
 
     data = read_bytes(program)
     languages.of_file(program).decode(data, program)  # an error has its place

@@ -19,11 +19,11 @@ from prose_kernel._version import __version__
 from prose_kernel.cli import doctor_sessions
 from prose_kernel.cli.doctor_sessions import Finding
 from prose_kernel.errors import ImportProgramError, UsageError
-from prose_kernel.run import languages
+from prose_kernel.runs import languages
 
 if TYPE_CHECKING:
     from prose_kernel.remote.commands import RemoteState
-    from prose_kernel.run.settings import Settings
+    from prose_kernel.runs.settings import Settings
 
 START_SECONDS = 30
 PACKAGES = ("ipykernel", "jupyter_client", "ipython", "lark", "nbformat")
@@ -61,7 +61,7 @@ def examine(start: bool = True) -> Iterator[Finding]:
 
 def _ask(seconds: float) -> Iterator[Finding]:
     from prose_kernel.cli import doctor_asking
-    from prose_kernel.run import settings
+    from prose_kernel.runs import settings
 
     wrong: list[UsageError] = []  # told by then
     yield from doctor_asking.examine(settings.load(Path.cwd(), problems=wrong), Path.cwd(), seconds)
@@ -113,7 +113,7 @@ def _remote(current: Settings) -> Finding:
 def _postgres(current: Settings) -> Iterator[Finding]:
     """Whether runs, and memory of the user, can be kept in PostgreSQL, where the settings or a URL say that they
     should."""
-    from prose_kernel.run import settings
+    from prose_kernel.runs import settings
     from prose_kernel.storage.database import postgres
 
     wanted = current.state.kind == "postgres"
@@ -179,7 +179,7 @@ def watching(current: Settings) -> Finding:
 
 def _programs(current: Settings) -> Finding:
     """What is pinned and cached of programs from elsewhere. Nothing is fetched."""
-    from prose_kernel.run.imports import remote_programs
+    from prose_kernel.runs.imports import remote_programs
 
     try:
         resolver = remote_programs(current, Path.cwd())
@@ -228,7 +228,7 @@ def _command() -> Finding:
 
 
 def _settings() -> Iterator[Finding]:
-    from prose_kernel.run import settings
+    from prose_kernel.runs import settings
 
     problems: list[UsageError] = []
     current = settings.load(Path.cwd(), problems=problems)

@@ -22,7 +22,7 @@ from prose_kernel.runtime.text import one_line
 if TYPE_CHECKING:
     from prose_kernel.models.provider_pool import LiveProviders
     from prose_kernel.models.providers.choice import Choice
-    from prose_kernel.run.settings import Settings
+    from prose_kernel.runs.settings import Settings
     from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Surroundings
 
 QUESTION = SessionRequest("session", "Answer with the one word: ready", "doctor/s0")
@@ -38,7 +38,7 @@ Ask = Callable[[], Awaitable[Came]]
 
 def examine(settings: Settings, cwd: Path, seconds: float) -> Iterator[Finding]:
     """Ask all that `settings` name, each for at most so many seconds; one finding for each."""
-    from prose_kernel.run.settings import surroundings
+    from prose_kernel.runs.settings import surroundings
 
     options = settings.session_options(cwd)
     if options.offline:

@@ -14,7 +14,7 @@ from prose_kernel.errors import UsageError
 
 if TYPE_CHECKING:
     from prose_kernel.models.providers.choice import Choice
-    from prose_kernel.run.settings import Settings
+    from prose_kernel.runs.settings import Settings
     from prose_kernel.runtime.session_options import McpServer, ModelServer, SessionOptions, Surroundings
 
 EXTRAS = {"llm": "pydantic-ai-slim", "acp": "agent-client-protocol", "local": "xllamacpp", "mcp": "mcp"}
@@ -33,7 +33,7 @@ class Finding:
 
 def examine(settings: Settings, cwd: Path) -> Iterator[Finding]:
     """Return all findings about sessions for a program started in `cwd`; no server is called, no key is shown."""
-    from prose_kernel.run.settings import surroundings
+    from prose_kernel.runs.settings import surroundings
 
     options = settings.session_options(cwd)
     where = surroundings(cwd, None, settings.state_dir)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import click
 
 from prose_kernel.errors import UsageError
-from prose_kernel.run import languages
+from prose_kernel.runs import languages
 
 DIRECTORY = Path(__file__).parent.parent / "examples"
 NOTEBOOKS = (DIRECTORY / "notebooks", DIRECTORY.parents[1] / "notebooks")

@@ -20,17 +20,17 @@ from prose_kernel.cli.examples import is_bundled
 from prose_kernel.cli.narrator import Narrator
 from prose_kernel.cli.terminal import Screen, TerminalAsker, somebody_here
 from prose_kernel.errors import CompileError, Interrupted, ProseError, RunError, StateError, UsageError
-from prose_kernel.run.workspace import Start, Workspace, refuse_unknown_inputs, stay
+from prose_kernel.runs.workspace import Start, Workspace, refuse_unknown_inputs, stay
 from prose_kernel.runtime.values import Value, verbatim
 from prose_kernel.views.output_window import Limits
 
 if TYPE_CHECKING:
     from prose_kernel.cli.only_stale import Former
-    from prose_kernel.run.journal import Resumption
-    from prose_kernel.run.keeping import EarlierRun
-    from prose_kernel.run.languages import Compiled, Language
-    from prose_kernel.run.run import Run
-    from prose_kernel.run.settings import Settings
+    from prose_kernel.runs.journal import Resumption
+    from prose_kernel.runs.keeping import EarlierRun
+    from prose_kernel.runs.languages import Compiled, Language
+    from prose_kernel.runs.run import Run
+    from prose_kernel.runs.settings import Settings
     from prose_kernel.runtime.journal_records import Asked
 
 FAILED, NOT_STARTED, NOBODY = 1, 2, 3

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from prose_kernel.run import languages
+from prose_kernel.runs import languages
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.views.display import Output, Problem
 from prose_kernel.views.plain_text import plain_text
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.exercises import Exercise, Exercises
-    from prose_kernel.run.languages import Language
+    from prose_kernel.runs.languages import Language
 
 _LEFT_BEHIND = frozenset((".prose", ".vvm", ".git", ".ipynb_checkpoints", "__pycache__", "prose.toml"))
 _LARGEST = 50 * 1024 * 1024

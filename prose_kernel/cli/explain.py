@@ -9,7 +9,7 @@ import click
 
 from prose_kernel.cli import report
 from prose_kernel.errors import UsageError
-from prose_kernel.run import languages, reference
+from prose_kernel.runs import languages, reference
 
 
 @click.command(short_help="Explain an error code, a section, a word, or a program.")

@@ -39,7 +39,7 @@ def read_bytes(name: str) -> bytes:
 
 def read_source(name: str) -> Source:
     """A program's source. Raises `UsageError` when it cannot be read, `CompileError` (E109) when it is no UTF-8."""
-    from prose_kernel.run import languages
+    from prose_kernel.runs import languages
 
     return languages.of_file(name).decode(read_bytes(name), name)
 
@@ -49,7 +49,7 @@ def is_remote(target: str, *, strict: bool = False) -> bool:
 
     Raises `UsageError` for what cannot come from elsewhere, and where a file of that name might be meant.
     """
-    from prose_kernel.run import languages
+    from prose_kernel.runs import languages
 
     own = languages.default().suffixes
     if target == STDIN or not (
@@ -131,6 +131,6 @@ def _is_local(target: str) -> bool:
     """By its form alone; the third row of the table in docs/reference/openprose.md 6.1."""
     if target.startswith(("http://", "https://", "@")):
         return False
-    from prose_kernel.run import languages
+    from prose_kernel.runs import languages
 
     return _is_path(target) or file_and_node(target)[0].endswith((*languages.suffixes(), ".ipynb"))

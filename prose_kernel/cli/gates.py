@@ -151,7 +151,7 @@ def places_of_runs(state_dir: str | None, wanted: str = "gates") -> tuple[Path, 
 
     `DATABASE_URL` may be that of any program, so that it counts only where the settings choose PostgreSQL.
     """
-    from prose_kernel.run import settings
+    from prose_kernel.runs import settings
 
     chosen = settings.load(Path.cwd(), state_dir=state_dir)
     urls = settings.postgres_urls(Path.cwd(), chosen.state_dir)

@@ -18,8 +18,8 @@ from typing import Any
 import click
 
 from prose_kernel.errors import UsageError
-from prose_kernel.run import languages
-from prose_kernel.run.languages import Language
+from prose_kernel.runs import languages
+from prose_kernel.runs.languages import Language
 
 
 def spec_directory(language: Language) -> Path:

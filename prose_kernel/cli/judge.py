@@ -12,7 +12,7 @@ import click
 
 if TYPE_CHECKING:
     from prose_kernel.judging.calibration import Answer, Calibration
-    from prose_kernel.run.settings import Settings
+    from prose_kernel.runs.settings import Settings
 
 NOBODY = 3
 
@@ -51,7 +51,7 @@ def calibrate(
     answered.
     """
     from prose_kernel.errors import ProviderError, RunError, Undecided
-    from prose_kernel.run import settings
+    from prose_kernel.runs import settings
 
     chosen = settings.load(Path.cwd(), state="in-context", judge=name, cassette_mode=cassette_mode, budget=budget)
     try:
@@ -71,8 +71,8 @@ def calibrate(
 
 async def _calibrate(chosen: Settings, file: str | None, only: str | None) -> Calibration:
     from prose_kernel.cli.terminal import Screen, TerminalAsker
-    from prose_kernel.run.calibrating import calibrate as calibrated
-    from prose_kernel.run.workspace import Start, Workspace
+    from prose_kernel.runs.calibrating import calibrate as calibrated
+    from prose_kernel.runs.workspace import Start, Workspace
 
     done, live = 0, sys.stderr.isatty()
 

@@ -16,16 +16,16 @@ from prose_kernel.access import peers
 from prose_kernel.cli import report
 from prose_kernel.cli.terminal import somebody_here
 from prose_kernel.errors import UsageError
-from prose_kernel.run.keeping import EarlierRun, earlier_run
-from prose_kernel.run.resuming import refuse_dry_run
-from prose_kernel.run.settings import Settings
+from prose_kernel.runs.keeping import EarlierRun, earlier_run
+from prose_kernel.runs.resuming import refuse_dry_run
+from prose_kernel.runs.settings import Settings
 from prose_kernel.storage import runs
 from prose_kernel.views.document import counted
 
 if TYPE_CHECKING:
     from prose_kernel.cli.execution import Cell, Request
     from prose_kernel.cli.run_options import RunOptions
-    from prose_kernel.run.languages import Language
+    from prose_kernel.runs.languages import Language
 
 
 def kept(request: Request, given: RunOptions, cells: Sequence[Cell], language: Language) -> Request:
@@ -54,7 +54,7 @@ def confirm_rerun(earlier: EarlierRun, text: str, settings: Settings, *, yes: bo
 
     Raises `UsageError` if they decline, and if no person can be asked.
     """
-    from prose_kernel.run.foreseeing import repeated_requests
+    from prose_kernel.runs.foreseeing import repeated_requests
 
     if yes:
         return

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from prose_kernel.cli.ordering import SourceOrder
 from prose_kernel.cli.terminal import Screen, Stream
 from prose_kernel.errors import RunError
-from prose_kernel.run import languages
+from prose_kernel.runs import languages
 from prose_kernel.runtime import events as e
 from prose_kernel.runtime.images import picture
 from prose_kernel.runtime.ports import CommandResult
@@ -31,7 +31,7 @@ from prose_kernel.views.safety import clip
 from prose_kernel.views.tables_of_values import table_of
 
 if TYPE_CHECKING:
-    from prose_kernel.run.workspace import Workspace
+    from prose_kernel.runs.workspace import Workspace
     from prose_kernel.storage.transcript import MarkedTrace
 
 PREVIEW_COLUMNS = 100

@@ -20,18 +20,18 @@ from prose_kernel.errors import UsageError
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.notebook.notebook_files import decoded, in_profile_of
 from prose_kernel.notebook.scan import PROFILE, segments, spoken
-from prose_kernel.run import languages
-from prose_kernel.run.languages import Language
-from prose_kernel.run.provenance import Opening
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs import languages
+from prose_kernel.runs.languages import Language
+from prose_kernel.runs.provenance import Opening
+from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.values import Value
 from prose_kernel.views.cell_view import CellView
 from prose_kernel.views.display import Display, Output
 
 if TYPE_CHECKING:
-    from prose_kernel.run.journal import Resumption
-    from prose_kernel.run.run import Run
+    from prose_kernel.runs.journal import Resumption
+    from prose_kernel.runs.run import Run
 
 _KERNEL = (("kernelspec", "language"), ("language_info", "name"))
 MAY_FAIL = "raises-exception"

@@ -20,12 +20,12 @@ from prose_kernel.cli.notebook_file import NotebookCells
 from prose_kernel.errors import UsageError
 from prose_kernel.language.source import Source
 from prose_kernel.notebook.scan import has_statements, own_language, segments
-from prose_kernel.run.freshness import Freshness
-from prose_kernel.run.journal import Range, Resumption, branch
-from prose_kernel.run.keeping import earlier_run
-from prose_kernel.run.languages import Language
-from prose_kernel.run.provenance import Opening
-from prose_kernel.run.settings import DECIDES
+from prose_kernel.runs.freshness import Freshness
+from prose_kernel.runs.journal import Range, Resumption, branch
+from prose_kernel.runs.keeping import earlier_run
+from prose_kernel.runs.languages import Language
+from prose_kernel.runs.provenance import Opening
+from prose_kernel.runs.settings import DECIDES
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.continuing import EarlierAnswers
 from prose_kernel.runtime.keys import Keys

@@ -15,9 +15,9 @@ from prose_kernel.cli import files, report
 from prose_kernel.errors import CompileError, UsageError
 
 if TYPE_CHECKING:
-    from prose_kernel.run.foreseeing import Foreseeing
-    from prose_kernel.run.languages import Language
-    from prose_kernel.run.settings import Settings
+    from prose_kernel.runs.foreseeing import Foreseeing
+    from prose_kernel.runs.languages import Language
+    from prose_kernel.runs.settings import Settings
 
 
 @click.command(short_help="Show what a program would ask and run, and what it would keep.")
@@ -33,7 +33,7 @@ def plan(name: str, keep: str | None) -> int:
     read.
     """
     from prose_kernel.cli import run_options
-    from prose_kernel.run import languages, settings
+    from prose_kernel.runs import languages, settings
 
     cwd, file = Path.cwd(), files.find_program(name)
     if file.endswith(".ipynb"):
@@ -56,7 +56,7 @@ def _whole(name: str, text: str, language: Language, chosen: Settings) -> Iterat
     """The plan of a program, as the magic %plan shows it."""
     from prose_kernel.cli.terminal import Screen, TerminalAsker
     from prose_kernel.notebook.magics import previews
-    from prose_kernel.run.workspace import Start, Workspace
+    from prose_kernel.runs.workspace import Start, Workspace
     from prose_kernel.views.plain_text import plain_text
 
     async def made() -> str:
@@ -80,7 +80,7 @@ def _kept(name: str, text: str, language: Language, chosen: Settings, keep: str)
     """The requests of a program with an earlier run: which keep their answers, and why the others do not."""
     from prose_kernel.cli.keeping import run_to_keep
     from prose_kernel.language.source import Source
-    from prose_kernel.run.foreseeing import Foreseeing
+    from prose_kernel.runs.foreseeing import Foreseeing
 
     cwd = Path.cwd()
     program = Path(cwd, os.path.expanduser(name))  # noqa: PTH111

@@ -19,7 +19,7 @@ from prose_kernel.views.plain_text import plain_text
 if TYPE_CHECKING:
     from prose_kernel.programs.lock_file import Pin
     from prose_kernel.programs.resolver import RemotePrograms
-    from prose_kernel.run.languages import RemotePrograms as Programs
+    from prose_kernel.runs.languages import RemotePrograms as Programs
 
 T = TypeVar("T")
 _SHORT = 12
@@ -166,8 +166,8 @@ def clean(everything: bool) -> None:
 
 def _resolver(*, asks: bool = False, upgrade: bool = False, trust: Sequence[str] = ()) -> RemotePrograms:
     from prose_kernel.cli.terminal import Screen, TerminalAsker, somebody_here
-    from prose_kernel.run import settings
-    from prose_kernel.run.imports import remote_programs
+    from prose_kernel.runs import settings
+    from prose_kernel.runs.imports import remote_programs
 
     cwd = Path.cwd()
     asker = None
@@ -180,7 +180,7 @@ def _resolver(*, asks: bool = False, upgrade: bool = False, trust: Sequence[str]
 
 
 def _programs(resolver: RemotePrograms, target: str) -> Programs:
-    from prose_kernel.run import languages
+    from prose_kernel.runs import languages
 
     made: Any = _plainly(lambda: languages.default().programs(Path.cwd(), resolver=lambda: resolver, origin=target))
     return cast("Programs", made)

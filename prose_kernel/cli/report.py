@@ -22,9 +22,9 @@ _MOST_LISTED = 20
 if TYPE_CHECKING:
     from prose_kernel.cassettes.library import Unused
     from prose_kernel.models.usage import Line
-    from prose_kernel.run.journal import Resumption
-    from prose_kernel.run.languages import Language
-    from prose_kernel.run.session_chain import SessionServices
+    from prose_kernel.runs.journal import Resumption
+    from prose_kernel.runs.languages import Language
+    from prose_kernel.runs.session_chain import SessionServices
     from prose_kernel.runtime.continuing import AskedAgain, EarlierAnswers, Why
     from prose_kernel.runtime.journal_records import Asked
     from prose_kernel.runtime.values import Value

@@ -21,10 +21,10 @@ from prose_kernel.cli.profiles import profile_of
 from prose_kernel.cli.terminal import somebody_here
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.language.source import Source
-from prose_kernel.run import languages, settings
-from prose_kernel.run.journal import Resumption, branch, imported, point_of, resumption
-from prose_kernel.run.keeping import EarlierRun, earlier_run
-from prose_kernel.run.resuming import refuse_dry_run
+from prose_kernel.runs import languages, settings
+from prose_kernel.runs.journal import Resumption, branch, imported, point_of, resumption
+from prose_kernel.runs.keeping import EarlierRun, earlier_run
+from prose_kernel.runs.resuming import refuse_dry_run
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.journal_records import Head
 from prose_kernel.runtime.text import escaped
@@ -33,7 +33,7 @@ from prose_kernel.storage.layout import new_run_id
 from prose_kernel.storage.runs import KeptRun
 
 if TYPE_CHECKING:
-    from prose_kernel.run.languages import Language
+    from prose_kernel.runs.languages import Language
     from prose_kernel.runtime.journal import UnderWay
     from prose_kernel.storage.database.kept_runs import PostgresRuns
 
@@ -304,7 +304,7 @@ def _agreed(
         chosen["gates"] = "deny"
     if options["script"]:
         chosen["script"] = str(Path(options["script"]).absolute())
-    # approvals that the run began with are asked once more (`run/resuming.py`)
+    # approvals that the run began with are asked once more (`runs/resuming.py`)
     return chosen, dict(head.supplied), {**dict.fromkeys(_rejected(head), False), **given}
 
 

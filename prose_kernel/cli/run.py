@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from prose_kernel.cli.execution import Cell, Ended, ProgramRun, Request
     from prose_kernel.cli.resuming import Resumed
     from prose_kernel.cli.run_key import RunKey
-    from prose_kernel.run.languages import Language
+    from prose_kernel.runs.languages import Language
 
 
 @click.command(short_help="Run a program, a notebook or a bundled example.")
@@ -140,7 +140,7 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
     3 failed because nobody could answer a session, condition, input or gate.
     """
     from prose_kernel.cli.execution import Request
-    from prose_kernel.run import languages, settings
+    from prose_kernel.runs import languages, settings
 
     given = run_options.RunOptions(**options)
     if given.resume is not None:
@@ -285,7 +285,7 @@ def read(name: str) -> tuple[list[Cell], Language]:
     Raises `UsageError`, and `CompileError` (E109), when they cannot be read.
     """
     from prose_kernel.cli.execution import Cell
-    from prose_kernel.run import languages
+    from prose_kernel.runs import languages
 
     if name.endswith(".ipynb"):
         from prose_kernel.cli.notebook_file import read_cells
@@ -349,7 +349,7 @@ def _where(request: Request, ended: Ended) -> str:
 
 def _named(directory: Path, cwd: Path) -> str:
     """A run as `--resume` finds it from here: by its id, else by its directory."""
-    from prose_kernel.run import settings
+    from prose_kernel.runs import settings
     from prose_kernel.storage.runs import places
 
     here = [place.path for place in places(cwd, settings.load(cwd, problems=[]).state_dir)]

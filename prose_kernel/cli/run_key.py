@@ -17,8 +17,8 @@ from prose_kernel.access import atomic, plain_files
 from prose_kernel.errors import UsageError
 
 if TYPE_CHECKING:
-    from prose_kernel.run.context import RunContext
-    from prose_kernel.run.settings import Settings
+    from prose_kernel.runs.context import RunContext
+    from prose_kernel.runs.settings import Settings
     from prose_kernel.storage.runs import KeptRun
 
 _LONGEST: Final = 500

@@ -28,7 +28,7 @@ def report(run: str | None, output: str | None, force: bool, state_dir: str | No
     Exit status: 0, 2 no such run, or a file that cannot be written.
     """
     from prose_kernel.cli.gates import places_here
-    from prose_kernel.run import settings
+    from prose_kernel.runs import settings
     from prose_kernel.views.page import write_page
     from prose_kernel.views.report import report_of, secrets_out
 

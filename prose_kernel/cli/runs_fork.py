@@ -14,7 +14,7 @@ from prose_kernel.errors import UsageError
 from prose_kernel.views.document import counted
 
 if TYPE_CHECKING:
-    from prose_kernel.run.files_back import FilesBack
+    from prose_kernel.runs.files_back import FilesBack
 
 
 @click.command()
@@ -35,8 +35,8 @@ def fork(context: click.Context, run: str, at: str, with_files: bool, yes: bool,
 
     Exit status: 0, 2 no such run or place, its files were not kept, or a person declined.
     """
-    from prose_kernel.run.files_back import FilesBack
-    from prose_kernel.run.journal import branch, point_of
+    from prose_kernel.runs.files_back import FilesBack
+    from prose_kernel.runs.journal import branch, point_of
     from prose_kernel.runtime.clock import SystemClock
     from prose_kernel.storage.layout import new_run_id
     from prose_kernel.storage.runs import check_directory, find

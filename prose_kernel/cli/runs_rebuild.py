@@ -29,7 +29,7 @@ def rebuild(context: click.Context, run: str | None, state_dir: str | None) -> N
     Exit status: 0, 2 no such run, it is running, its journal is damaged, or the database cannot be used.
     """
     from prose_kernel.cli.gates import places_here
-    from prose_kernel.run import rebuilding, settings
+    from prose_kernel.runs import rebuilding, settings
 
     state_dir = state_dir or context.obj
     journal = _journal(run, places_here(state_dir))
@@ -42,7 +42,7 @@ def rebuild(context: click.Context, run: str | None, state_dir: str | None) -> N
 
 def _journal(wanted: str | None, where: Sequence[RunPlace]) -> JournalRead:
     """The journal of a run, or of the last one in a database. Raises `UsageError`."""
-    from prose_kernel.run.rebuilding import is_in_database
+    from prose_kernel.runs.rebuilding import is_in_database
     from prose_kernel.storage.runs import all_runs, find
 
     if wanted is None:

@@ -26,7 +26,7 @@ def repair(context: click.Context, run: str, yes: bool, state_dir: str | None) -
     Exit status: 0, 2 no such run, it is running, nothing before the damage can be used, or a person declined.
     """
     from prose_kernel.cli import report
-    from prose_kernel.run.keeping import answered_from
+    from prose_kernel.runs.keeping import answered_from
     from prose_kernel.runtime.journal_records import Rewound
     from prose_kernel.storage.journal_file import changing, read
     from prose_kernel.storage.runs import find

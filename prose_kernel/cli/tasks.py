@@ -157,7 +157,7 @@ def _standing(record: TaskRecord) -> str:
 
 
 def _directory(state_dir: str | None) -> Path:
-    from prose_kernel.run import settings
+    from prose_kernel.runs import settings
 
     return Path(settings.load(Path.cwd(), state_dir=state_dir).state_dir)
 

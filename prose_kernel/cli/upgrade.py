@@ -23,7 +23,7 @@ def upgrade(name: str, dry_run: bool, force: bool) -> int:
     from prose_kernel.cli.compile import compile_file
     from prose_kernel.cli.convert import write
     from prose_kernel.language.source import Source
-    from prose_kernel.run import languages
+    from prose_kernel.runs import languages
 
     language = languages.of_file(name)
     found = compile_file(name)

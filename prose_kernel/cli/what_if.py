@@ -14,7 +14,7 @@ from prose_kernel.errors import UsageError
 from prose_kernel.views.document import counted
 
 if TYPE_CHECKING:
-    from prose_kernel.run.settings import Settings
+    from prose_kernel.runs.settings import Settings
     from prose_kernel.storage.runs import KeptRun, RunPlace
 
 
@@ -43,8 +43,8 @@ def what_if(wanted: str, changes: tuple[str, ...], **options: Any) -> int:
     from prose_kernel.cli.execution import Cell, Request
     from prose_kernel.cli.keeping import confirm_rerun, run_to_keep
     from prose_kernel.cli.run import begin
-    from prose_kernel.run import languages, settings
-    from prose_kernel.run.what_if import with_answers
+    from prose_kernel.runs import languages, settings
+    from prose_kernel.runs.what_if import with_answers
     from prose_kernel.runtime.clock import SystemClock
     from prose_kernel.storage import runs
     from prose_kernel.storage.layout import new_run_id

@@ -15,11 +15,11 @@ from prose_kernel.debugger.control import ALL_ERRORS, THREAD, UNCAUGHT, Debugger
 from prose_kernel.debugger.texts import PREFIX, SEED, ReadCell, Texts
 from prose_kernel.debugger.variables import MEMBERS, Listed, Variables, one_line
 from prose_kernel.errors import ProseError, UsageError
-from prose_kernel.run import languages
+from prose_kernel.runs import languages
 from prose_kernel.runtime.statement_hook import StackFrame
 
 if TYPE_CHECKING:
-    from prose_kernel.run.languages import Language
+    from prose_kernel.runs.languages import Language
     from prose_kernel.runtime.values import Value
 
 Arguments = Mapping[str, Any]

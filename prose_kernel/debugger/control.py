@@ -16,7 +16,7 @@ from prose_kernel.debugger.breakpoints import Breakpoint, evaluated_in
 from prose_kernel.debugger.texts import Text, Texts
 from prose_kernel.errors import RunError
 from prose_kernel.language.source import Source
-from prose_kernel.run import languages
+from prose_kernel.runs import languages
 from prose_kernel.runtime.events import BranchStep
 from prose_kernel.runtime.execution_context import ExecutionContext, Node
 from prose_kernel.runtime.statement_hook import StackFrame

@@ -21,7 +21,7 @@ from prose_kernel.views.safety import fenced, inline_code, preview
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.kernel import ProseKernel
-    from prose_kernel.run.languages import Language
+    from prose_kernel.runs.languages import Language
 
 _BUSY_SECONDS: Final = 5.0
 """How long a request waits for a program that computes without a break."""

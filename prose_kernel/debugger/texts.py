@@ -13,10 +13,10 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from prose_kernel.language.source import Source, Span
-from prose_kernel.run import languages
+from prose_kernel.runs import languages
 
 if TYPE_CHECKING:
-    from prose_kernel.run.languages import Language
+    from prose_kernel.runs.languages import Language
 
 SEED: Final = 0xC70F6907
 """The seed of the hash of a cell in JupyterLab and `ipykernel`."""

@@ -9,7 +9,7 @@ from prose_kernel.runtime.values import ErrorValue, ExecText, LanguageValue, Ref
 from prose_kernel.views.safety import clip
 
 if TYPE_CHECKING:
-    from prose_kernel.run.languages import Language
+    from prose_kernel.runs.languages import Language
 
 MEMBERS: Final = 100
 """Members in one list; the rest is in one more entry."""

@@ -70,8 +70,8 @@ def evaluate(spec: str, **options: Any) -> int:
     from prose_kernel.evaluation.report import document, html_page
     from prose_kernel.evaluation.runner import Evaluation, Options
     from prose_kernel.evaluation.spec import read
-    from prose_kernel.run import settings
-    from prose_kernel.run.parts import offer_commands
+    from prose_kernel.runs import settings
+    from prose_kernel.runs.parts import offer_commands
     from prose_kernel.views.page import write_page
     from prose_kernel.views.plain_text import plain_text
 

@@ -19,7 +19,7 @@ from prose_kernel.evaluation.programs import Prepared
 from prose_kernel.evaluation.results import Check, Result, Status
 from prose_kernel.language.shortening import clipped
 from prose_kernel.models.providers.model_servers import SharedWays
-from prose_kernel.run.workspace import Start, Workspace, stay
+from prose_kernel.runs.workspace import Start, Workspace, stay
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.budgets import Budget

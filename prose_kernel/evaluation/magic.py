@@ -6,7 +6,7 @@ from uuid import uuid4
 
 from prose_kernel.errors import UsageError
 from prose_kernel.notebook.magics.registry import Call, below, magic, taken, use
-from prose_kernel.run.settings import WHO_ANSWERS, Settings
+from prose_kernel.runs.settings import WHO_ANSWERS, Settings
 from prose_kernel.views.bundle import bundle
 from prose_kernel.views.document import paragraph
 

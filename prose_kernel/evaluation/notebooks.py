@@ -10,8 +10,8 @@ from prose_kernel.errors import UsageError
 from prose_kernel.evaluation.programs import Text
 from prose_kernel.notebook.notebook_files import decoded
 from prose_kernel.notebook.scan import segments, spoken
-from prose_kernel.run import languages
-from prose_kernel.run.languages import Language
+from prose_kernel.runs import languages
+from prose_kernel.runs.languages import Language
 
 
 def read_notebook(path: Path, name: str) -> tuple[Sequence[Text], Language]:

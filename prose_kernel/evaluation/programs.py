@@ -16,12 +16,12 @@ from prose_kernel.evaluation.spec import Spec, Variant
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.fixes import Edit, replaced
 from prose_kernel.language.source import Source
-from prose_kernel.run import languages, settings
-from prose_kernel.run.languages import Compiled, Language
-from prose_kernel.run.settings import Settings
-from prose_kernel.run.settings_file import written
-from prose_kernel.run.toml_file import Key, TomlFile
-from prose_kernel.run.workspace import Workspace
+from prose_kernel.runs import languages, settings
+from prose_kernel.runs.languages import Compiled, Language
+from prose_kernel.runs.settings import Settings
+from prose_kernel.runs.settings_file import written
+from prose_kernel.runs.toml_file import Key, TomlFile
+from prose_kernel.runs.workspace import Workspace
 from prose_kernel.runtime.json_text import json_text
 from prose_kernel.runtime.session_options import ModelServer
 

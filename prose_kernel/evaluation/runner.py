@@ -32,8 +32,8 @@ from prose_kernel.evaluation.summary import (
 )
 from prose_kernel.judging import rules
 from prose_kernel.models.providers.model_servers import SharedWays
-from prose_kernel.run.settings import Settings, budget_limits
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs.settings import Settings, budget_limits
+from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.clock import SystemClock
@@ -284,7 +284,7 @@ class Evaluation:
             run.interrupt()
 
     def _budget(self) -> Budget | None:
-        from prose_kernel.run import settings
+        from prose_kernel.runs import settings
 
         text = self.options.budget or self.spec.budget or settings.load(self._directory).budget.run or "off"
         limits = budget_limits(text)

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from prose_kernel.errors import UsageError
 from prose_kernel.language.shortening import clipped
-from prose_kernel.run import toml_file
-from prose_kernel.run.toml_file import Key, TomlFile
+from prose_kernel.runs import toml_file
+from prose_kernel.runs.toml_file import Key, TomlFile
 
 Kind = Literal["expression", "rule", "judge", "python"]
 KINDS: Final[tuple[Kind, ...]] = ("expression", "rule", "judge", "python")
@@ -139,7 +139,7 @@ def _assertion(file: TomlFile, key: Key) -> Assertion:
 
 
 def _check_budget(file: TomlFile, budget: str) -> None:
-    from prose_kernel.run.settings import budget_limits
+    from prose_kernel.runs.settings import budget_limits
 
     try:
         budget_limits(budget or "off")

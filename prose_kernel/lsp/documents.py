@@ -15,8 +15,8 @@ from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.source import Source
 from prose_kernel.language.symbols import Index, Symbol, Target
 from prose_kernel.lsp.positions import Encoding, Text
-from prose_kernel.run import languages
-from prose_kernel.run.languages import Compiled, Language, Programs
+from prose_kernel.runs import languages
+from prose_kernel.runs.languages import Compiled, Language, Programs
 
 _LARGEST: Final = 4_000_000
 """Bytes of a file that is looked into though it is not open."""
@@ -75,7 +75,7 @@ class Document:
     def _pipefail(self) -> bool:
         if self.path is None:
             return False
-        from prose_kernel.run import settings  # rarely needed
+        from prose_kernel.runs import settings  # rarely needed
 
         return settings.load(self.path.parent, problems=[]).exec.pipefail
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from prose_kernel._version import __version__
-from prose_kernel.run import languages
-from prose_kernel.run.languages import Language
+from prose_kernel.runs import languages
+from prose_kernel.runs.languages import Language
 
 FOLDER: Final = f"prose-kernel.prose-{__version__}"
 """The name of the extension's folder, as VS Code wants it."""

@@ -18,7 +18,7 @@ from prose_kernel.language.words import Offer
 from prose_kernel.lsp.documents import Document, Documents, files_of, uri_of
 from prose_kernel.lsp.names import definition
 from prose_kernel.lsp.positions import Position, Text
-from prose_kernel.run import reference
+from prose_kernel.runs import reference
 from prose_kernel.views.bundle import markdown
 from prose_kernel.views.safety import fenced
 from prose_kernel.views.words import documentation, entry_of, is_property, matching, paths, word_at

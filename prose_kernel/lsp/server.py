@@ -24,7 +24,7 @@ from prose_kernel.lsp.documents import Document, Documents, path_of, uri_of
 from prose_kernel.lsp.names import Refused, everywhere, renamable, rename
 from prose_kernel.lsp.names import definition as definition_of
 from prose_kernel.lsp.positions import Change, Position, Text
-from prose_kernel.run import languages
+from prose_kernel.runs import languages
 
 _SHORTEST, _LONGEST = 0.03, 0.5
 """Seconds between the last change and the diagnostics: as long as the last check took, within these bounds."""

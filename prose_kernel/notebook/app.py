@@ -35,8 +35,8 @@ from traitlets.utils import filefind
 from zmq.eventloop.zmqstream import ZMQStream
 
 from prose_kernel.notebook.kernel import ProseKernel
-from prose_kernel.run import languages
-from prose_kernel.run.parts import offer_commands
+from prose_kernel.runs import languages
+from prose_kernel.runs.parts import offer_commands
 
 _LINGER = 1000
 """Milliseconds that a closing socket may take to get its last messages out."""

@@ -20,8 +20,8 @@ from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.notebook.magics.registry import in_cell, statement
 from prose_kernel.notebook.notebook_files import in_notebook
 from prose_kernel.notebook.scan import Segment, has_statements, looks_ahead, own_language, segments
-from prose_kernel.run import languages
-from prose_kernel.run.provenance import Cell, Opening, Provenance
+from prose_kernel.runs import languages
+from prose_kernel.runs.provenance import Cell, Opening, Provenance
 from prose_kernel.runtime.values import Value
 from prose_kernel.views.bundle import bundle
 from prose_kernel.views.display import Display, Output, Problem
@@ -29,12 +29,12 @@ from prose_kernel.views.stage import Stage, announced
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.checking import Printing
-    from prose_kernel.run.journal import Resumption
-    from prose_kernel.run.languages import Compiled, Language
-    from prose_kernel.run.machines import Named
-    from prose_kernel.run.run import Run
-    from prose_kernel.run.settings import Settings
-    from prose_kernel.run.workspace import Workspace
+    from prose_kernel.runs.journal import Resumption
+    from prose_kernel.runs.languages import Compiled, Language
+    from prose_kernel.runs.machines import Named
+    from prose_kernel.runs.run import Run
+    from prose_kernel.runs.settings import Settings
+    from prose_kernel.runs.workspace import Workspace
     from prose_kernel.runtime.services import Asker, TaskFollowUp
     from prose_kernel.runtime.statement_hook import StatementHook
     from prose_kernel.views.cell_view import CellView
@@ -143,7 +143,7 @@ class Cells:
     @property
     def settings(self) -> Settings:
         """The settings in force. Raises `UsageError` when one makes no sense."""
-        from prose_kernel.run import settings
+        from prose_kernel.runs import settings
 
         return settings.load(self.cwd, None, **self.overrides)
 
@@ -157,7 +157,7 @@ class Cells:
         return self._workspace
 
     def _new_workspace(self) -> Workspace:
-        from prose_kernel.run.workspace import Start, Workspace
+        from prose_kernel.runs.workspace import Start, Workspace
 
         start = Start(self.cwd, notebook_path=self.notebook_path, language=self.language)
         return Workspace(self.settings, start, asker=self.asker)
@@ -222,9 +222,9 @@ class Cells:
         Raises `UsageError` where another process runs it, `GateRejected` when nobody confirms its approvals, and
         `ResumeMismatch`; then no run is here.
         """
-        from prose_kernel.run import languages
-        from prose_kernel.run.settings import DECIDES
-        from prose_kernel.run.workspace import Start, Workspace
+        from prose_kernel.runs import languages
+        from prose_kernel.runs.settings import DECIDES
+        from prose_kernel.runs.workspace import Start, Workspace
 
         await self.end()
         head = how.head
@@ -305,7 +305,7 @@ class Cells:
     def warm_up(self) -> None:
         """Import what the first cell needs, ahead of time."""
         from prose_kernel.language.source import Source
-        from prose_kernel.run.workspace import load_what_cells_need
+        from prose_kernel.runs.workspace import load_what_cells_need
         from prose_kernel.views import cell_view, run_record
 
         _ = cell_view, run_record
@@ -431,7 +431,7 @@ class Cells:
         """An error that leads to its documentation, where that is on the web."""
         if not problem.code:
             return problem
-        from prose_kernel.run import reference
+        from prose_kernel.runs import reference
 
         try:
             return replace(problem, link=reference.link(problem.code, self.settings.docs_url))
@@ -556,7 +556,7 @@ class Cells:
     async def _go_on_with(self, text: str, language: Language) -> None:
         """Where the text is the one that was interrupted when the restored run ended, be where that was: what it had
         finished is not run again."""
-        from prose_kernel.run.journal import Resumption, interrupted_at
+        from prose_kernel.runs.journal import Resumption, interrupted_at
         from prose_kernel.storage.journal_file import read
 
         how, self._stopped = self._stopped, None
@@ -598,7 +598,7 @@ class Cells:
 
     async def _again(self, compiled: Compiled, view: CellView, number: int, record: int) -> Value:
         """Run a text again that was left to go back in it: answers from before `record` are those that it got."""
-        from prose_kernel.run.journal import Resumption
+        from prose_kernel.runs.journal import Resumption
         from prose_kernel.storage.journal_file import read
         from prose_kernel.views.cell_view import CellView
 

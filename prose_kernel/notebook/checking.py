@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from prose_kernel.language.flow import Step
     from prose_kernel.notebook.cells import Cells
     from prose_kernel.notebook.exercises import Check, Exercise
-    from prose_kernel.run.languages import Language
+    from prose_kernel.runs.languages import Language
     from prose_kernel.views.run_record import ActivityRecord
 
 _SHOWN: Final = 200

@@ -16,7 +16,7 @@ from prose_kernel.errors import UsageError
 from prose_kernel.language.half_typed import inside
 from prose_kernel.language.words import Offer
 from prose_kernel.notebook.scan import segments, spoken
-from prose_kernel.run.languages import Language
+from prose_kernel.runs.languages import Language
 from prose_kernel.views.words import matching, paths
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def _judges(cells: Cells) -> list[str]:
 
 def _codes() -> list[str]:
     """The diagnostic codes that the reference explains."""
-    from prose_kernel.run import reference
+    from prose_kernel.runs import reference
 
     return [
         heading.key for page in reference.pages() for heading in reference.headings(page) if heading.key[0].isalpha()

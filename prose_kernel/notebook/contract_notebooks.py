@@ -19,7 +19,7 @@ from prose_kernel.language.contracts.layout import Block, blocks
 from prose_kernel.language.contracts.reader import read
 from prose_kernel.language.source import Source
 from prose_kernel.notebook.exporting import Piece, notebook_data
-from prose_kernel.run import languages
+from prose_kernel.runs import languages
 
 Kind = Literal["code", "markdown", "raw"]
 _PROFILE: Final = "prosescript"

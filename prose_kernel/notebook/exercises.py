@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
-from prose_kernel.run import languages
-from prose_kernel.run.languages import Language
+from prose_kernel.runs import languages
+from prose_kernel.runs.languages import Language
 
 DIRECTORY: Final = "checks"
 _LARGEST: Final = 1_000_000

@@ -20,8 +20,8 @@ from prose_kernel.language.fixes import replaced
 from prose_kernel.language.half_typed import literals
 from prose_kernel.language.source import Source
 from prose_kernel.notebook.scan import has_statements, looks_ahead, own_language, segments
-from prose_kernel.run import languages
-from prose_kernel.run.languages import Compiled, Language
+from prose_kernel.runs import languages
+from prose_kernel.runs.languages import Compiled, Language
 
 ROUNDS = 8
 """How often a joined text is changed and compiled again; each round mends all that the one before has shown."""

@@ -31,10 +31,10 @@ from prose_kernel.notebook.cells import Cells, FrontEnd
 from prose_kernel.notebook.messages import replaces_displays
 from prose_kernel.notebook.panel import TARGET, Panel
 from prose_kernel.notebook.stdin import AGAIN, StdinChannel
-from prose_kernel.run import languages
-from prose_kernel.run.languages import Language
-from prose_kernel.run.loop_thread import LoopThread
-from prose_kernel.run.provenance import Cell, Opening, digest
+from prose_kernel.runs import languages
+from prose_kernel.runs.languages import Language
+from prose_kernel.runs.loop_thread import LoopThread
+from prose_kernel.runs.provenance import Cell, Opening, digest
 from prose_kernel.runtime import forms
 from prose_kernel.runtime.forms import Form
 from prose_kernel.runtime.ports import Stream

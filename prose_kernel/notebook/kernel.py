@@ -30,9 +30,9 @@ from prose_kernel.notebook.messages import CellOutput, Guarded, Message, SilentO
 from prose_kernel.notebook.outputs_so_far import REQUEST, OutputsSoFar
 from prose_kernel.notebook.panel import TARGET, Panel
 from prose_kernel.notebook.stdin import AGAIN, StdinChannel
-from prose_kernel.run import languages
-from prose_kernel.run.languages import Language
-from prose_kernel.run.provenance import Cell, Opening
+from prose_kernel.runs import languages
+from prose_kernel.runs.languages import Language
+from prose_kernel.runs.provenance import Cell, Opening
 from prose_kernel.views.display import Problem
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from prose_kernel.notebook.scan import has_statements, segments, spoken
 if TYPE_CHECKING:
     from prose_kernel.language.diagnostics import Diagnostic
     from prose_kernel.notebook.cells import Cells
-    from prose_kernel.run.languages import Compiled, Language
+    from prose_kernel.runs.languages import Compiled, Language
 
 LONGEST: Final = 100_000
 """Characters of a cell that is checked, and of those above it that are looked at."""

@@ -12,7 +12,7 @@ from prose_kernel.language.contracts import SUFFIX
 
 if TYPE_CHECKING:
     from prose_kernel.language.diagnostics import Profile
-    from prose_kernel.run.languages import Language
+    from prose_kernel.runs.languages import Language
 
 _LARGEST: Final = 100_000_000
 
@@ -71,7 +71,7 @@ def _wrong(cell: Any) -> str:
 def in_profile_of(language: Language, metadata: Mapping[str, Any]) -> Language:
     """The language in the profile that a notebook's metadata names: `prose.profile` (prose-md.md 10). Raises
     `UsageError` for an unknown one."""
-    from prose_kernel.run import languages
+    from prose_kernel.runs import languages
 
     own = metadata.get("prose")
     profile = own.get("profile") if isinstance(own, dict) else None

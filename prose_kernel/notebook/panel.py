@@ -14,8 +14,8 @@ from prose_kernel.views.safety import clip, preview, visible
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
     from prose_kernel.notebook.comms import Link
-    from prose_kernel.run.machines import Named
-    from prose_kernel.run.provenance import Cell, Version
+    from prose_kernel.runs.machines import Named
+    from prose_kernel.runs.provenance import Cell, Version
 
 TARGET: Final = "prose_kernel:panel"
 SECONDS: Final = 0.3
@@ -115,7 +115,7 @@ class Panel:
 
     def _stale(self, links: Sequence[Link]) -> None:
         from prose_kernel.notebook.magics.freshness import freshness_of
-        from prose_kernel.run.freshness import stale_facts
+        from prose_kernel.runs.freshness import stale_facts
 
         freshness = freshness_of(self._cells)
         found = freshness.stale()
@@ -134,7 +134,7 @@ class Panel:
         )
         if services is None:
             return {"kind": "who", "provider": "", "models": [], "cost": "", "asked": 0, "replayed": 0}
-        from prose_kernel.run.session_description import who
+        from prose_kernel.runs.session_description import who
         from prose_kernel.views.usage import cost
 
         total = services.usage.total

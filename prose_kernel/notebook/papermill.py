@@ -19,8 +19,8 @@ from papermill.translators import Translator, papermill_translators
 from prose_kernel.errors import UsageError
 from prose_kernel.language.half_typed import literals
 from prose_kernel.language.source import Source
-from prose_kernel.run import languages
-from prose_kernel.run.languages import Language
+from prose_kernel.runs import languages
+from prose_kernel.runs.languages import Language
 
 _NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
 _TYPES = {'"': "text", "[": "list", "{": "object", "t": "boolean", "f": "boolean", "n": "NoneType", "(": "NoneType"}

@@ -27,7 +27,7 @@ from prose_kernel.runtime.values import ExecText, Reference, Value, verbatim
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
-    from prose_kernel.run.languages import Language
+    from prose_kernel.runs.languages import Language
 
 Library = Literal["pandas", "polars"]
 LIBRARIES: Final[tuple[Library, ...]] = ("pandas", "polars")

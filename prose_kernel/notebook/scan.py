@@ -10,8 +10,8 @@ from typing import cast
 from prose_kernel.errors import UsageError
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.half_typed import literals
-from prose_kernel.run import languages
-from prose_kernel.run.languages import Language
+from prose_kernel.runs import languages
+from prose_kernel.runs.languages import Language
 
 # ---------------------------------------------------------------- the language of a cell
 

@@ -1,6 +1,6 @@
 """The options of sessions, judge and recordings: providers, the place of recordings, permissions.
 
-Plain data that the rooms share. `run/settings.py` fills it from `prose.toml` and the environment; nothing here reads
+Plain data that the rooms share. `runs/settings.py` fills it from `prose.toml` and the environment; nothing here reads
 either. The structs are also the declaration of tables of `prose.toml`: a field is a key.
 """
 

@@ -80,7 +80,7 @@ def test(targets: Sequence[str], **options: Any) -> int:
     Exit status: 0 all as committed, 1 something differs, 2 usage, 3 nobody could judge or answer, 5 nothing to test,
     130 interrupted.
     """
-    from prose_kernel.run.parts import offer_commands
+    from prose_kernel.runs.parts import offer_commands
     from prose_kernel.testing import session
     from prose_kernel.testing.options import SECONDS, Options
     from prose_kernel.testing.outputs import Rules

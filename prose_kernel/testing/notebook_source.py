@@ -12,8 +12,8 @@ from typing import Any
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
 from prose_kernel.notebook.notebook_files import decoded, in_profile_of
-from prose_kernel.run import languages
-from prose_kernel.run.languages import Language
+from prose_kernel.runs import languages
+from prose_kernel.runs.languages import Language
 from prose_kernel.testing.outputs import Output, joined
 
 LARGEST = 512 * 1024 * 1024

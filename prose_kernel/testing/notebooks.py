@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from prose_kernel.access.atomic import write_whole
 from prose_kernel.errors import UsageError
-from prose_kernel.run.languages import Language
+from prose_kernel.runs.languages import Language
 from prose_kernel.testing.notebook_run import CellRun, TestedCells
 from prose_kernel.testing.notebook_source import CodeCell, NotebookSource, coalesced, read
 from prose_kernel.testing.options import Options

@@ -11,7 +11,7 @@ from pathlib import Path
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
 from prose_kernel.language.contracts import SUFFIX as CONTRACT
-from prose_kernel.run import languages
+from prose_kernel.runs import languages
 from prose_kernel.testing.options import Options
 from prose_kernel.testing.snapshot import SUFFIX
 from prose_kernel.views.test_results import Tested

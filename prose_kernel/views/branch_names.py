@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from prose_kernel.language.shortening import clipped
-from prose_kernel.run.languages import Language
+from prose_kernel.runs.languages import Language
 from prose_kernel.runtime.events import ParallelStarted
 from prose_kernel.runtime.json_text import json_text
 from prose_kernel.runtime.values import Reference, Value, full_text, plain

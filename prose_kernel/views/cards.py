@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from prose_kernel.errors import RunError
-from prose_kernel.run.languages import Language
+from prose_kernel.runs.languages import Language
 from prose_kernel.runtime.command_data import parsed
 from prose_kernel.runtime.events import BranchFinished, CommandFinished
 from prose_kernel.runtime.images import Picture, picture

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 from prose_kernel.errors import RunError
 from prose_kernel.language.diagnostics import Diagnostic
-from prose_kernel.run import languages
+from prose_kernel.runs import languages
 from prose_kernel.runtime.events import (
     Bound,
     BranchFinished,

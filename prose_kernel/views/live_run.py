@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
-from prose_kernel.run import languages
+from prose_kernel.runs import languages
 from prose_kernel.runtime.events import (
     BranchFinished,
     BranchStep,

@@ -39,7 +39,7 @@ from prose_kernel.views.safety import clip
 if TYPE_CHECKING:
     from prose_kernel.errors import RunError
     from prose_kernel.language.flow import Step
-    from prose_kernel.run.languages import Language
+    from prose_kernel.runs.languages import Language
     from prose_kernel.runtime.execution_context import ExecutionContext, Node
     from prose_kernel.runtime.values import Value
 

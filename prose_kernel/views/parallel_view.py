@@ -6,7 +6,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from prose_kernel.run.languages import Language
+from prose_kernel.runs.languages import Language
 from prose_kernel.runtime.events import BranchFinished, BranchStep, ParallelJoined, ParallelStarted
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.views import cards

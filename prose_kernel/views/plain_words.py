@@ -12,7 +12,7 @@ from prose_kernel.views.safety import inline_code, visible
 
 if TYPE_CHECKING:
     from prose_kernel.language.flow import Step, Way
-    from prose_kernel.run.languages import Language
+    from prose_kernel.runs.languages import Language
     from prose_kernel.runtime.ports import JudgedText
 
 LINES: Final = 400

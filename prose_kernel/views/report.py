@@ -1,6 +1,6 @@
 """The report of a run: one HTML page with all that happened in it (docs/how-to/reports.md).
 
-It is made of the run's journal alone, which is replayed without asking or running anything (`run/replay.py`); so it is
+It is made of the run's journal alone, which is replayed without asking or running anything (`runs/replay.py`); so it is
 the same for every backend, and for runs that are done, have failed, were killed or still run. Two reports of runs that
 got the same answers differ only in what has the class `v` (times, tokens, cost, ids, places) and in the timeline.
 """
@@ -17,8 +17,8 @@ from prose_kernel.errors import UsageError
 from prose_kernel.language.flow import Step, Way
 from prose_kernel.language.source import Source, Span
 from prose_kernel.models.usage import UsageTotals
-from prose_kernel.run import languages
-from prose_kernel.run.replay import Replay, ReplayListener, look_through, replay
+from prose_kernel.runs import languages
+from prose_kernel.runs.replay import Replay, ReplayListener, look_through, replay
 from prose_kernel.runtime.steps import folded
 from prose_kernel.storage.journal_file import JournalRead, TextRead
 from prose_kernel.storage.run_history import cells_of, made_under_way
@@ -37,8 +37,8 @@ from prose_kernel.views.safety import clip
 from prose_kernel.views.usage import usage_table
 
 if TYPE_CHECKING:
-    from prose_kernel.run.languages import Language
-    from prose_kernel.run.settings import Settings
+    from prose_kernel.runs.languages import Language
+    from prose_kernel.runs.settings import Settings
     from prose_kernel.runtime.events import Event
     from prose_kernel.storage.runs import KeptRun
 
@@ -390,7 +390,7 @@ _REST: Final = html(
 
 
 def _language(name: str) -> Language:
-    from prose_kernel.run.languages import LANGUAGES
+    from prose_kernel.runs.languages import LANGUAGES
 
     return LANGUAGES[name]
 
@@ -475,7 +475,7 @@ async def report_of(run: KeptRun, settings: Settings, redact: Callable[[str], st
 def secrets_out(settings: Settings, cwd: Path) -> Callable[[str], str]:
     """What takes secrets out of a text, as recordings do (docs/explanation/what-leaves-your-machine.md)."""
     from prose_kernel.cassettes.redaction import Redaction
-    from prose_kernel.run.settings import surroundings
+    from prose_kernel.runs.settings import surroundings
 
     environment = surroundings(cwd, None, settings.state_dir).environment
     return Redaction(environment, settings.cassette.redact).text

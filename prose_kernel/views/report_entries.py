@@ -26,7 +26,7 @@ from prose_kernel.views.safety import clip
 from prose_kernel.views.session_cards import ORIGINS
 
 if TYPE_CHECKING:
-    from prose_kernel.run.languages import Language
+    from prose_kernel.runs.languages import Language
     from prose_kernel.runtime.events import Judged
 
 LARGEST: Final = 3_000_000

@@ -15,7 +15,7 @@ from typing import ClassVar, Final
 
 from prose_kernel.language.flow import Step
 from prose_kernel.language.source import Source, Span
-from prose_kernel.run.languages import Language
+from prose_kernel.runs.languages import Language
 from prose_kernel.runtime.activities import Activities, Activity
 from prose_kernel.runtime.events import (
     BranchFinished,

@@ -15,8 +15,8 @@ from msgspec import structs
 
 from prose_kernel.errors import ResumeMismatch, RunError
 from prose_kernel.language.source import Source, Span
-from prose_kernel.run.languages import Language
-from prose_kernel.run.replay import Took
+from prose_kernel.runs.languages import Language
+from prose_kernel.runs.replay import Took
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.ports import CommandRequest, SessionRequest, ShownFile
 from prose_kernel.runtime.values import Value, full_text

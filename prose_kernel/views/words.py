@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from prose_kernel.language.words import Entry, Offer
-from prose_kernel.run import languages, reference
+from prose_kernel.runs import languages, reference
 from prose_kernel.views import document as doc
 
 if TYPE_CHECKING:
-    from prose_kernel.run.languages import Language
+    from prose_kernel.runs.languages import Language
 
 _WORD: Final = re.compile(r"%?[A-Za-z_][\w-]*")
 _PATHS: Final = 200

@@ -25,7 +25,7 @@ from prose_kernel.processes.exec_tool.tool import AgentPrograms
 from prose_kernel.processes.helpers import Helpers
 from prose_kernel.processes.sandbox import mechanisms
 from prose_kernel.programs.lock_file import LockFile
-from prose_kernel.run import settings
+from prose_kernel.runs import settings
 from prose_kernel.runtime.services import ExecCaller
 from prose_kernel.runtime.session_options import Rule
 

@@ -8,8 +8,8 @@ from typing import Any
 from machine.fakes import lines
 from models.people import ScriptedPerson
 
-from prose_kernel.run import settings
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs import settings
+from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.events import Event
 from prose_kernel.runtime.values import plain
 

@@ -16,7 +16,7 @@ from msgspec import NODEFAULT
 from prose_kernel.cli.main import cli
 from prose_kernel.language.openprose import keywords, properties
 from prose_kernel.language.openprose.tables import GRAMMAR
-from prose_kernel.run.settings import Setting, Settings, every
+from prose_kernel.runs.settings import Setting, Settings, every
 
 DOCS = Path(__file__).parents[2] / "docs"
 PACKAGE = DOCS.parent / "prose_kernel"
@@ -54,7 +54,7 @@ def _help(command: click.Command, name: str, parent: click.Context | None) -> st
 
 def settings() -> str:
     """docs/reference/settings.md: every setting with the text below its declaration, and a whole `prose.toml`."""
-    meanings = {**_meanings("run/settings.py"), **_meanings("runtime/session_options.py")}
+    meanings = {**_meanings("runs/settings.py"), **_meanings("runtime/session_options.py")}
     rows = []
     for name, one in every().items():
         kind = type(getattr(Settings(), one.table, None) or Settings()).__name__

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cli.generated import DOCS, PAGES
 
-from prose_kernel.run import reference
+from prose_kernel.runs import reference
 
 ROOT = DOCS.parent
 TESTS = ROOT / "tests"

@@ -23,8 +23,8 @@ from prose_kernel.language.openprose.properties import ALLOWED
 from prose_kernel.language.source import Source
 from prose_kernel.models.providers import vendors
 from prose_kernel.notebook.magics.registry import all_magics
-from prose_kernel.run import languages, settings
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs import languages, settings
+from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.values import full_text
 
 PAGES = (

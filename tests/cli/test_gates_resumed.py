@@ -21,10 +21,10 @@ from waiting import until
 
 from prose_kernel.cli.main import main
 from prose_kernel.errors import GateRejected, ResumeMismatch, RunError
-from prose_kernel.run import resuming
-from prose_kernel.run.journal import resumption
-from prose_kernel.run.settings import Settings
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs import resuming
+from prose_kernel.runs.journal import resumption
+from prose_kernel.runs.settings import Settings
+from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.journal_records import Answered, Asked, Record

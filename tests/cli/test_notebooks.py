@@ -19,7 +19,7 @@ from prose_kernel.cli.main import main
 from prose_kernel.cli.notebook_file import read_cells
 from prose_kernel.notebook import checking, exercises
 from prose_kernel.notebook.cells import Cells
-from prose_kernel.run import session_chain
+from prose_kernel.runs import session_chain
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.views.display import Output
 

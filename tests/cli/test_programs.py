@@ -23,9 +23,9 @@ from prose_kernel.cli import doctor
 from prose_kernel.cli.main import main
 from prose_kernel.errors import ExecError
 from prose_kernel.notebook.cells import Cells
-from prose_kernel.run import settings
-from prose_kernel.run.journal import resumption
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs import settings
+from prose_kernel.runs.journal import resumption
+from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.values import full_text
 
 HELLO = 'input name: "Who?"\nlet line = exec "echo hello {name}"\noutput said = line\n'

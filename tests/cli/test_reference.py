@@ -24,10 +24,10 @@ from prose_kernel.cli.main import cli
 from prose_kernel.errors import RunError, UsageError
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.source import Source
-from prose_kernel.run import languages, reference
-from prose_kernel.run.languages import Language
-from prose_kernel.run.settings import Settings
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs import languages, reference
+from prose_kernel.runs.languages import Language
+from prose_kernel.runs.settings import Settings
+from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.events import Warned
 
 CODE = re.compile(r"[EVWR]\d{3}")

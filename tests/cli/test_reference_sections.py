@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cli.generated import DOCS, PACKAGE
 
-from prose_kernel.run import reference
+from prose_kernel.runs import reference
 
 PAGES = ("openprose", "vvm", "exec-and-tasks", "jupyter", "sessions")
 DOCUMENTS = [DOCS.parent / "README.md", DOCS.parent / "SECURITY.md", *sorted(DOCS.rglob("*.md"))]

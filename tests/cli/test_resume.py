@@ -20,7 +20,7 @@ import pytest
 from waiting import until
 
 from prose_kernel.cli.main import main
-from prose_kernel.run.replay import look_through
+from prose_kernel.runs.replay import look_through
 from prose_kernel.runtime import asides
 from prose_kernel.runtime.journal_records import Repeated
 from prose_kernel.storage.journal_file import JournalFile, read

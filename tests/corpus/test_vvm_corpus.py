@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from prose_kernel.cli.main import main
-from prose_kernel.run import languages
+from prose_kernel.runs import languages
 
 HERE = Path(__file__).parent / "vvm"
 RUN = sorted((HERE / "run").glob("*.vvm"))

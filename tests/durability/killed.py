@@ -30,10 +30,10 @@ from durability.power import CUTS, Disk
 from prose_kernel.errors import CompileError, ProseError, RunError
 from prose_kernel.models.providers import scripted
 from prose_kernel.processes.shell import ShellCommands
-from prose_kernel.run import languages
-from prose_kernel.run.journal import resumption, texts_of
-from prose_kernel.run.settings import Settings
-from prose_kernel.run.workspace import Start, Workspace, load_what_cells_need
+from prose_kernel.runs import languages
+from prose_kernel.runs.journal import resumption, texts_of
+from prose_kernel.runs.settings import Settings
+from prose_kernel.runs.workspace import Start, Workspace, load_what_cells_need
 from prose_kernel.runtime.journal_records import Answered, Asked, Record
 from prose_kernel.runtime.ports import CommandRequest, CommandResult
 from prose_kernel.runtime.values import verbatim

@@ -15,7 +15,7 @@ from typing import Any
 from machine.fakes import World
 
 from prose_kernel.errors import RunError
-from prose_kernel.run.journal import RunJournal
+from prose_kernel.runs.journal import RunJournal
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.events import CommandOutput, Event, SessionProgressed
 from prose_kernel.runtime.execution_context import Host

@@ -19,9 +19,9 @@ from models.people import ScriptedPerson
 from msgspec import Raw
 
 from prose_kernel.errors import ProviderError, ResumeMismatch, RunError, UsageError
-from prose_kernel.run.journal import resumption
-from prose_kernel.run.settings import Settings
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs.journal import resumption
+from prose_kernel.runs.settings import Settings
+from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.journal_records import Answered, Asked, Ended, Finished, Head, Record, Text
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, Finding, SessionResult

@@ -9,8 +9,8 @@ import pytest
 from killing import how_to_resume, in_a_child, journal_in
 from models.people import ScriptedPerson
 
-from prose_kernel.run.settings import Settings
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs.settings import Settings
+from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.journal_records import Answered, Asked, Completed, Record
 from prose_kernel.storage.journal_file import read
 

@@ -23,7 +23,7 @@ from machine.vvm_world import Vvm
 from msgspec import structs
 
 from prose_kernel.access.globs import Glob
-from prose_kernel.run.journal import RunJournal
+from prose_kernel.runs.journal import RunJournal
 from prose_kernel.runtime.content import readable
 from prose_kernel.runtime.continuing import EarlierAnswers
 from prose_kernel.runtime.journal import Journal

@@ -21,9 +21,9 @@ from prose_kernel.cli.report import under_way
 from prose_kernel.errors import RunError
 from prose_kernel.models.providers import model_adapter
 from prose_kernel.models.usage import Line
-from prose_kernel.run.journal import resumption
-from prose_kernel.run.settings import Settings
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs.journal import resumption
+from prose_kernel.runs.settings import Settings
+from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.journal_records import Answered, Record, Step, StepEnded
 from prose_kernel.runtime.session_options import ModelOptions, ModelServer, Price
 from prose_kernel.runtime.values import verbatim

@@ -13,7 +13,7 @@ from prose_kernel.evaluation.runner import Evaluation, Options
 from prose_kernel.evaluation.spec import read
 from prose_kernel.evaluation.summary import Summary
 from prose_kernel.models.provider_pool import LiveProviders
-from prose_kernel.run import session_chain
+from prose_kernel.runs import session_chain
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.ports import JudgeRequest, SessionProgress, SessionRequest, SessionResult, Usage, Verdict
 

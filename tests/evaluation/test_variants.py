@@ -188,7 +188,7 @@ def test_a_notebook_of_both_languages(tmp_path: Path, monkeypatch: pytest.Monkey
 
 async def test_the_magic_shows_the_same_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from prose_kernel.notebook.cells import Cells
-    from prose_kernel.run import languages
+    from prose_kernel.runs import languages
     from prose_kernel.testing.notebook_run import CapturedOutput, Statements
 
     Model(by_prompt).plug_in(monkeypatch)

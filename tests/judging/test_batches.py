@@ -14,9 +14,9 @@ from stubs.model_server import StubServer
 
 from prose_kernel.cli.main import main
 from prose_kernel.errors import RunError
-from prose_kernel.run import languages
-from prose_kernel.run.settings import Settings
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs import languages
+from prose_kernel.runs.settings import Settings
+from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.events import Event, Judged
 from prose_kernel.runtime.session_options import ModelServer
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.source import Source
-from prose_kernel.run import languages
+from prose_kernel.runs import languages
 
 CATALOGUES = {name: Path(__file__).parent / f"messages_{name}.txt" for name in languages.LANGUAGES}
 _CASE = re.compile(r"^===(?: (.+))?\n((?:(?!===|»).*\n)*)((?:».*\n)*)", re.MULTILINE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prose_kernel.language.source import Source
 from prose_kernel.language.symbols import Index, Symbol
-from prose_kernel.run.languages import Language
+from prose_kernel.runs.languages import Language
 
 
 def names_of(language: Language, text: str) -> Index:

@@ -10,7 +10,7 @@ from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.openprose import compile_source
 from prose_kernel.language.openprose.names import Known, KnownAgent, Variable
 from prose_kernel.language.source import Source
-from prose_kernel.run import languages
+from prose_kernel.runs import languages
 
 _HEADERS = {
     "if": "if **tests passed well**:",

@@ -9,8 +9,8 @@ import pytest
 
 from prose_kernel.language.fixes import holds, replaced
 from prose_kernel.language.source import Source
-from prose_kernel.run import languages
-from prose_kernel.run.languages import Language
+from prose_kernel.runs import languages
+from prose_kernel.runs.languages import Language
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 

@@ -9,7 +9,7 @@ import pytest
 from language.places import names_of, with_another_name
 
 from prose_kernel.language.source import Source
-from prose_kernel.run import languages
+from prose_kernel.runs import languages
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 EXAMPLES = Path(__file__).parents[2] / "prose_kernel" / "examples"

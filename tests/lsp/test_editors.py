@@ -12,7 +12,7 @@ from needs import needs_module
 
 from prose_kernel.cli.main import main
 from prose_kernel.lsp.editors import FOLDER, jupyter_specification
-from prose_kernel.run import languages
+from prose_kernel.runs import languages
 
 
 def test_the_extension_for_vs_code_is_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from lsp.textmate import Interpreter
 
 from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.names import LIBRARY
-from prose_kernel.run import languages
+from prose_kernel.runs import languages
 
 PROSE = Interpreter(languages.OPENPROSE.grammar())
 VVM = Interpreter(languages.VVM.grammar())

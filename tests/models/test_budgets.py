@@ -23,9 +23,9 @@ from prose_kernel.errors import BudgetSpent, ProviderError, RunError, UsageError
 from prose_kernel.language.budgets import Limits, parse
 from prose_kernel.models.providers.scripted import ScriptedSessions
 from prose_kernel.models.usage import consumed
-from prose_kernel.run import languages
-from prose_kernel.run.settings import Settings, load
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs import languages
+from prose_kernel.runs.settings import Settings, load
+from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.events import Event, Warned

@@ -23,8 +23,8 @@ from prose_kernel.processes.exec_tool.audit import AuditLog
 from prose_kernel.processes.exec_tool.options import ExecOptions
 from prose_kernel.processes.exec_tool.tool import AgentPrograms
 from prose_kernel.processes.sandbox import mechanisms
-from prose_kernel.run import settings
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs import settings
+from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime import asides
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest
 from prose_kernel.runtime.session_options import Rule, Surroundings

@@ -8,8 +8,8 @@ import pytest
 from models.people import ScriptedPerson
 
 from prose_kernel.errors import SessionError
-from prose_kernel.run.settings import Settings
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs.settings import Settings
+from prose_kernel.runs.workspace import Start, Workspace
 
 PLANNED = "# captain\n\n## Sessions\n\n- Plan it: North.\n"
 

@@ -18,10 +18,10 @@ from models.people import ScriptedPerson
 
 from prose_kernel.errors import ProviderError
 from prose_kernel.models.providers.scripted import ScriptedSessions
-from prose_kernel.run import languages
-from prose_kernel.run.journal import texts_of
-from prose_kernel.run.settings import Settings
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs import languages
+from prose_kernel.runs.journal import texts_of
+from prose_kernel.runs.settings import Settings
+from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
 
 SCRIPT = {

@@ -30,9 +30,9 @@ from prose_kernel.models.tools.own.pool import Around, OwnTools
 from prose_kernel.models.tools.workbench import SessionWorkbench
 from prose_kernel.processes import Engine
 from prose_kernel.processes.helpers import Helpers
-from prose_kernel.run.session_chain import Facilities, connect
-from prose_kernel.run.settings import Settings
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs.session_chain import Facilities, connect
+from prose_kernel.runs.settings import Settings
+from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import SessionRequest
 from prose_kernel.runtime.session_options import (

@@ -16,9 +16,9 @@ from models.test_forms import Clicker
 from stubs.model_server import StubServer
 
 from prose_kernel.cli.main import main
-from prose_kernel.run import languages
-from prose_kernel.run.settings import Settings
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs import languages
+from prose_kernel.runs.settings import Settings
+from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.journal_records import Answered, Record
 from prose_kernel.runtime.session_options import ModelServer
 

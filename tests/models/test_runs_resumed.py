@@ -20,10 +20,10 @@ from prose_kernel.errors import ProviderError, ResumeMismatch, RunError
 from prose_kernel.models.providers.choice import Choice
 from prose_kernel.models.providers.scripted import ScriptedSessions
 from prose_kernel.models.usage import Line, consumed
-from prose_kernel.run import languages
-from prose_kernel.run.journal import Resumption, branch
-from prose_kernel.run.settings import Settings
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs import languages
+from prose_kernel.runs.journal import Resumption, branch
+from prose_kernel.runs.settings import Settings
+from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.journal_records import Answered, Record
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult, Usage
 from prose_kernel.runtime.services import TaskCaller

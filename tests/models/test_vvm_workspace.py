@@ -13,9 +13,9 @@ from models.people import ScriptedPerson
 
 from prose_kernel.errors import RunError
 from prose_kernel.models.request import assemble
-from prose_kernel.run import languages
-from prose_kernel.run.settings import Settings
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs import languages
+from prose_kernel.runs.settings import Settings
+from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.events import Event, SessionStarted
 
 VVM = languages.LANGUAGES["vvm"]

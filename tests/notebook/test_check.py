@@ -15,7 +15,7 @@ from notebook.recording import Recording
 from prose_kernel.cli.main import main
 from prose_kernel.notebook import checking, exercises
 from prose_kernel.notebook.cells import Cells
-from prose_kernel.run import languages
+from prose_kernel.runs import languages
 from prose_kernel.views.bundle import bundle
 
 PAGE = (DOCS / "how-to" / "teaching.md").read_text(encoding="utf-8")

@@ -12,8 +12,8 @@ from notebook.recording import Recording
 
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.notebook.magics.freshness import freshness_of
-from prose_kernel.run import languages, provenance
-from prose_kernel.run.provenance import KEPT, Opening
+from prose_kernel.runs import languages, provenance
+from prose_kernel.runs.provenance import KEPT, Opening
 from prose_kernel.views.display import Display
 
 SCRIPT = """\

@@ -14,7 +14,7 @@ from prose_kernel.notebook.cells import Cells
 from prose_kernel.notebook.completion import complete, completeness_of
 from prose_kernel.notebook.inspection import describe
 from prose_kernel.notebook.ipython import arguments
-from prose_kernel.run import languages
+from prose_kernel.runs import languages
 from prose_kernel.runtime.asker import Unattended
 
 SCRIPT = "%%prose --profile prosescript\n"

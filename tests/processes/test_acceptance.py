@@ -14,8 +14,8 @@ from waiting import until
 
 from prose_kernel.errors import ExecError
 from prose_kernel.processes.process_table import members
-from prose_kernel.run.settings import Settings
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs.settings import Settings
+from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.values import ExecText
 

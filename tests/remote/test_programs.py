@@ -28,9 +28,9 @@ from prose_kernel.cli.main import main
 from prose_kernel.errors import ExecError, UsageError
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.processes.process_table import carries_prefix, members
-from prose_kernel.run import settings
-from prose_kernel.run.settings import RemoteSettings
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs import settings
+from prose_kernel.runs.settings import RemoteSettings
+from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.values import ExecText
 
 PROSE = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]

@@ -17,8 +17,8 @@ from report.pages import checked
 from sample_files import png
 
 from prose_kernel.cli.main import main
-from prose_kernel.run import settings
-from prose_kernel.run.replay import look_through
+from prose_kernel.runs import settings
+from prose_kernel.runs.replay import look_through
 from prose_kernel.runtime.journal_codec import encode
 from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Record, Text
 from prose_kernel.runtime.ports import FileWrite, SessionResult, ToolUse, Usage

@@ -22,7 +22,7 @@ from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.symbols import Index
 from prose_kernel.language.words import Completion
-from prose_kernel.run.languages import Language, Words
+from prose_kernel.runs.languages import Language, Words
 from prose_kernel.runtime import shared_names
 from prose_kernel.runtime.compiled_code import Body, Code, Compiler, Step
 from prose_kernel.runtime.events import Bound, Place

@@ -24,7 +24,7 @@ from runtime.tally import NOTHING, TALLY, Function, TallyMachine, compile_text
 from prose_kernel.cli.main import main
 from prose_kernel.errors import RunError
 from prose_kernel.language.source import Source
-from prose_kernel.run import languages
+from prose_kernel.runs import languages
 from prose_kernel.runtime.events import BranchFinished, CellStarted, Event, Failed, SessionStarted
 from prose_kernel.runtime.execution_context import Host
 from prose_kernel.runtime.ports import Ports

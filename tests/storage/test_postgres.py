@@ -19,7 +19,7 @@ from waiting import until
 
 from prose_kernel._version import __version__
 from prose_kernel.errors import StateError
-from prose_kernel.run.settings import postgres_urls
+from prose_kernel.runs.settings import postgres_urls
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import GateDecision
 from prose_kernel.storage.database import postgres, schema

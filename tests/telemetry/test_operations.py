@@ -18,8 +18,8 @@ from stubs.model_server import StubServer
 from telemetry.collector import Collector
 
 from prose_kernel.errors import RunError
-from prose_kernel.run.settings import Settings
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs.settings import Settings
+from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.session_options import McpServer, ModelOptions, ModelServer, Price
 
 BY_HAND = str(Path(__file__).parents[1] / "stubs" / "mcp_by_hand.py")

@@ -23,9 +23,9 @@ from prose_kernel.errors import RunError, UsageError
 from prose_kernel.language.source import Source
 from prose_kernel.language.source import Span as ProseSpan
 from prose_kernel.notebook.cells import Cells
-from prose_kernel.run.languages import VVM
-from prose_kernel.run.settings import Settings, load
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs.languages import VVM
+from prose_kernel.runs.settings import Settings, load
+from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime import events
 from prose_kernel.runtime.ports import Key, SessionRequest, SessionResult, ToolUse, Usage
 from prose_kernel.telemetry.listener import Spans
@@ -356,7 +356,7 @@ def test_a_long_log_begins_again(tmp_path: Path) -> None:
 
 
 async def test_what_is_off_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from prose_kernel.run import parts as run_parts
+    from prose_kernel.runs import parts as run_parts
 
     monkeypatch.setattr(run_parts, "watch", lambda *_: pytest.fail("nobody watches"))
     await run(tmp_path, 'let a = "x"')

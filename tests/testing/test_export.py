@@ -20,9 +20,9 @@ from prose_kernel.errors import UsageError
 from prose_kernel.language.source import Source
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.notebook.exporting import Part, as_cells, as_program
-from prose_kernel.run import languages
-from prose_kernel.run.languages import LANGUAGES, Language
-from prose_kernel.run.provenance import Opening
+from prose_kernel.runs import languages
+from prose_kernel.runs.languages import LANGUAGES, Language
+from prose_kernel.runs.provenance import Opening
 from prose_kernel.runtime.asker import Unattended
 
 OPENPROSE, VVM = LANGUAGES["openprose"], LANGUAGES["vvm"]

@@ -15,7 +15,7 @@ from testing.books import code, error, prose, stream, words, write
 
 from prose_kernel.errors import UsageError
 from prose_kernel.notebook.cells import Cells
-from prose_kernel.run import languages
+from prose_kernel.runs import languages
 from prose_kernel.testing.notebook_source import read
 from prose_kernel.testing.notebooks import test_notebook as tested_notebook
 from prose_kernel.testing.options import Options

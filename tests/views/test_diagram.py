@@ -19,7 +19,7 @@ from needs import lacking, needs
 
 from prose_kernel.language.flow import Step, Way
 from prose_kernel.language.source import Source, Span
-from prose_kernel.run import languages
+from prose_kernel.runs import languages
 from prose_kernel.views.diagram import CHARACTERS, LINES, NODES, Mark, Part, label, mermaid, outline
 from prose_kernel.views.run_pictures import graph_display
 

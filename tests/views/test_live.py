@@ -12,7 +12,7 @@ from views.live_time import FakeTime
 
 from prose_kernel.errors import ExecError
 from prose_kernel.language.source import Source, Span
-from prose_kernel.run import languages
+from prose_kernel.runs import languages
 from prose_kernel.runtime import events
 from prose_kernel.runtime.events import Event, ParallelStarted
 from prose_kernel.runtime.open_loops import OpenLoop

@@ -10,7 +10,7 @@ from notebook.recording import SOURCE
 
 from prose_kernel.errors import ExecError
 from prose_kernel.language.source import Source, Span
-from prose_kernel.run import languages
+from prose_kernel.runs import languages
 from prose_kernel.runtime import events
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, Key, SessionRequest, SessionResult, Usage
 from prose_kernel.views import run_record

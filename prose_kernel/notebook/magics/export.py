@@ -13,7 +13,7 @@ from prose_kernel.views import document as doc
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
     from prose_kernel.notebook.exporting import Part
-    from prose_kernel.run.languages import Language
+    from prose_kernel.runs.languages import Language
 
 
 @magic(

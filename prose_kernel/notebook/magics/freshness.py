@@ -15,8 +15,8 @@ from prose_kernel.views.safety import clip, inline_code, inline_text, preview
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
-    from prose_kernel.run.freshness import Freshness
-    from prose_kernel.run.provenance import Cell, Version
+    from prose_kernel.runs.freshness import Freshness
+    from prose_kernel.runs.provenance import Cell, Version
 
 PREVIEWS = 200
 """Bindings whose values `%bindings` unfolds: the last ones."""
@@ -27,7 +27,7 @@ _NOT_AGAIN = ("%reset", "%restore", "%back", "%rerun", "!")
 @magic("%stale", "list the cells whose inputs have changed since they ran, and why")
 async def stale(call: Call) -> None:
     use(call, stale, 0, 0)
-    from prose_kernel.run.freshness import stale_facts
+    from prose_kernel.runs.freshness import stale_facts
 
     found = freshness_of(call.cells).stale()
     if not found:
@@ -98,7 +98,7 @@ def _heading(cell: Cell) -> doc.Group:
 
 
 def freshness_of(cells: Cells) -> Freshness:
-    from prose_kernel.run.freshness import Freshness
+    from prose_kernel.runs.freshness import Freshness
 
     return Freshness(cells.provenance, cells.front_end.holds)
 

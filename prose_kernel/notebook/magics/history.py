@@ -29,8 +29,8 @@ _NAMES = 30
     " approvals of the earlier process are asked once more, unless --yes confirms them",
 )
 async def restore(call: Call) -> None:
-    from prose_kernel.run.journal import interrupted_at, resumption
-    from prose_kernel.run.resuming import refuse_dry_run
+    from prose_kernel.runs.journal import interrupted_at, resumption
+    from prose_kernel.runs.resuming import refuse_dry_run
 
     words, confirmed = list(call.words), dict[str, bool]()
     while (gate := taken(words, "--yes", restore)) is not None:
@@ -87,7 +87,7 @@ async def history(call: Call) -> None:
     " ([run] keep_files), --yes also those that others have changed; otherwise files stay",
 )
 async def back(call: Call) -> None:
-    from prose_kernel.run.journal import point_of
+    from prose_kernel.runs.journal import point_of
 
     words = [word for word in call.words if word not in ("--files", "--yes")]
     options = set(call.words) - set(words)
@@ -108,13 +108,13 @@ async def back(call: Call) -> None:
 
 async def _go_back(call: Call, journal: JournalRead, point: tuple[int, str], options: set[str]) -> None:
     """To a record of the journal, which the text describes. A cell that had begun has not ended then."""
-    from prose_kernel.run.journal import branch, interrupted_text, resumption
+    from prose_kernel.runs.journal import branch, interrupted_text, resumption
     from prose_kernel.runtime.clock import SystemClock
     from prose_kernel.storage.layout import new_run_id
 
     (before, words), clock, files = point, SystemClock(), None
     if "--files" in options:
-        from prose_kernel.run.files_back import FilesBack
+        from prose_kernel.runs.files_back import FilesBack
 
         files = FilesBack.before(journal, before)
         if files.foreign and "--yes" not in options:

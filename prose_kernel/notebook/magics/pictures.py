@@ -18,7 +18,7 @@ from prose_kernel.views.safety import inline_code, visible
 
 if TYPE_CHECKING:
     from prose_kernel.language.source import Source
-    from prose_kernel.run.languages import Language
+    from prose_kernel.runs.languages import Language
     from prose_kernel.views.diagram import Part
     from prose_kernel.views.run_record import CellRecord
 

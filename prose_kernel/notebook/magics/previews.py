@@ -11,9 +11,9 @@ from prose_kernel.views import document as doc
 from prose_kernel.views.session_cards import clip_block
 
 if TYPE_CHECKING:
-    from prose_kernel.run.languages import Compiled, Language
-    from prose_kernel.run.session_chain import SessionServices
-    from prose_kernel.run.session_description import Description
+    from prose_kernel.runs.languages import Compiled, Language
+    from prose_kernel.runs.session_chain import SessionServices
+    from prose_kernel.runs.session_description import Description
     from prose_kernel.runtime.machine import Preview
 
 SESSIONS = 20
@@ -123,7 +123,7 @@ def _planned(number: int, preview: Preview, services: SessionServices) -> tuple[
             what, text = f"gate {preview.gate.name}, until {preview.gate.timeout_text}", preview.gate.prompt
         case _:
             assert preview.request is not None
-            from prose_kernel.run.session_description import most_cost
+            from prose_kernel.runs.session_description import most_cost
 
             told = services.describe(preview.request)
             cost = most_cost(told, services)

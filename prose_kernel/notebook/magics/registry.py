@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
-from prose_kernel.run import languages
+from prose_kernel.runs import languages
 from prose_kernel.views.bundle import bundle
 from prose_kernel.views.display import Display, Output
 from prose_kernel.views.document import Block
@@ -23,7 +23,7 @@ from prose_kernel.views.document import Block
 if TYPE_CHECKING:
     from prose_kernel.language.source import Source
     from prose_kernel.notebook.cells import Cells
-    from prose_kernel.run.languages import Language
+    from prose_kernel.runs.languages import Language
     from prose_kernel.views.cell_view import CellView
 
 

@@ -7,14 +7,14 @@ from uuid import uuid4
 
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.notebook.magics.registry import Call, magic, read_program, taken, use
-from prose_kernel.run import languages
+from prose_kernel.runs import languages
 from prose_kernel.views import document as doc
 from prose_kernel.views.bundle import bundle
 from prose_kernel.views.safety import clip
 from prose_kernel.views.usage import usage_table
 
 if TYPE_CHECKING:
-    from prose_kernel.run.languages import Compiled, Language
+    from prose_kernel.runs.languages import Compiled, Language
     from prose_kernel.runtime.budgets import Budget
     from prose_kernel.runtime.machine import Preview
 
@@ -48,7 +48,7 @@ async def provider(call: Call) -> None:
 
 def _providers(call: Call) -> doc.Table:
     from prose_kernel.models.providers.choice import known_names
-    from prose_kernel.run.session_description import who
+    from prose_kernel.runs.session_description import who
 
     settings, services = call.cells.settings, call.cells.workspace.opened.services
     options = services.means.options
@@ -122,7 +122,7 @@ def _judges(call: Call) -> doc.Table:
 
 
 async def _calibrate(call: Call) -> None:
-    from prose_kernel.run.calibrating import calibrate
+    from prose_kernel.runs.calibrating import calibrate
     from prose_kernel.views import calibration as shown
 
     words = list(call.words[1:])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from prose_kernel.errors import UsageError
 from prose_kernel.notebook.magics.registry import Magic, all_magics
-from prose_kernel.run.languages import Language
+from prose_kernel.runs.languages import Language
 from prose_kernel.runtime.values import ExecText, Reference
 from prose_kernel.views import cards
 from prose_kernel.views import document as doc
@@ -18,7 +18,7 @@ from prose_kernel.views.safety import clip
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
-    from prose_kernel.run.machines import Defined
+    from prose_kernel.runs.machines import Defined
 
 WHOLE = 200_000
 """Characters of one binding that `%binding` shows."""

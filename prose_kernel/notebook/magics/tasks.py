@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from prose_kernel.errors import TaskRefused, UsageError
 from prose_kernel.notebook.magics.registry import Call, in_cell, magic, use
 from prose_kernel.processes.tasks.records import ending_of
-from prose_kernel.run import languages
+from prose_kernel.runs import languages
 from prose_kernel.runtime.services import (
     CommandCompleted,
     TaskCaller,
@@ -35,7 +35,7 @@ from prose_kernel.views.safety import TerminalText
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
     from prose_kernel.processes.tasks.service import TaskService
-    from prose_kernel.run.workspace import Workspace
+    from prose_kernel.runs.workspace import Workspace
     from prose_kernel.views.cell_view import CellView
 
 _REFRESH = 1.0
@@ -400,7 +400,7 @@ async def _earlier(cells: Cells, *, live: bool) -> tuple[TaskSnapshot, ...]:
     if not (state_dir / "tasks").is_dir():
         return ()
     from prose_kernel.processes.tasks.recovery import recover_all
-    from prose_kernel.run.settings import surroundings
+    from prose_kernel.runs.settings import surroundings
     from prose_kernel.runtime.clock import SystemClock
 
     notebook = surroundings(cells.cwd, None, cells.settings.state_dir).notebook

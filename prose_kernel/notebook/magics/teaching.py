@@ -13,7 +13,7 @@ from prose_kernel.language.shortening import screen_width
 from prose_kernel.notebook import inspection
 from prose_kernel.notebook.magics import tables
 from prose_kernel.notebook.magics.registry import Call, magic, on_or_off, read_program, use
-from prose_kernel.run import languages, reference
+from prose_kernel.runs import languages, reference
 from prose_kernel.views import document as doc
 from prose_kernel.views.plain_text import plain_text
 from prose_kernel.views.safety import fenced

@@ -34,7 +34,7 @@ from prose_kernel.storage.gates.records import (
 from prose_kernel.storage.gates.watcher import POLL_SECONDS, Watcher
 
 if TYPE_CHECKING:
-    from prose_kernel.run.resuming import Approval
+    from prose_kernel.runs.resuming import Approval
     from prose_kernel.runtime.services import Asker
 
 _T = TypeVar("_T")

@@ -14,7 +14,7 @@ from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import parse
 from prose_kernel.language.vvm import tree as t
 from prose_kernel.language.vvm.formatter import format_program
-from prose_kernel.run import reference
+from prose_kernel.runs import reference
 
 
 def read(text: str) -> t.Program:

@@ -9,7 +9,7 @@ from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import parse
 from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import END, KINDS, LINE, NUMBER, STRING, TEMPLATE, WORD, Tokens
-from prose_kernel.run import reference
+from prose_kernel.runs import reference
 
 ROOT = Path(__file__).parents[3]
 _NAMES = {WORD: "name", NUMBER: "number", STRING: "string", TEMPLATE: "template"}

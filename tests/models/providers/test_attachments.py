@@ -17,8 +17,8 @@ from stubs.model_server import StubServer
 
 from prose_kernel.errors import PermissionDenied, ProviderError, RunError
 from prose_kernel.models import attachments
-from prose_kernel.run import languages, settings
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs import languages, settings
+from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.ports import CommandResult, ContextItem, Given, SessionRequest
 from prose_kernel.runtime.values import ExecText, Value
 

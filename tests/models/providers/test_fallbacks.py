@@ -17,9 +17,9 @@ from prose_kernel.models.providers.model_calls import Reply
 from prose_kernel.models.providers.model_servers import Opens
 from prose_kernel.models.providers.vendors import Meant
 from prose_kernel.models.usage import CountedJudge, CountedSessions, UsageTotals
-from prose_kernel.run.languages import OPENPROSE, VVM, Language
-from prose_kernel.run.settings import Settings
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs.languages import OPENPROSE, VVM, Language
+from prose_kernel.runs.settings import Settings
+from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.ports import JudgeRequest, Usage
 from prose_kernel.runtime.session_options import ModelOptions, ModelServer, SessionOptions
 

@@ -15,8 +15,8 @@ from stubs.model_server import StubServer
 from prose_kernel.errors import BudgetSpent, ProviderError, RunError, UsageError
 from prose_kernel.language.budgets import parse
 from prose_kernel.models.usage import CountedSessions, UsageTotals
-from prose_kernel.run.settings import Settings
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs.settings import Settings
+from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.ports import Usage

@@ -14,8 +14,8 @@ from stubs.model_server import StubServer
 
 from prose_kernel.errors import ProviderError, RunError
 from prose_kernel.models.usage import CountedSessions, UsageTotals
-from prose_kernel.run import settings
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs import settings
+from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.ports import JudgeRequest
 from prose_kernel.runtime.session_options import ModelOptions
 

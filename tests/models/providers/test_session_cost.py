@@ -12,8 +12,8 @@ from stubs.model_server import StubServer
 from stubs.tokens import Cost, cost
 from stubs.workflows import CHAINED, GUIDE
 
-from prose_kernel.run.settings import Settings
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs.settings import Settings
+from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.session_options import ModelServer
 
 DRAFT = "The lighthouse was built in 1868 and is 41 metres high. Its lamp reaches 24 nautical miles. " * 8

@@ -14,9 +14,9 @@ from stubs.model_server import StubServer
 
 from prose_kernel.errors import PermissionDenied
 from prose_kernel.models.request import RULE
-from prose_kernel.run.languages import LANGUAGES
-from prose_kernel.run.settings import Settings
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs.languages import LANGUAGES
+from prose_kernel.runs.settings import Settings
+from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.ports import Given, SessionRequest, Target
 from prose_kernel.runtime.session_options import ModelServer
 

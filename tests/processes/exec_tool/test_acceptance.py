@@ -51,7 +51,7 @@ async def test_acceptance_1_both_opt_ins_are_needed(tmp_path: Path) -> None:
 
 def test_acceptance_2_nothing_else_changes_when_it_is_not_registered() -> None:
     code = (
-        "import sys; import prose_kernel.processes.shell, prose_kernel.run.workspace, prose_kernel.notebook.kernel;"
+        "import sys; import prose_kernel.processes.shell, prose_kernel.runs.workspace, prose_kernel.notebook.kernel;"
         "print([m for m in sys.modules if 'exec_tool' in m or m.endswith(('.monitor', '.confinement'))])"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

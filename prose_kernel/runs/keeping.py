@@ -12,8 +12,8 @@ from msgspec import MsgspecError, Raw
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
-from prose_kernel.run.journal import Resumption, imported, resumption
-from prose_kernel.run.resuming import approved_here
+from prose_kernel.runs.journal import Resumption, imported, resumption
+from prose_kernel.runs.resuming import approved_here
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.continuing import EarlierAnswers, OnUse, Rules
 from prose_kernel.runtime.journal import approved
@@ -24,7 +24,7 @@ from prose_kernel.storage.journal_file import JournalRead, is_written, read
 from prose_kernel.storage.layout import VVM
 
 if TYPE_CHECKING:
-    from prose_kernel.run.languages import Language
+    from prose_kernel.runs.languages import Language
 
 
 @dataclass(frozen=True, slots=True)

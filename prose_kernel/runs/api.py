@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import Unpack
 
 from prose_kernel.errors import RunError
-from prose_kernel.run.context import Start
-from prose_kernel.run.execution import (
+from prose_kernel.runs.context import Start
+from prose_kernel.runs.execution import (
     Bridge,
     Execution,
     Options,
@@ -24,8 +24,8 @@ from prose_kernel.run.execution import (
     language_named,
     workspace_for,
 )
-from prose_kernel.run.result import Program, Result
-from prose_kernel.run.settings import Settings
+from prose_kernel.runs.result import Program, Result
+from prose_kernel.runs.settings import Settings
 from prose_kernel.runtime.events import Event
 from prose_kernel.runtime.services import Asker
 

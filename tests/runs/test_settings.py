@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from prose_kernel.errors import UsageError
-from prose_kernel.run import settings
-from prose_kernel.run.settings import Settings
+from prose_kernel.runs import settings
+from prose_kernel.runs.settings import Settings
 from prose_kernel.runtime.session_options import (
     AgentCommand,
     CassetteOptions,

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from prose_kernel.errors import CompileError, ResumeMismatch, RunError, UsageError
 from prose_kernel.language.source import Source
-from prose_kernel.run import languages, parts
-from prose_kernel.run.context import Given, RunContext, Start
-from prose_kernel.run.imports import Imports
-from prose_kernel.run.lazy import Once
-from prose_kernel.run.listeners import Listeners
-from prose_kernel.run.run import Run
-from prose_kernel.run.settings import WHO_ANSWERS, Settings, budget_limits
+from prose_kernel.runs import languages, parts
+from prose_kernel.runs.context import Given, RunContext, Start
+from prose_kernel.runs.imports import Imports
+from prose_kernel.runs.lazy import Once
+from prose_kernel.runs.listeners import Listeners
+from prose_kernel.runs.run import Run
+from prose_kernel.runs.settings import WHO_ANSWERS, Settings, budget_limits
 from prose_kernel.runtime.asker import serial
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.events import Listener
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from prose_kernel.language.diagnostics import Diagnostic
     from prose_kernel.processes import Engine
     from prose_kernel.remote.commands import RemoteState
-    from prose_kernel.run.journal import Resumption
-    from prose_kernel.run.languages import Compiled, Language
-    from prose_kernel.run.machines import Defined, Named
-    from prose_kernel.run.resuming import Resuming
+    from prose_kernel.runs.journal import Resumption
+    from prose_kernel.runs.languages import Compiled, Language
+    from prose_kernel.runs.machines import Defined, Named
+    from prose_kernel.runs.resuming import Resuming
     from prose_kernel.runtime.machine import Machine, Preview
     from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
     from prose_kernel.runtime.services import Asker
@@ -87,7 +87,7 @@ def _with_findings(compiled: Compiled, more: Sequence[Diagnostic]) -> Compiled:
 def _resuming(how: Resumption | None, start: Start) -> Resuming | None:
     if how is None and start.keep is None:
         return None
-    from prose_kernel.run.resuming import Resuming
+    from prose_kernel.runs.resuming import Resuming
 
     return Resuming(how) if how is not None else Resuming(start.keep.how, keeps=True) if start.keep else None
 
@@ -237,7 +237,7 @@ class Workspace:
         services = self.current.started_services if self.current is not None else None
         if services is None:
             return request.model or ""
-        from prose_kernel.run.session_description import who
+        from prose_kernel.runs.session_description import who
 
         return ", ".join(part for part in (who(services), request.model) if part)
 
@@ -512,7 +512,7 @@ class Workspace:
         Raises `ResumeMismatch` when the program asks something else than it did, and `CancelledError` when it is
         interrupted meanwhile: then the journal is as it was.
         """
-        from prose_kernel.run.journal import interrupted_text, texts_of
+        from prose_kernel.runs.journal import interrupted_text, texts_of
 
         how = self.context.resumption
         assert how is not None

@@ -18,8 +18,8 @@ from prose_kernel.judging.chain import Asked
 from prose_kernel.models.providers import vendors
 from prose_kernel.models.providers.choice import AGENT, judge_choice, judge_model
 from prose_kernel.models.usage import CountedJudge, LimitedJudge
-from prose_kernel.run.session_chain import SessionServices
-from prose_kernel.run.workspace import Workspace
+from prose_kernel.runs.session_chain import SessionServices
+from prose_kernel.runs.workspace import Workspace
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.ports import Judge
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from prose_kernel.errors import CompileError, RunError
-from prose_kernel.run import languages
-from prose_kernel.run.languages import VVM
-from prose_kernel.run.settings import Settings
-from prose_kernel.run.workspace import Start, Workspace
+from prose_kernel.runs import languages
+from prose_kernel.runs.languages import VVM
+from prose_kernel.runs.settings import Settings
+from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.services import CommandPromoted, TaskCaller, TaskEvent
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, cast
 from msgspec import structs
 
 from prose_kernel.language.contracts import SUFFIX
-from prose_kernel.run import languages
-from prose_kernel.run.lazy import Once
+from prose_kernel.runs import languages
+from prose_kernel.runs.lazy import Once
 
 if TYPE_CHECKING:
     from prose_kernel.programs.resolver import RemotePrograms
-    from prose_kernel.run.context import RunContext
-    from prose_kernel.run.languages import Language, Programs
-    from prose_kernel.run.settings import Settings
+    from prose_kernel.runs.context import RunContext
+    from prose_kernel.runs.languages import Language, Programs
+    from prose_kernel.runs.settings import Settings
     from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
     from prose_kernel.runtime.services import Asker
 
@@ -72,7 +72,7 @@ class Imports:
         start = self._context.start
         file = None if start.origin else self._context.file
         if not self._replayed and not self._recorded and self._context.resumption is not None:
-            from prose_kernel.run.journal import imported
+            from prose_kernel.runs.journal import imported
 
             self._recorded.update(imported(self._context.resumption.journal))
         elif start.keep is not None:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from prose_kernel.errors import UsageError
-from prose_kernel.run.toml_file import Key, TomlFile, read
+from prose_kernel.runs.toml_file import Key, TomlFile, read
 from prose_kernel.runtime.session_options import AgentCommand, McpServer, ModelOptions, ModelServer, Permissions
 
 _AGENT = "acp:"

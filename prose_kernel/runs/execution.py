@@ -1,4 +1,4 @@
-"""One execution of the Python API: a workspace for a program or for cells, made from the arguments of `run/api.py`."""
+"""One execution of the Python API: a workspace for a program or for cells, made from the arguments of `runs/api.py`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from prose_kernel.access import plain_files
 from prose_kernel.errors import CompileError, Interrupted, ProseError, RunError, UsageError
 from prose_kernel.judging.function import FunctionJudge, JudgeFunction
 from prose_kernel.models.providers.function import FunctionSessions, Provider
-from prose_kernel.run import languages
-from prose_kernel.run.context import Start
-from prose_kernel.run.loop_thread import LoopThread
-from prose_kernel.run.result import Program, Result, Status, Usage
-from prose_kernel.run.settings import Settings, every, load
-from prose_kernel.run.workspace import Workspace, refuse_unknown_inputs
+from prose_kernel.runs import languages
+from prose_kernel.runs.context import Start
+from prose_kernel.runs.loop_thread import LoopThread
+from prose_kernel.runs.result import Program, Result, Status, Usage
+from prose_kernel.runs.settings import Settings, every, load
+from prose_kernel.runs.workspace import Workspace, refuse_unknown_inputs
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.events import Event
 from prose_kernel.runtime.json_text import json_text
@@ -28,8 +28,8 @@ from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.values import DataView, Value, verbatim
 
 if TYPE_CHECKING:
-    from prose_kernel.run.languages import Compiled, Language
-    from prose_kernel.run.session_chain import SessionServices
+    from prose_kernel.runs.languages import Compiled, Language
+    from prose_kernel.runs.session_chain import SessionServices
 
 T = TypeVar("T")
 _TEXT: Final = "program"

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import MsgspecError, Raw, json, structs
 
 from prose_kernel.errors import UsageError
-from prose_kernel.run.keeping import EarlierRun
+from prose_kernel.runs.keeping import EarlierRun
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.journal_records import Answered, Asked
 from prose_kernel.runtime.ports import CommandResult, SessionProgress, SessionRequest, SessionResult, Sessions

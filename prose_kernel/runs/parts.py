@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from prose_kernel.processes.exec_tool.tool import AgentPrograms
     from prose_kernel.processes.tasks.service import TaskService
     from prose_kernel.remote.commands import RemoteCommands
-    from prose_kernel.run.context import RunContext
-    from prose_kernel.run.settings import Settings
+    from prose_kernel.runs.context import RunContext
+    from prose_kernel.runs.settings import Settings
     from prose_kernel.runtime.events import Listener
     from prose_kernel.runtime.journal_records import Head
     from prose_kernel.runtime.ports import Clock
@@ -155,7 +155,7 @@ def _sqlite(home: RunHome) -> Database:
 
 def _postgres(settings: Settings, home: RunHome) -> tuple[Database, Database | None]:
     """The database of runs, and that of the user's memory where it is another one."""
-    from prose_kernel.run.settings import postgres_urls
+    from prose_kernel.runs.settings import postgres_urls
     from prose_kernel.storage.database import postgres
     from prose_kernel.storage.database.schema import DatabaseError
 
@@ -282,7 +282,7 @@ def task_service(context: RunContext, home: RunHome | None) -> TaskService:
     from prose_kernel.processes.tasks.options import TaskOptions
     from prose_kernel.processes.tasks.pointers import pointer_of
     from prose_kernel.processes.tasks.service import TaskService
-    from prose_kernel.run.settings import surroundings
+    from prose_kernel.runs.settings import surroundings
 
     settings, cwd = context.settings, context.start.cwd
     options = TaskOptions(

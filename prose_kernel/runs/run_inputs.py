@@ -11,7 +11,7 @@ from prose_kernel.errors import UsageError
 from prose_kernel.runtime.ports import FoundRun
 
 if TYPE_CHECKING:
-    from prose_kernel.run.context import RunContext
+    from prose_kernel.runs.context import RunContext
 
 _COPIES = ("root.prose.md", "program.prose")
 

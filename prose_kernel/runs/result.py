@@ -11,7 +11,7 @@ from prose_kernel.errors import Interrupted, ProseError
 from prose_kernel.language.diagnostics import Diagnostic
 
 if TYPE_CHECKING:
-    from prose_kernel.run.languages import Compiled
+    from prose_kernel.runs.languages import Compiled
 
 Status = Literal["completed", "failed", "interrupted"]
 

@@ -21,8 +21,8 @@ from prose_kernel.runtime.values import ExecText, Reference, Value
 
 if TYPE_CHECKING:
     from prose_kernel.language.flow import Step
-    from prose_kernel.run.languages import Language
-    from prose_kernel.run.workspace import Workspace
+    from prose_kernel.runs.languages import Language
+    from prose_kernel.runs.workspace import Workspace
     from prose_kernel.runtime.ports import LoadedProgram
 
 KEPT: Final = 20

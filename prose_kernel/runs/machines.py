@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from prose_kernel.run import languages
+from prose_kernel.runs import languages
 from prose_kernel.runtime.events import Listener
 from prose_kernel.runtime.execution_context import Host
 from prose_kernel.runtime.ports import Commands, FoundRun, Ports, Races
 from prose_kernel.runtime.values import Value
 
 if TYPE_CHECKING:
-    from prose_kernel.run.context import RunContext
-    from prose_kernel.run.languages import Language
+    from prose_kernel.runs.context import RunContext
+    from prose_kernel.runs.languages import Language
     from prose_kernel.runtime.machine import BindingInfo, Definition, Machine
 
 
@@ -43,7 +43,7 @@ class Defined:
 
 
 def _find_run(context: RunContext, wanted: str) -> FoundRun:
-    from prose_kernel.run.run_inputs import find_run
+    from prose_kernel.runs.run_inputs import find_run
 
     return find_run(context, wanted)
 

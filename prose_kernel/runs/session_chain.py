@@ -1,7 +1,7 @@
 """The way of a session, from the statement to the provider.
 
     session "..."           machine: the statement asks the port `sessions` of its run
-      lazy                  run/lazy.py: the first session of a run loads all of the following
+      lazy                  runs/lazy.py: the first session of a run loads all of the following
       CountedSessions       models/usage.py: budgets; tokens and costs
       RememberingSessions   models/memory.py: the memory of a persistent agent
       UnrecordedIsNobody    models/providers/unconfigured.py: the error where nothing and no person answers
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
     from prose_kernel.models.providers.model_servers import SharedWays
     from prose_kernel.models.providers.scripted import Script
-    from prose_kernel.run.session_description import Description
+    from prose_kernel.runs.session_description import Description
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +249,7 @@ class SessionServices:
         """The commands of a dry run; None: commands run."""
         if self.choice.kind != "dry-run":
             return None
-        from prose_kernel.run.session_description import DryRunCommands
+        from prose_kernel.runs.session_description import DryRunCommands
 
         return DryRunCommands()
 
@@ -261,7 +261,7 @@ class SessionServices:
             case "replay":
                 return None
             case "dry-run":
-                from prose_kernel.run.session_description import DryRunSessions
+                from prose_kernel.runs.session_description import DryRunSessions
 
                 return DryRunSessions(self.describe)
             case "scripted":
@@ -327,7 +327,7 @@ class SessionServices:
 
     def describe(self, request: SessionRequest) -> Description:
         """Describe a session without running it: message, provider, tools, permissions and recordings."""
-        from prose_kernel.run.session_description import describe
+        from prose_kernel.runs.session_description import describe
 
         return describe(request, self)
 

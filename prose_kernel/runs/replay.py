@@ -20,11 +20,11 @@ from msgspec import structs
 from prose_kernel.access import plain_files
 from prose_kernel.errors import Interrupted, ResumeMismatch, RunError
 from prose_kernel.language.source import Source
-from prose_kernel.run import languages
-from prose_kernel.run.context import Given, RunContext, Start
-from prose_kernel.run.journal import RunJournal
-from prose_kernel.run.machines import Machines, Named
-from prose_kernel.run.settings import DECIDES, Settings
+from prose_kernel.runs import languages
+from prose_kernel.runs.context import Given, RunContext, Start
+from prose_kernel.runs.journal import RunJournal
+from prose_kernel.runs.machines import Machines, Named
+from prose_kernel.runs.settings import DECIDES, Settings
 from prose_kernel.runtime.events import Event
 from prose_kernel.runtime.journal import Journal, KnownRecords
 from prose_kernel.runtime.journal_records import Answered, Asked, Noted, Record, Repeated, Text
@@ -34,7 +34,7 @@ from prose_kernel.storage.journal_file import JournalFile, JournalRead, TextRead
 from prose_kernel.storage.memory import MemoryStore
 
 if TYPE_CHECKING:
-    from prose_kernel.run.languages import Language
+    from prose_kernel.runs.languages import Language
     from prose_kernel.runtime.journal_codec import Request
 
 PATIENCE: Final = 120.0

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from prose_kernel.errors import StateError, UsageError
-from prose_kernel.run import languages, parts
-from prose_kernel.run.journal import Resumption
-from prose_kernel.run.replay import ReplayListener, look_through, replay
+from prose_kernel.runs import languages, parts
+from prose_kernel.runs.journal import Resumption
+from prose_kernel.runs.replay import ReplayListener, look_through, replay
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.journal_codec import describe
@@ -35,8 +35,8 @@ from prose_kernel.storage.journal_file import JournalFile, JournalRead
 
 if TYPE_CHECKING:
     from prose_kernel.language.source import Source
-    from prose_kernel.run.languages import Language
-    from prose_kernel.run.settings import Settings
+    from prose_kernel.runs.languages import Language
+    from prose_kernel.runs.settings import Settings
     from prose_kernel.storage.journal_file import TextRead
     from prose_kernel.storage.kept import Kept
 

@@ -498,7 +498,7 @@ def postgres_urls(cwd: Path, state_dir: str, environment: Mapping[str, str] | No
 
 def _require_none(problems: list[UsageError]) -> None:
     if problems:
-        from prose_kernel.run.toml_file import all_of
+        from prose_kernel.runs.toml_file import all_of
 
         raise all_of(problems)
 
@@ -507,7 +507,7 @@ def _written(path: Path, found: list[UsageError]) -> dict[str, Any]:
     """Return the right settings of a `prose.toml` by name; errors are added to `found`."""
     if not os.path.lexists(path):
         return {}
-    from prose_kernel.run.settings_file import read_settings
+    from prose_kernel.runs.settings_file import read_settings
 
     return by_name(read_settings(path, Settings, found))
 
@@ -542,7 +542,7 @@ def _dotenv(path: Path, found: list[UsageError] | None = None) -> Mapping[str, s
 
 
 def _convert_into(values: dict[str, Any], text: str, name: str, place: str, found: list[UsageError]) -> None:
-    from prose_kernel.run.toml_file import accepted, convert
+    from prose_kernel.runs.toml_file import accepted, convert
 
     kind = every()[name].type
     try:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from prose_kernel.language.source import Source, Span
     from prose_kernel.language.symbols import Index
     from prose_kernel.language.words import Completion, Entry
-    from prose_kernel.run.settings import Settings
+    from prose_kernel.runs.settings import Settings
     from prose_kernel.runtime.budgets import Spending
     from prose_kernel.runtime.machine import Machine
     from prose_kernel.runtime.ports import JudgedText, LoadedProgram, LoadRequest

@@ -30,9 +30,9 @@ from prose_kernel.runtime.ports import GateDecision
 from prose_kernel.runtime.text import escaped
 
 if TYPE_CHECKING:
-    from prose_kernel.run.context import RunContext
-    from prose_kernel.run.journal import Resumption
-    from prose_kernel.run.settings import Settings
+    from prose_kernel.runs.context import RunContext
+    from prose_kernel.runs.journal import Resumption
+    from prose_kernel.runs.settings import Settings
     from prose_kernel.runtime.services import Asker
     from prose_kernel.storage.gates.gatekeeper import Gatekeeper
 

@@ -18,10 +18,10 @@ from msgspec import structs
 from prose_kernel._version import __version__
 from prose_kernel.errors import RunError, UsageError
 from prose_kernel.language.contracts import is_contract
-from prose_kernel.run import parts
-from prose_kernel.run.lazy import Once, lazy
-from prose_kernel.run.machines import Machines
-from prose_kernel.run.settings import DECIDES, Settings, budget_limits, surroundings
+from prose_kernel.runs import parts
+from prose_kernel.runs.lazy import Once, lazy
+from prose_kernel.runs.machines import Machines
+from prose_kernel.runs.settings import DECIDES, Settings, budget_limits, surroundings
 from prose_kernel.runtime.asker import PersonUser
 from prose_kernel.runtime.budgets import RUN, Budget
 from prose_kernel.runtime.events import Listener
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from prose_kernel.processes import ShellCommands
     from prose_kernel.processes.exec_tool.tool import AgentPrograms
     from prose_kernel.processes.tasks.service import TaskService
-    from prose_kernel.run.context import RunContext
-    from prose_kernel.run.journal import RunJournal
-    from prose_kernel.run.languages import Compiled, Language
-    from prose_kernel.run.session_chain import SessionServices
+    from prose_kernel.runs.context import RunContext
+    from prose_kernel.runs.journal import RunJournal
+    from prose_kernel.runs.languages import Compiled, Language
+    from prose_kernel.runs.session_chain import SessionServices
     from prose_kernel.runtime.continuing import EarlierAnswers
     from prose_kernel.runtime.journal_codec import Request
     from prose_kernel.runtime.keys import Keys
@@ -127,7 +127,7 @@ class Run:
         keep = self.context.start.keep
         if keep is None or not keep.models:
             return self.services.sessions
-        from prose_kernel.run.what_if import OtherModels
+        from prose_kernel.runs.what_if import OtherModels
 
         return OtherModels(self.services.sessions, keep.models)
 
@@ -226,7 +226,7 @@ class Run:
         from prose_kernel.models.tools.exec import exec_tools
         from prose_kernel.processes.helpers import Helpers
         from prose_kernel.processes.tasks.terminals import TaskTerminals
-        from prose_kernel.run.session_chain import Facilities, connect
+        from prose_kernel.runs.session_chain import Facilities, connect
         from prose_kernel.storage.journal_file import is_answered
 
         context, start, tasks, home = self.context, self.context.start, self.tasks, self.home or self.answers
@@ -355,7 +355,7 @@ class Run:
                 message = f"{start.program_file} keeps no journal here, so it can't use answers of an earlier run"
                 raise UsageError(message, hint=None if mode == "off" else _WITH_JOURNAL)
             return None
-        from prose_kernel.run.journal import RunJournal
+        from prose_kernel.runs.journal import RunJournal
         from prose_kernel.storage.journal_file import NAME, JournalFile
 
         host, copy = self.machine.host, self.kept.copy if self.kept is not None else None
@@ -388,8 +388,8 @@ class Run:
         """The answers of the earlier run that this one keeps, also when it is resumed; None if there is none."""
         keep, how = self.context.start.keep, self.context.resumption
         if keep is None and how is not None and how.keeps is not None:
-            from prose_kernel.run.journal import resumption
-            from prose_kernel.run.keeping import EarlierRun
+            from prose_kernel.runs.journal import resumption
+            from prose_kernel.runs.keeping import EarlierRun
 
             with contextlib.suppress(UsageError):  # it is gone: the rest is asked
                 keep = EarlierRun(resumption(how.keeps))

@@ -1,4 +1,4 @@
-"""The Python API."""
+"""The Python API (docs/reference/python.md)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from waiting import appears
 from prose_kernel.errors import CompileError, InputError, ProviderError, RunError, UsageError
 from prose_kernel.judging.function import Decision, JudgeFunction
 from prose_kernel.models.providers.function import Prompt
-from prose_kernel.run import api
+from prose_kernel.runs import api
 from prose_kernel.runtime.events import CommandFinished, CommandStarted, Event, RunEnded
 from prose_kernel.runtime.ports import Binding
 from prose_kernel.storage.memory import MemoryStore
@@ -245,7 +245,7 @@ def test_another_thread_interrupts() -> None:
 
 def test_control_c_ends_the_program_first(tmp_path: Path) -> None:
     code = (
-        "from prose_kernel.run import api\n"
+        "from prose_kernel.runs import api\n"
         "try:\n    api.run('exec \"echo $$ >pid; kill -INT $PPID; exec sleep 60\"')\n"
         "except KeyboardInterrupt:\n    print('interrupted')\n"
     )

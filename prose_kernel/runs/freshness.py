@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from prose_kernel.access import plain_files
-from prose_kernel.run.provenance import Cell, Provenance, digest
+from prose_kernel.runs.provenance import Cell, Provenance, digest
 
 Kind = Literal[
     "changed",  # the cell above has made something else since

@@ -15,10 +15,10 @@ from typing import Any
 
 from msgspec import structs
 
-from prose_kernel.run.journal import RunJournal
-from prose_kernel.run.keeping import EarlierRun, commands_first
-from prose_kernel.run.replay import Known, Replaying, ReplayListener, Unwritten
-from prose_kernel.run.settings import Settings
+from prose_kernel.runs.journal import RunJournal
+from prose_kernel.runs.keeping import EarlierRun, commands_first
+from prose_kernel.runs.replay import Known, Replaying, ReplayListener, Unwritten
+from prose_kernel.runs.settings import Settings
 from prose_kernel.runtime.continuing import AskedAgain, EarlierAnswers
 from prose_kernel.runtime.journal import Journal
 from prose_kernel.runtime.journal_records import Answered, Asked, Record

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 from msgspec import MsgspecError, Raw, structs
 
 from prose_kernel.errors import ResumeMismatch, RunError, UsageError
-from prose_kernel.run.resuming import approved_here
+from prose_kernel.runs.resuming import approved_here
 from prose_kernel.runtime import asides
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.continuing import EarlierAnswers, OnUse, Rules

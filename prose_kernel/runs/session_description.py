@@ -36,7 +36,7 @@ from prose_kernel.runtime.values import full_text
 
 if TYPE_CHECKING:
     from prose_kernel.models.provider_pool import ProviderContext
-    from prose_kernel.run.session_chain import SessionServices
+    from prose_kernel.runs.session_chain import SessionServices
 
 RUN = "«run»"
 """A placeholder for the run's id."""

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prose_kernel.language.contracts import file_and_node
-from prose_kernel.run import languages
-from prose_kernel.run.lazy import Once
-from prose_kernel.run.settings import Settings
+from prose_kernel.runs import languages
+from prose_kernel.runs.lazy import Once
+from prose_kernel.runs.settings import Settings
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.events import Listener
 from prose_kernel.runtime.ports import CONFIGURED, Clock, Overrides
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from prose_kernel.models.providers.model_servers import SharedWays
     from prose_kernel.processes import Engine
     from prose_kernel.remote.commands import RemoteCommands
-    from prose_kernel.run.journal import Resumption
-    from prose_kernel.run.keeping import EarlierRun
-    from prose_kernel.run.languages import Language
+    from prose_kernel.runs.journal import Resumption
+    from prose_kernel.runs.keeping import EarlierRun
+    from prose_kernel.runs.languages import Language
     from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
     from prose_kernel.runtime.services import Asker
     from prose_kernel.telemetry.listener import Spans
