@@ -211,7 +211,8 @@ const answers = {
   for (const plugin of plugins) {
     registered[plugin.id] = plugin.requires;
     if (plugin.requires.includes('notebooks')) continue; // it needs a page
-    plugin.activate({}, {
+    const app = { docRegistry: { addFileType() {} } };
+    plugin.activate(app, {
       addLanguage: (language) => {
         registered[plugin.id] = plugin.requires;
         registered.languages[language.name] = language;
