@@ -260,7 +260,10 @@ def test_a56_tables_of_version_1_are_migrated(project: Project, monkeypatch: pyt
     assert " done " in capsys.readouterr().out
     assert main(["run", "p.prose", "--state=postgres"]) == 0
     assert project.rows("SELECT value FROM openprose.x_meta WHERE name = 'schema_version'") == [("2",)]
-    assert project.rows("SELECT status, x_epoch FROM openprose.run ORDER BY id") == [("completed", 0), ("completed", 1)]
+    assert project.rows("SELECT status, x_epoch FROM openprose.run ORDER BY x_epoch") == [
+        ("completed", 0),
+        ("completed", 1),
+    ]
 
 
 def test_a_run_of_another_database_is_refused(
