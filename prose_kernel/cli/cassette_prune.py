@@ -46,7 +46,11 @@ class _Watched(ProgramRun):
 
 
 class _WatchedNotebook(_Watched, NotebookRun):
-    pass
+    """The same for a notebook; the replay asks for all of its cells."""
+
+    def __init__(self, request: Request, screen: Screen, language: Language, cells: Sequence[Cell]) -> None:
+        NotebookRun.__init__(self, request, screen, language, cells)
+        self.asker = TerminalAsker(sys.stdin, screen, available=False)
 
 
 def replayed(program: str, inputs: Sequence[str], yes: Sequence[str], no: Sequence[str]) -> Replayed:
@@ -63,8 +67,8 @@ def replayed(program: str, inputs: Sequence[str], yes: Sequence[str], no: Sequen
     screen = Screen(io.StringIO(), sys.stderr)
     cells, language = run.read(name)
     if name.endswith(".ipynb"):
-        watched: _Watched = _WatchedNotebook(request, screen, language)
         cells = [Cell(_in_replay(cell.text), cell.name, cell.may_fail) for cell in cells]
+        watched: _Watched = _WatchedNotebook(request, screen, language, cells)
     else:
         watched = _Watched(request, screen, language)
     ended = asyncio.run(watched.through(cells))

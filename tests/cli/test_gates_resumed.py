@@ -176,10 +176,11 @@ def forge(run: Path, change: Callable[[list[Record]], None]) -> None:
     path = run / "journal.jsonl"
     records = [record for _, record in read(path).records()]
     change(records)
-    path.unlink()
-    file = JournalFile(path)
+    file = JournalFile(forged := path.with_name("forged.jsonl"))
     file.copy(records)
     file.close()
+    path.write_bytes(forged.read_bytes())  # the same file, which tells the process that owns the run (A52)
+    forged.unlink()
 
 
 def approve(records: list[Record]) -> None:

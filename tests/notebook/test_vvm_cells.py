@@ -215,14 +215,14 @@ def test_a_cell_with_an_error_between_good_ones_changes_nothing(vvm: Client) -> 
     vvm.run("x = 1")
     ran = vvm.run("x = 2\ny = ]\nz = 3")
     assert ran.error["ename"] == "SyntaxError"
-    assert "line 2 col 5" in ran.error["traceback"][0]
+    assert "line 2, column 5" in ran.error["traceback"][0]
     assert text(vvm, "x") == "1"
     assert vvm.run("z").status == "error"
 
 
 def test_an_error_points_at_the_line_of_the_cell(vvm: Client, client: Client, python: Client) -> None:
     for one in (vvm, client, python):
-        assert "line 3 col 5" in one.run("%%vvm\nx = 1\ny = ]").error["traceback"][0]
+        assert "line 3, column 5" in one.run("%%vvm\nx = 1\ny = ]").error["traceback"][0]
         assert "at line 4, column 1" in one.run('%%vvm\nx = 1\n\nraise "no"').error["traceback"][0]
         assert "at line 3, column 1" in one.run('%%prose\nlet x = 1\nthrow "no"').error["traceback"][0]
 

@@ -107,7 +107,7 @@ _GROUPS: Mapping[str, str] = {
     "look at the run": "bindings binding agents blocks history state usage",
     "foresee": "plan prompt graph",
     "see what happened": "timeline profile report show",
-    "run": "run eval rerun stale input gate trust",
+    "run": "run eval rerun stale ask input gate trust",
     "go back, keep": "back restore reset export",
     "sessions": "provider judge cassette budget",
     "commands, tasks": "exec tasks task stop resume cd boundaries remote",
