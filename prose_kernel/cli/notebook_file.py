@@ -7,30 +7,23 @@ In a notebook of one of our kernels every code cell is one; in a Python notebook
 from __future__ import annotations
 
 import json
-import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from prose_kernel.cli import files
 from prose_kernel.cli.execution import Cell, Ended, ProgramRun, Request
+from prose_kernel.cli.notebook_cells import NotebookCells
 from prose_kernel.cli.terminal import Screen
 from prose_kernel.errors import UsageError
-from prose_kernel.notebook.cells import Cells
 from prose_kernel.notebook.notebook_files import decoded, in_profile_of
 from prose_kernel.notebook.scan import PROFILE, segments, spoken
 from prose_kernel.runs import languages
 from prose_kernel.runs.languages import Language
-from prose_kernel.runs.provenance import Opening
-from prose_kernel.runs.workspace import Start, Workspace
-from prose_kernel.runtime.ports import Stream
-from prose_kernel.runtime.values import Value
-from prose_kernel.views.cell_view import CellView
-from prose_kernel.views.display import Display, Output
+from prose_kernel.runs.workspace import Workspace
 
 if TYPE_CHECKING:
-    from prose_kernel.runs.journal import Resumption
     from prose_kernel.runs.run import Run
 
 _KERNEL = (("kernelspec", "language"), ("language_info", "name"))
@@ -137,92 +130,3 @@ class NotebookRun(ProgramRun):
 
     def _notes(self, run: Run) -> tuple[str, ...]:
         return (*super()._notes(run), *self._cells.notes)
-
-
-class NotebookCells(Cells):
-    """Cells as in the kernel, with programs reported by the command line's narrator."""
-
-    def __init__(self, run: ProgramRun) -> None:
-        given = run.request
-        notebook = (given.cwd / os.path.expanduser(given.name)).resolve()  # noqa: PTH111 - a home directory of nobody stays as it is
-        super().__init__(notebook.parent, run.asker, run.language)
-        self._told_by = run
-        self._start = Start(
-            self.cwd,
-            notebook.name,
-            supplied=given.inputs,
-            decisions=given.decisions,
-            notebook_path=str(notebook),
-            trust=given.trust,
-            language=run.language,
-            run_id=given.run_id,
-        )
-        chosen = given.settings
-        self.overrides = chosen.by_name()
-        self.overrides["state_dir"] = str(given.cwd / chosen.state_dir)
-        if chosen.script:
-            self.overrides["script"] = str(given.cwd / chosen.script)
-        self._output = TextOutput(run.screen)
-        self._name = ""  # of the cell that runs
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What is said at the end of the run."""
-        return ()
-
-    @property
-    def notebook_path(self) -> str:
-        return self._start.notebook_path
-
-    def _new_workspace(self) -> Workspace:
-        return self._told_by.plugged(self.settings, self._start)
-
-    async def restore(self, how: Resumption, decisions: Mapping[str, bool] | None = None) -> None:
-        raise UsageError(
-            "%restore and %back are for a notebook in a kernel", hint="prose run --resume lets a run go on"
-        )
-
-    async def feed(self, cell: Cell) -> None:
-        """Run one cell. Raises `CompileError`, `RunError` and `UsageError`."""
-        failed, self._name = True, cell.name
-        try:
-            await self._run(cell.text, self._output, CellView(self._output, live=False, limits=self.limits))
-            failed = False
-        finally:
-            self.remember(Opening.of(cell.text, cell.name, None), None, failed=failed)
-
-    async def program(self, text: str, view: CellView, name: str = "cell", language: Language | None = None) -> Value:
-        """Programs of cells, and of `%run`."""
-        run = self._told_by
-        language = run.narrator.language = language or self.language
-        compiled = run.compile(text, self._name if name == "cell" else name, language)
-        record, workspace = self.record, self.workspace
-        record.begin(compiled.source, language)
-        workspace.add_listener(record)
-        view.language = language
-        try:
-            with self._watched(workspace, view):
-                return await workspace.run(compiled, language=language)
-        finally:
-            workspace.remove_listener(record)
-            record.end()
-
-
-class TextOutput(Output):
-    """The output of magics as plain text, for a terminal or pipe. Printed lines stay, and errors end the run."""
-
-    def __init__(self, screen: Screen) -> None:
-        self._screen = screen
-
-    def stream(self, name: Stream, text: str) -> None:
-        self._screen.write(name, text)
-
-    def display(self, display: Display, display_id: str | None = None) -> None:
-        if text := display.data.get("text/plain"):
-            self._screen.line("stdout", text)
-
-    def result(self, display: Display) -> None:
-        self.display(display)
-
-    def page(self, display: Display) -> None:
-        self.display(display)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prose_kernel.cli.execution import Cell, ProgramRun, Request
-from prose_kernel.cli.notebook_file import NotebookCells
+from prose_kernel.cli.notebook_cells import NotebookCells
 from prose_kernel.errors import UsageError
 from prose_kernel.language.source import Source
 from prose_kernel.notebook.scan import has_statements, own_language, segments

@@ -294,7 +294,10 @@ def test_a_program_comes_back_as_it_was(language: Language, data: st.DataObject)
     if not compiled.ok:
         return
     pieces = as_cells(compiled.program, compiled.source, language)
-    parts = [Part(one.text, "x", words=one.kind == "markdown", gap=one.gap) for one in pieces]
+    parts = [
+        Part(one.text, "x", words=one.kind == "markdown", gap=one.own.get("gap", min(number, 1)))
+        for number, one in enumerate(pieces)
+    ]
     assert as_program(parts, language, no_file).text.strip("\n") == text.strip("\n")
     so_far = ""
     for piece in pieces:
