@@ -260,7 +260,8 @@ def another_process() -> Iterator[None]:
 def noted(record: bytes) -> bytes:
     """What a line of a journal says beside the program's own values: its text, and answers, are there as they are."""
     data = json.loads(record[9:])
-    for own in {"text": ("text", "supplied"), "answered": ("value", "error"), "noted": ("value",)}.get(data["k"], ()):
+    answers = dict.fromkeys(("answered", "completed", "step-ended"), ("value", "error"))
+    for own in {"text": ("text", "supplied"), "noted": ("value",), **answers}.get(data["k"], ()):
         data.pop(own, None)
     return json.dumps(data).encode()
 
